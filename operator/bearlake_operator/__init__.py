@@ -1,0 +1,1 @@
+"""The control plane: reconciles Stream and Compactor resources into servers and compaction workers."""

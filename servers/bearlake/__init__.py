@@ -1,0 +1,6 @@
+"""Bearlake: a lakestream, one log that is at the same time an Apache Iceberg table.
+
+The data plane. `servers/DESIGN.md` is the map: glossary, invariants I1-I7, and the way of one record through the files.
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,243 @@
+"""The metadata store, as small Protocols by noun; one backend object holds them all.
+
+These are *domain operations*, each one transaction of the backend, so that SQLite (`metadata/sqlite/`, embedded) and PostgreSQL
+(`metadata/postgresql/`, a cluster) can each do them their own best way. `open_metadata(url)` in `metadata/open.py` picks one.
+Both pass `tests/metadata/` (one behaviour suite), also behind the fault-injecting wrapper (`metadata/faulty.py`).
+
+Rules that hold for every method:
+- Time is the store's: leases, heartbeats and expiry never compare clocks of two hosts.
+- `Unavailable` means the step may or may not have happened; every write is safe to repeat (a token, an epoch, or idempotent by nature).
+- A write that a newer epoch has overtaken raises `Fenced` and changes nothing.
+- Every change of what readers see (commits, trims, deletions, later swaps to segments) is an entry of the *commit log*, in one total
+  order of `position`s without gaps that a follower could miss (facts of PostgreSQL sequences notwithstanding).
+
+The values are in `metadata/model.py`.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from bearlake.metadata.model import (
+    CommittedOffset,
+    Entries,
+    GroupListing,
+    GroupSnapshot,
+    Lease,
+    Located,
+    ObjectCommit,
+    ObjectCommitted,
+    PartitionBounds,
+    PartitionKey,
+    PartitionUsage,
+    ProducerState,
+    Registration,
+    Server,
+    ServerRef,
+    Stream,
+    StreamSpec,
+)
+
+
+class StreamCatalog(Protocol):
+    """Streams by name. One active stream per name; every incarnation has its own id (UUID) and number, never reused."""
+
+    async def create(self, spec: StreamSpec) -> Stream:
+        """Create a stream; its partitions are empty and readable when this returns.
+
+        Raises:
+            AlreadyExists: an active stream has the name.
+        """
+
+    async def get(self, name: str) -> Stream:
+        """The active stream of that name, read from the store now. Raises `NotFound`."""
+
+    async def list(self, *, prefix: str = "", after: str = "", limit: int = 1000) -> Sequence[Stream]:
+        """Active streams whose name starts with `prefix` and sorts behind `after`, by name, at most `limit`."""
+
+    async def alter(self, name: str, *, set_configs: Mapping[str, str], unset_configs: Collection[str]) -> Stream:
+        """Set and unset configs in one step (other keys stay); returns the stream as it is then. Raises `NotFound`."""
+
+    async def add_partitions(self, name: str, partition_count: int) -> Stream:
+        """Grow the stream to `partition_count` partitions.
+
+        Raises:
+            NotFound: no such stream.
+            Invalid: `partition_count` is not larger than the present count.
+        """
+
+    async def delete(self, name: str) -> Stream:
+        """Delete softly: the name is free at once, commits to its partitions are refused, bytes go later. Raises `NotFound`."""
+
+    async def by_numbers(self, numbers: Collection[int]) -> Sequence[Stream]:
+        """The incarnations with these numbers, also deleted ones; unknown numbers are left out."""
+
+
+class Membership(Protocol):
+    """Servers: registration with an epoch, heartbeats, fencing, zones, draining."""
+
+    async def register(
+        self, name: str, *, zone: str | None, endpoints: Mapping[str, str], version: str, timeout_ms: int
+    ) -> Registration:
+        """Register a server process under its stable `name`.
+
+        The same name gets the same `node_id` (>= 0, small, never given to another name) and an epoch larger than any before; what
+        the former epoch still tries is `Fenced`. The server is live for `timeout_ms` after each heartbeat.
+        """
+
+    async def heartbeat(self, server: ServerRef) -> None:
+        """Stay live for another `timeout_ms`. Raises `Fenced` when a newer epoch was registered under the name."""
+
+    async def drain(self, server: ServerRef) -> None:
+        """Mark as draining: still live and allowed to commit, but not offered to clients any more. Raises `Fenced`."""
+
+    async def leave(self, server: ServerRef) -> None:
+        """Stop being live at once and give up all leases; later commits of this epoch are `Fenced`. Absent: no effect."""
+
+    async def live(self) -> list[Server]:
+        """Servers whose last heartbeat is younger than their timeout, draining ones too, by node id."""
+
+
+class CommitLog(Protocol):
+    """What is committed: end offsets, slices, producer states; and the log by which servers follow it."""
+
+    async def commit(self, commit: ObjectCommit) -> ObjectCommitted:
+        """Make the batches of one WAL object part of their partitions: one transaction, all or nothing per batch.
+
+        Each batch is accepted (offsets `[base, base + record_count)` assigned; I2: dense, unique, never again), answered as a duplicate
+        with its original base offset, or rejected alone (see `Outcome`). A repeated call with the same token (the object's key)
+        returns the first result and changes nothing. When no batch is accepted no log entry is written (`position == 0`).
+
+        Raises:
+            Fenced: the server's epoch is not the newest registered, it has left, or the token was forbidden by the orphan sweep.
+            Unavailable: the commit may or may not have happened; ask again with the same token.
+
+        Source: KIP-98 (sequences, last five batches), DESIGN.md I1-I3.
+        """
+
+    async def follow(self, after: int, *, limit: int) -> Entries:
+        """Log entries with position > `after`, oldest first, at most `limit`, as of now (may be empty).
+
+        Raises:
+            OutOfRange: entries behind `after` were truncated already: start over from `head()` and ask `locate` for what is older.
+        """
+
+    async def wait(self, after: int, *, wait_ms: int) -> None:
+        """Return when the head has passed `after`, or `wait_ms` later at the latest. Only a hint: early returns are fine."""
+
+    async def head(self) -> int:
+        """Position of the newest entry (0 when there is none)."""
+
+    async def bounds(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
+        """Start, end and last stable offset, the truth as of now. Partitions that do not exist (any more) are left out."""
+
+    async def locate(self, partition: PartitionKey, offset: int, *, limit: int) -> Located:
+        """Slices of the partition from the one that holds `offset` (or the first behind it) on, at most `limit`, with bounds as of now.
+
+        Raises:
+            NotFound: no such partition.
+        """
+
+    async def locate_timestamp(self, partition: PartitionKey, timestamp: int) -> Located:
+        """The first slice (at most one) whose max timestamp (ms) is >= `timestamp`, with bounds as of now. Raises `NotFound`."""
+
+    async def locate_max_timestamp(self, partition: PartitionKey) -> Located:
+        """The first slice (at most one) that holds the partition's largest timestamp, with bounds as of now. Raises `NotFound`."""
+
+    async def trim(self, partition: PartitionKey, start: int) -> PartitionBounds:
+        """Move the start offset forward to `start` (a smaller value than the present one has no effect).
+
+        Raises:
+            NotFound: no such partition.
+            OutOfRange: `start` is larger than the end offset.
+        """
+
+    async def producers(self, partition: PartitionKey) -> list[ProducerState]:
+        """States of the partition's idempotent producers, by producer id. Raises `NotFound`."""
+
+    async def usage(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionUsage]:
+        """Committed bytes and records that are still readable, per partition (those that exist)."""
+
+    async def forbid(self, tokens: Collection[str]) -> set[str]:
+        """Forbid commit tokens of orphaned objects; returns those that are forbidden now (a committed one never is).
+
+        First step of the orphan sweep: the truth first, the bytes a grace period later.
+        """
+
+    async def maintain(self, *, entry_count_min: int) -> int:
+        """One bounded round of upkeep: roll log entries up into the per-partition index, truncate what all followers may miss.
+
+        Keeps at least the newest `entry_count_min` entries in the log. Safe to call from any server at any time (one works, the
+        others return). Returns the number of entries rolled up, 0 when there was nothing to do.
+        """
+
+
+class ProducerIds(Protocol):
+    """Producer ids, unique for ever."""
+
+    async def allocate(self, count: int) -> range:
+        """`count` (>= 1) consecutive producer ids that were never given before."""
+
+    async def expire(self, *, idle_ms: int, limit: int) -> int:
+        """Forget at most `limit` producer states without a batch for `idle_ms` of the store's time; returns how many."""
+
+
+class GroupStore(Protocol):
+    """Consumer groups: what a coordinator must not lose. Writes carry the coordinator's lease; an older one is `Fenced`."""
+
+    async def load(self, group: str) -> GroupSnapshot | None:
+        """The last saved snapshot of the group's membership, or None."""
+
+    async def save(self, snapshot: GroupSnapshot, lease: Lease) -> None:
+        """Replace the group's snapshot. Raises `Fenced`."""
+
+    async def commit_offsets(self, group: str, offsets: Mapping[PartitionKey, CommittedOffset], lease: Lease) -> None:
+        """Store committed offsets, all or nothing. Raises `Fenced`."""
+
+    async def offsets(
+        self, group: str, partitions: Collection[PartitionKey] | None = None
+    ) -> dict[PartitionKey, CommittedOffset]:
+        """Committed offsets of the partitions asked for (None: all of the group), as of now; those never committed are left out."""
+
+    async def delete_offsets(self, group: str, partitions: Collection[PartitionKey], lease: Lease) -> None:
+        """Forget committed offsets; absent ones are fine. Raises `Fenced`."""
+
+    async def delete(self, group: str, lease: Lease) -> None:
+        """Forget the group, its snapshot and its offsets. Raises `Fenced`; `NotFound` when there is neither."""
+
+    async def list(self, *, after: str = "", limit: int = 1000) -> Sequence[GroupListing]:
+        """Groups that have a snapshot or committed offsets, by name, behind `after`, at most `limit`."""
+
+
+class Leases(Protocol):
+    """One owner at a time for a name. A lease lives as long as its holder's registration: no renewal of its own."""
+
+    async def acquire(self, name: str, holder: ServerRef) -> Lease:
+        """Take the lease, or return it unchanged if `holder` has it already; each change of holder raises the lease's epoch.
+
+        Raises:
+            Conflict: a live server (in its newest epoch) holds it.
+            Fenced: `holder` is not its name's newest epoch, or not live.
+        """
+
+    async def holder(self, name: str) -> Lease | None:
+        """Who holds the lease now, as of the store; None when nobody live does."""
+
+    async def release(self, lease: Lease) -> None:
+        """Give the lease up; without effect when it is held by another by now."""
+
+
+class Metadata(Protocol):
+    """One backend, all nouns."""
+
+    streams: StreamCatalog
+    servers: Membership
+    log: CommitLog
+    producers: ProducerIds
+    groups: GroupStore
+    leases: Leases
+
+    async def cluster_id(self) -> str:
+        """The deployment's id: 22 characters of URL-safe base64 (a UUID), made once when the store is first opened."""
+
+    async def close(self) -> None:
+        """Close connections and threads; the store is not used afterwards."""

@@ -1,0 +1,288 @@
+"""Values of the metadata store: streams, servers, commits, slices, groups, leases.
+
+What the commit path makes by the thousand per second (`BatchCommit`, `Outcome`, `Slice`) are NamedTuples, which cost a third of
+a frozen dataclass to build; everything else is a frozen dataclass.
+
+A partition is named by a `PartitionKey`, one integer: the stream's number (one per incarnation, never reused) and the partition's index.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple, NewType
+
+PartitionKey = NewType("PartitionKey", int)
+
+PARTITION_BITS = 20
+PARTITION_COUNT_MAX = 1 << PARTITION_BITS
+
+
+def partition_key(stream_number: int, index: int) -> PartitionKey:
+    """The key of partition `index` (0 <= index < 2**20) of the stream with that number (1 <= number < 2**43)."""
+    return PartitionKey(stream_number << PARTITION_BITS | index)
+
+
+def stream_number(partition: PartitionKey) -> int:
+    """The number of the stream that the partition belongs to."""
+    return partition >> PARTITION_BITS
+
+
+def partition_index(partition: PartitionKey) -> int:
+    """The partition's index in its stream."""
+    return partition & (PARTITION_COUNT_MAX - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSpec:
+    """What a new stream shall be: its name, partition count (1 … 2**20) and the configs that differ from the defaults."""
+
+    name: str
+    partition_count: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """One incarnation of a stream as the store has it at log position `version`."""
+
+    name: str
+    id: uuid.UUID
+    number: int
+    partition_count: int
+    configs: Mapping[str, str]
+    created_ms: int
+    is_deleted: bool = False
+    version: int = 0
+
+    def partition(self, index: int) -> PartitionKey:
+        """The key of partition `index`, which must exist."""
+        return partition_key(self.number, index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRef:
+    """A server process in one of its epochs: the fence for everything it writes."""
+
+    node_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What a server gets when it registers."""
+
+    server: ServerRef
+    cluster_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A live server. `endpoints` maps a listener's name (`kafka`, `kafka:EXTERNAL`, `admin`, …) to its advertised `host:port`."""
+
+    ref: ServerRef
+    name: str
+    zone: str | None
+    endpoints: Mapping[str, str]
+    version: str
+    is_draining: bool
+    heartbeat_age_ms: int
+
+
+class BatchCommit(NamedTuple):
+    """One record batch inside a WAL object that shall be committed.
+
+    `position` and `length` are its bytes in the object; `record_count` is the number of offsets it takes; `max_timestamp` is in ms;
+    producer fields are -1 for a batch without idempotence. `flags` are `BATCH_TRANSACTIONAL | BATCH_CONTROL`.
+    """
+
+    partition: PartitionKey
+    position: int
+    length: int
+    record_count: int
+    max_timestamp: int
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    flags: int = 0
+
+
+BATCH_TRANSACTIONAL = 1
+BATCH_CONTROL = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectCommit:
+    """A WAL object to commit. `token` is the object's key; `batches` lie by position, one partition's batches back to back."""
+
+    token: str
+    server: ServerRef
+    size: int
+    batches: Sequence[BatchCommit]
+
+
+class OutcomeKind(IntEnum):
+    """What became of a batch. Only ACCEPTED batches are in the log by this commit."""
+
+    ACCEPTED = 0
+    DUPLICATE = 1
+    """One of the producer's last five batches of the partition: `base_offset` is the original one."""
+    OUT_OF_ORDER = 2
+    """The sequence is not the next one of the producer (or the first on an empty partition is not 0)."""
+    FENCED = 3
+    """A newer producer epoch has written to the partition."""
+    NOT_FOUND = 4
+    """The stream was deleted, or the partition does not exist."""
+
+
+class Outcome(NamedTuple):
+    """A batch's outcome; `base_offset` is -1 unless it is ACCEPTED or a DUPLICATE; `start_offset` is the partition's (-1 if none)."""
+
+    kind: OutcomeKind
+    base_offset: int
+    start_offset: int
+
+
+class Slice(NamedTuple):
+    """Committed bytes `[position, position + length)` of one partition in one WAL object, offsets `[base, base + count)`.
+
+    The bytes are whole record batches back to back, whose stored base offsets are meaningless: the first one starts at
+    `base_offset`, each next one where the one before ended.
+    """
+
+    partition: PartitionKey
+    base_offset: int
+    record_count: int
+    position: int
+    length: int
+    max_timestamp: int
+
+    @property
+    def end_offset(self) -> int:
+        """First offset behind the slice."""
+        return self.base_offset + self.record_count
+
+
+class EntryKind(IntEnum):
+    """What a log entry changes."""
+
+    COMMIT = 1
+    """Slices of one WAL object were appended."""
+    TRIM = 2
+    """A partition's start offset moved to `Trim.start`."""
+    STREAM = 3
+    """The stream `stream_number` was created, altered, grown or deleted: read it again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One entry of the commit log.
+
+    COMMIT: `object_key`, `object_size` and `slices` in order of position in the object (per partition: in offset order).
+    TRIM: `partition`, `start_offset`. STREAM: `stream_number`. Fields that do not belong to the kind have their defaults.
+    """
+
+    position: int
+    kind: EntryKind
+    object_key: str = ""
+    object_size: int = 0
+    slices: Sequence[Slice] = ()
+    partition: PartitionKey = PartitionKey(0)
+    start_offset: int = 0
+    stream_number: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entries:
+    """A page of the log: entries by position, and the head's position when it was read."""
+
+    entries: Sequence[Entry]
+    head: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectCommitted:
+    """Result of a commit: one outcome per batch, in order, and the entry that was written (`position` 0 and no slices if none)."""
+
+    position: int
+    outcomes: Sequence[Outcome]
+    slices: Sequence[Slice]
+
+
+class PartitionBounds(NamedTuple):
+    """Offsets of a partition: readable `[start, end)`; read_committed readers stop at `last_stable` (== end without transactions)."""
+
+    start: int
+    end: int
+    last_stable: int
+
+
+class PartitionUsage(NamedTuple):
+    """What a partition holds: bytes and records that are still readable."""
+
+    size_bytes: int
+    record_count: int
+
+
+class LocatedSlice(NamedTuple):
+    """A slice together with the object that holds it."""
+
+    slice: Slice
+    object_key: str
+    object_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located:
+    """Answer of a look-up: slices in offset order (possibly none), bounds, and the log position as of which it is true."""
+
+    slices: Sequence[LocatedSlice]
+    bounds: PartitionBounds
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerState:
+    """An idempotent producer's newest state in a partition, for DescribeProducers (KIP-664). Times in ms of the store."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    last_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedOffset:
+    """A group's committed position: next offset to read, its leader epoch (-1: unknown), free text, and when (ms of the store)."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    committed_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSnapshot:
+    """A group's membership as its coordinator saved it; `state` is the coordinator's own encoding (`streams/groups`)."""
+
+    group: str
+    protocol_type: str
+    state: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupListing:
+    """A group in a listing; `protocol_type` is empty for a group that only has committed offsets."""
+
+    group: str
+    protocol_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A held lease. `epoch` grows with every change of holder."""
+
+    name: str
+    holder: ServerRef
+    epoch: int
