@@ -1,0 +1,260 @@
+"""Objects as files of a local folder: the store of `bearlake up`.
+
+Key `a/b` is the file `root/a/b`; there is nothing else in the folder, so an object store's content can be copied there and
+back. A key cannot be at the same time an object and the folder of another one (`Invalid`). Blocking work runs on two bounded
+pools of named threads, so that reads never queue behind a slow disk sync; each call is one hop. Several processes may
+share a folder. Durability and its cost: see `local_files.py`.
+"""
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from bearlake.clock import Clock, SystemClock
+from bearlake.errors import AlreadyExists, BearlakeError, Denied, Invalid, NotFound, Unavailable
+from bearlake.objects import Buffer, ByteRange, ObjectInfo
+from bearlake.objects.keys import check_key, check_prefix
+from bearlake.objects.local_files import DurableFolder, FileCalls
+from bearlake.objects.local_listing import walk
+from bearlake.objects.ranges import Span, check_within, coalesce, scatter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+T = TypeVar("T")
+
+_LIST_PAGE_COUNT = 1000  # objects listed per thread hop
+_FOLDER_MODE = 0o750
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSettings:
+    """Settings of the local store."""
+
+    fsync: bool = True
+    """Sync file and folder before a put returns. Off, a power cut loses acknowledged records: for benchmarks and scratch data only."""
+
+    write_thread_count: int = 4
+    """Threads for puts and deletes. More keep more disk syncs in flight, which journals merge; each costs memory."""
+
+    read_thread_count: int = 4
+    """Threads for reads and listings."""
+
+    pending_count_max: int = 256
+    """Calls of one pool that run or wait for a thread; further callers wait for a place."""
+
+    deadline_ms: int = 30_000
+    """A call that takes longer raises `Unavailable`. Must stay far below the grace period of the orphan sweep."""
+
+    coalesce_gap_bytes: int = 16 * 1024
+    """Ranges at most this far apart are read by one system call: the gap costs less than a call (about 4 µs)."""
+
+    temporary_age_max_ms: int = 3_600_000
+    """Leftovers of crashed puts older than this are removed by a listing that meets them. Far longer than `deadline_ms`."""
+
+
+class LocalObjectStore:
+    """An `ObjectStore` in the folder `root`, which is made when absent. Does blocking work when constructed."""
+
+    def __init__(
+        self,
+        root: Path,
+        settings: LocalSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        calls: FileCalls | None = None,
+    ) -> None:
+        self._root = root.absolute()
+        self._settings = settings or LocalSettings()
+        self._clock = clock or SystemClock()
+        with _translated(str(self._root)):
+            _make_root(self._root, fsync=self._settings.fsync)
+            self._folder = DurableFolder(self._root, fsync=self._settings.fsync, calls=calls or FileCalls())
+        self._writers = _Pool("objects-write", self._settings.write_thread_count, self._settings.pending_count_max)
+        self._readers = _Pool("objects-read", self._settings.read_thread_count, self._settings.pending_count_max)
+
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+        """See `ObjectStore.put`; a key that is a folder, or below an object, is `Invalid`."""
+        check_key(key)
+        buffers = _Borrowed()
+
+        def put() -> None:
+            try:
+                with _translated(key):
+                    self._folder.put(key, parts, buffers.release)
+            finally:
+                buffers.release()
+
+        await self._writers.run(put, key, self._settings.deadline_ms, buffers)
+
+    async def read(self, key: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
+        """See `ObjectStore.read`."""
+        check_key(key)
+        if not ranges:
+            return []
+        spans = coalesce(ranges, self._settings.coalesce_gap_bytes)
+
+        def read() -> list[memoryview]:
+            with _translated(key):
+                return scatter(ranges, spans, _read_spans(self._path(key), key, ranges, spans))
+
+        return await self._readers.run(read, key, self._settings.deadline_ms)
+
+    async def size(self, key: str) -> int:
+        """See `ObjectStore.size`."""
+        check_key(key)
+
+        def size() -> int:
+            with _translated(key):
+                path = self._path(key)
+                if os.path.isdir(path):
+                    raise NotFound(f"object {key} does not exist")
+                return os.stat(path).st_size
+
+        return await self._readers.run(size, key, self._settings.deadline_ms)
+
+    async def delete(self, keys: Collection[str]) -> None:
+        """See `ObjectStore.delete`. Folders that become empty are removed too."""
+        for key in keys:
+            check_key(key)
+        wanted = list(keys)
+
+        def delete() -> None:
+            with _translated("deletion"):
+                self._folder.remove(wanted)
+
+        await self._writers.run(delete, "deletion", self._settings.deadline_ms)
+
+    async def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
+        """See `ObjectStore.list`; objects put or deleted meanwhile may or may not appear."""
+        check_prefix(prefix)
+        remove_before_ms = self._clock.now_ms() - self._settings.temporary_age_max_ms
+        found: Iterator[ObjectInfo] = walk(str(self._root), prefix, after, remove_before_ms)
+
+        def next_page() -> list[ObjectInfo]:
+            with _translated(prefix):
+                return list(islice(found, _LIST_PAGE_COUNT))
+
+        while page := await self._readers.run(next_page, prefix, self._settings.deadline_ms):
+            for entry in page:
+                yield entry
+
+    async def close(self) -> None:
+        """See `ObjectStore.close`; threads end with their current call."""
+        self._writers.close()
+        self._readers.close()
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{key}"
+
+
+class _Borrowed:
+    """Whether a thread still reads the caller's buffers, and a way to wait for the end of it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._released = False
+        self._wake: Callable[[], object] | None = None
+
+    def release(self) -> None:
+        """Called by the thread, any number of times."""
+        with self._lock:
+            self._released, wake, self._wake = True, self._wake, None
+        if wake is not None:
+            wake()
+
+    async def wait(self) -> None:
+        """Return when the buffers are free, whatever cancellation arrives meanwhile."""
+        loop = asyncio.get_running_loop()
+        event = asyncio.Event()
+        with self._lock:
+            if self._released:
+                return
+            self._wake = lambda: loop.call_soon_threadsafe(event.set)
+        while not event.is_set():
+            try:
+                await event.wait()
+            except asyncio.CancelledError:  # the caller must not get its buffers back yet
+                continue
+
+
+class _Pool:
+    """Named threads, a bound on the calls that run or wait, and a deadline per call."""
+
+    def __init__(self, name: str, thread_count: int, pending_count_max: int) -> None:
+        self._executor = ThreadPoolExecutor(thread_count, thread_name_prefix=name)
+        self._places = asyncio.Semaphore(pending_count_max)
+
+    async def run(self, call: Callable[[], T], what: str, deadline_ms: int, borrowed: _Borrowed | None = None) -> T:
+        """Run `call` on a thread; when this raises early, `borrowed` buffers are free although `call` may go on."""
+        try:
+            async with asyncio.timeout(deadline_ms / 1000), self._places:
+                future: Future[T] = self._executor.submit(call)
+                try:
+                    return await asyncio.wrap_future(future)
+                except asyncio.CancelledError:
+                    if not future.cancel() and borrowed is not None:
+                        await borrowed.wait()
+                    raise
+        except TimeoutError as error:
+            raise Unavailable(f"{what}: no answer from the local disk within {deadline_ms} ms") from error
+
+    def close(self) -> None:
+        """Threads end with their current call."""
+        self._executor.shutdown(wait=False)
+
+
+def _read_spans(path: str, key: str, ranges: Sequence[ByteRange], spans: Sequence[Span]) -> list[memoryview]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        check_within(key, ranges, os.fstat(descriptor).st_size)
+        return [_read_span(descriptor, span) for span in spans]
+    finally:
+        os.close(descriptor)
+
+
+def _read_span(descriptor: int, span: Span) -> memoryview:
+    view = memoryview(bytearray(span.end - span.start))
+    done = 0
+    while done < len(view):
+        count = os.preadv(descriptor, [view[done:]], span.start + done)
+        if count == 0:  # objects never shrink: somebody cut the file
+            raise OSError(errno.EIO, "file is shorter than its size said")
+        done += count
+    return view
+
+
+def _make_root(root: Path, *, fsync: bool) -> None:
+    if root.is_dir():
+        return
+    _make_root(root.parent, fsync=fsync)
+    root.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+    if fsync:
+        FileCalls().sync_folder(str(root.parent))
+
+
+@contextmanager
+def _translated(what: str) -> "Iterator[None]":
+    """Turn the operating system's errors into ours."""
+    try:
+        yield
+    except BearlakeError:
+        raise
+    except FileExistsError as error:
+        raise AlreadyExists(f"object {what} exists") from error
+    except FileNotFoundError as error:
+        raise NotFound(f"object {what} does not exist") from error
+    except (NotADirectoryError, IsADirectoryError) as error:
+        raise Invalid(f"object {what}: a key cannot be an object and the folder of another one") from error
+    except PermissionError as error:
+        raise Denied(f"object {what}: {error.strerror}") from error
+    except OSError as error:
+        raise Unavailable(f"object {what}: {error.strerror}") from error

@@ -1,0 +1,223 @@
+"""Durable files, blocking: the system calls behind the local store. Runs on its threads.
+
+A put makes an anonymous file in the target folder (`O_TMPFILE`), writes, syncs it, links it under its key and syncs the
+folder. `link` never replaces a name, and after a crash an anonymous file is gone by itself. Where the file system or /proc
+does not offer this (NFS, macOS), a file named `.tmp-…` takes its place; the listing hides those and removes old ones.
+
+Measured on ext4, µs per put of 64 KiB / 1 MiB / 8 MiB (median, two syncs each; in brackets without syncs):
+create, link, unlink 430 / 1117 / 5097 (16 / 167 / 1137); create, renameat2 448 / 1314 / 5124; anonymous, link
+384 / 1107 / 4975 (14 / 136 / 1081); in place and not atomic 349 / 1032 / 4997. The syncs cost everything, the atomic name nothing.
+"""
+
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from bearlake.objects import Buffer
+
+TEMPORARY_PREFIX = ".tmp-"
+_WRITEV_BUFFERS_MAX = 1024  # IOV_MAX of Linux and macOS
+_FOLDERS_REMEMBERED_MAX = 4096
+_FOLDER_ATTEMPTS_MAX = 10
+_ANONYMOUS_FLAGS = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
+_NAMED_FLAGS = os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL
+_FILE_MODE = 0o640
+_FOLDER_MODE = 0o750
+
+
+class FileCalls:
+    """The system calls whose order decides about durability; tests pass a recording subclass."""
+
+    has_anonymous_files = hasattr(os, "O_TMPFILE")
+
+    def create(self, path: str, *, anonymous: bool) -> int:
+        """Open a new file for writing: nameless in the folder `path`, or named `path`. Returns its descriptor."""
+        return os.open(path, _ANONYMOUS_FLAGS if anonymous else _NAMED_FLAGS, _FILE_MODE)
+
+    def write(self, descriptor: int, parts: Sequence[Buffer]) -> int:
+        """Write a prefix of `parts` (at most 1024 of them); returns the number of bytes taken."""
+        return os.writev(descriptor, parts)
+
+    def sync_file(self, descriptor: int) -> None:
+        """Force the file's content and size to the disk."""
+        os.fdatasync(descriptor) if hasattr(os, "fdatasync") else os.fsync(descriptor)
+
+    def link(self, source: str, target: str) -> None:
+        """Give the file `source` the name `target`; `FileExistsError` when it is taken. Follows a /proc link."""
+        os.link(source, target, follow_symlinks=True)
+
+    def unlink(self, path: str) -> None:
+        """Remove a name."""
+        os.unlink(path)
+
+    def make_folder(self, path: str) -> None:
+        """Make one folder."""
+        os.mkdir(path, _FOLDER_MODE)
+
+    def sync_folder(self, path: str) -> None:
+        """Force the folder's names to the disk."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class DurableFolder:
+    """Puts and deletes files under `root`, an existing folder. Thread-safe."""
+
+    def __init__(self, root: Path, *, fsync: bool, calls: FileCalls) -> None:
+        self._root = str(root)
+        self._fsync = fsync
+        self._calls = calls
+        self._lock = threading.Lock()
+        self._durable_folders: set[str] = set()
+        self._anonymous = calls.has_anonymous_files and self._can_link_anonymous_files()
+
+    def put(self, key: str, parts: Sequence[Buffer], buffers_released: Callable[[], None]) -> None:
+        """Create the file `key`; calls `buffers_released` once `parts` are not needed any more.
+
+        Raises:
+            FileExistsError: the name is taken; its bytes and its name are durable.
+            NotADirectoryError: a folder of the key is an object.
+            OSError: anything else; the object may exist.
+        """
+        target = f"{self._root}/{key}"
+        folder = target[: target.rindex("/")]
+        descriptor, temporary = self._create(folder)
+        try:
+            self._write(descriptor, parts)
+            buffers_released()
+            if self._fsync:
+                self._calls.sync_file(descriptor)
+            try:
+                self._link(temporary or f"/proc/self/fd/{descriptor}", target, folder)
+            except FileExistsError:
+                # Another attempt made the name, perhaps just now: what is reported as existing must be durable too.
+                if self._fsync:
+                    self._calls.sync_folder(folder)
+                raise
+        finally:
+            os.close(descriptor)
+            if temporary is not None:
+                self._calls.unlink(temporary)
+        if self._fsync:
+            self._calls.sync_folder(folder)
+
+    def remove(self, keys: Sequence[str]) -> None:
+        """Delete the files that exist, then folders that became empty.
+
+        A deletion is not synced: after a power cut some may be back, and the sweeper deletes them again.
+        """
+        folders = set()
+        for key in keys:
+            target = f"{self._root}/{key}"
+            try:
+                self._calls.unlink(target)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            folders.add(target[: target.rindex("/")])
+        for folder in folders:
+            self._remove_empty(folder)
+
+    def _create(self, folder: str) -> tuple[int, str | None]:
+        """A new file for writing: descriptor, and its temporary path (None when anonymous)."""
+        temporary = None if self._anonymous else f"{folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
+        path = folder if temporary is None else temporary
+        for attempt in range(_FOLDER_ATTEMPTS_MAX):
+            self._ensure_folder(folder)
+            try:
+                return self._calls.create(path, anonymous=temporary is None), temporary
+            except FileNotFoundError:  # the folder was empty and a deletion has just removed it
+                self._forget_folder(folder)
+                if attempt == _FOLDER_ATTEMPTS_MAX - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _link(self, source: str, target: str, folder: str) -> None:
+        for attempt in range(_FOLDER_ATTEMPTS_MAX):
+            try:
+                return self._calls.link(source, target)
+            except FileNotFoundError:  # as in _create: an anonymous file does not keep its folder
+                self._forget_folder(folder)
+                if attempt == _FOLDER_ATTEMPTS_MAX - 1:
+                    raise
+                self._ensure_folder(folder)
+        raise AssertionError("unreachable")
+
+    def _write(self, descriptor: int, parts: Sequence[Buffer]) -> None:
+        total = sum(map(len, parts))
+        if not total or (
+            len(parts) <= _WRITEV_BUFFERS_MAX and (written := self._calls.write(descriptor, parts)) == total
+        ):
+            return
+        rest = [memoryview(part) for part in parts]
+        if len(parts) > _WRITEV_BUFFERS_MAX:
+            written = 0
+        while True:
+            rest = list(_without_first(rest, written))
+            if not rest:
+                return
+            written = self._calls.write(descriptor, rest[:_WRITEV_BUFFERS_MAX])
+
+    def _ensure_folder(self, folder: str) -> None:
+        """Make `folder` and its parents below the root; their names are durable afterwards."""
+        if folder in self._durable_folders or folder == self._root:
+            return
+        with self._lock:
+            if len(self._durable_folders) >= _FOLDERS_REMEMBERED_MAX:
+                self._durable_folders.clear()
+            parent = self._root
+            for part in folder[len(self._root) + 1 :].split("/"):
+                path = f"{parent}/{part}"
+                if path not in self._durable_folders:
+                    try:
+                        self._calls.make_folder(path)
+                    except FileExistsError:
+                        if not os.path.isdir(path):
+                            raise NotADirectoryError(f"{path} is an object, not a folder") from None
+                    if self._fsync:  # also when it existed: its maker may not have come so far
+                        self._calls.sync_folder(parent)
+                    self._durable_folders.add(path)
+                parent = path
+
+    def _forget_folder(self, folder: str) -> None:
+        with self._lock:
+            while folder != self._root:
+                self._durable_folders.discard(folder)
+                folder = folder[: folder.rindex("/")]
+
+    def _remove_empty(self, folder: str) -> None:
+        with self._lock:
+            while folder != self._root:
+                try:
+                    os.rmdir(folder)
+                except OSError:  # not empty, or somebody else removed it
+                    return
+                self._durable_folders.discard(folder)
+                folder = folder[: folder.rindex("/")]
+
+    def _can_link_anonymous_files(self) -> bool:
+        probe = f"{self._root}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
+        try:
+            descriptor = self._calls.create(self._root, anonymous=True)
+            try:
+                self._calls.link(f"/proc/self/fd/{descriptor}", probe)
+            finally:
+                os.close(descriptor)
+            self._calls.unlink(probe)
+        except OSError:
+            return False
+        return True
+
+
+def _without_first(parts: Sequence[memoryview], count: int) -> Iterator[memoryview]:
+    """`parts` without their first `count` bytes and without empty ones."""
+    for part in parts:
+        if count >= len(part):
+            count -= len(part)
+        else:
+            yield part[count:]
+            count = 0

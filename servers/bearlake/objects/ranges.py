@@ -1,0 +1,77 @@
+"""Coalescing: many small ranges become few requests.
+
+A request costs a round trip and, on object stores, money; reading a small gap and throwing it away costs less. Pure functions,
+shared by the stores and by whoever plans reads.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bearlake.errors import Invalid, OutOfRange
+from bearlake.objects import ByteRange
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One request: bytes `[start, end)`, and the wanted ranges inside it by their position in the caller's list."""
+
+    start: int
+    end: int
+    members: tuple[int, ...]
+
+
+def coalesce(ranges: Sequence[ByteRange], gap_bytes: int) -> list[Span]:
+    """Group `ranges` (any order, may overlap) into spans in ascending order.
+
+    Two neighbours share a span when at most `gap_bytes` unwanted bytes lie between them. Empty ranges join the span that
+    touches them, or make an empty span of their own.
+
+    Raises:
+        Invalid: a range has a negative start or ends before it starts.
+    """
+    if len(ranges) == 1:
+        start, end = ranges[0]
+        _check_range(start, end)
+        return [Span(start, end, (0,))]
+    spans: list[Span] = []
+    members: list[int] = []
+    span_start = span_end = 0
+    for position in sorted(range(len(ranges)), key=lambda at: ranges[at]):
+        start, end = ranges[position]
+        _check_range(start, end)
+        if members and start - span_end <= gap_bytes:
+            members.append(position)
+            span_end = max(span_end, end)
+            continue
+        if members:
+            spans.append(Span(span_start, span_end, tuple(members)))
+        members, span_start, span_end = [position], start, end
+    if members:
+        spans.append(Span(span_start, span_end, tuple(members)))
+    return spans
+
+
+def scatter(ranges: Sequence[ByteRange], spans: Sequence[Span], bodies: Sequence[memoryview]) -> list[memoryview]:
+    """Cut the bodies read for `spans` into one view per range, in the order of `ranges`."""
+    views: list[memoryview] = [_EMPTY] * len(ranges)
+    for span, body in zip(spans, bodies, strict=True):
+        assert len(body) == span.end - span.start
+        for position in span.members:
+            start, end = ranges[position]
+            views[position] = body[start - span.start : end - span.start]
+    return views
+
+
+def check_within(key: str, ranges: Sequence[ByteRange], size: int) -> None:
+    """Raise `OutOfRange` when a range reaches beyond `size`, the object's size in bytes."""
+    for start, end in ranges:
+        if end > size:
+            raise OutOfRange(f"object {key}: bytes [{start}, {end}) of {size}", start=0, end=size)
+
+
+def _check_range(start: int, end: int) -> None:
+    if not 0 <= start <= end:
+        raise Invalid(f"byte range [{start}, {end}): expected 0 <= start <= end")
+
+
+_EMPTY = memoryview(bytearray())
