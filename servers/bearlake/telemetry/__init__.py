@@ -1,0 +1,1 @@
+"""What the process tells about itself: metrics (`telemetry/metrics.py`) and logs (`telemetry/logs.py`)."""

@@ -1,0 +1,87 @@
+"""Logging of a server process: readable lines on a terminal, JSON lines for collectors.
+
+A log call has a constant message and its data in `extra`; both formats print that data behind the message. Values are cut to
+`VALUE_LENGTH_MAX` characters. Record contents and secrets are never passed to a log call; what is called like a secret
+(`password`, `token`, …) is masked here in case somebody forgets.
+"""
+
+import json
+import logging
+import sys
+import time
+from dataclasses import dataclass
+from typing import Literal, TextIO
+
+VALUE_LENGTH_MAX = 500
+SECRET_WORDS = ("password", "secret", "token", "credential", "access_key")
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """How the process logs."""
+
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """Least severity that is logged. DEBUG adds lines per request, which costs throughput."""
+    format: Literal["auto", "text", "json"] = "auto"
+    """text for people, json for collectors; auto takes text when standard error is a terminal and json otherwise."""
+
+
+def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
+    """Send the log of this process to `stream` (standard error), replacing what was set up before."""
+    target = sys.stderr if stream is None else stream
+    is_text = settings.format == "text" or (settings.format == "auto" and target.isatty())
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(settings.level)
+    for noisy in ("asyncio", "aiohttp.access", "botocore", "urllib3"):
+        logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
+
+
+def extras(record: logging.LogRecord) -> dict[str, object]:
+    """The data of a log call, masked and cut, in the order in which it was given."""
+    return {key: _shown(key, value) for key, value in vars(record).items() if key not in _STANDARD}
+
+
+def _shown(key: str, value: object) -> object:
+    if any(word in key.lower() for word in SECRET_WORDS):
+        return "***"
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = str(value)
+    return text if len(text) <= VALUE_LENGTH_MAX else text[:VALUE_LENGTH_MAX] + "…"
+
+
+class TextFormatter(logging.Formatter):
+    """`12:34:56.789 INFO  bearlake.app: ready  kafka=127.0.0.1:9092`, local time."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, with the traceback below it if there is one."""
+        moment = time.strftime("%H:%M:%S", time.localtime(record.created))
+        line = f"{moment}.{int(record.msecs):03d} {record.levelname:<7} {record.name}: {record.getMessage()}"
+        fields = " ".join(f"{key}={value}" for key, value in extras(record).items())
+        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        return f"{line}  {fields}{trace}" if fields else line + trace
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: `time` (UTC, RFC 3339), `level`, `logger`, `message`, then the call's data."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; a traceback is the string `error`."""
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, object] = {
+            "time": f"{moment}.{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        for key, value in extras(record).items():
+            line.setdefault(key, value)
+        return json.dumps(line, ensure_ascii=False)

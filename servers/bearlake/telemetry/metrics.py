@@ -1,0 +1,165 @@
+"""All metrics of a server, by part. This file is their reference: what is not here is not measured.
+
+Names are `bearlake_<part>_<what>_<unit>[_total]`. Labels are bounded: names of operations, outcomes and error kinds, never keys,
+streams or client ids. Without labels a name below is the counter itself; with labels it is a family whose children are bound
+once, outside the hot path: `PUT_ERRORS.labels("Unavailable")`. Latencies are in seconds, sizes in bytes, in shared buckets.
+
+`expose` renders everything, together with the process's own CPU, memory and file descriptors (`process_…`, Linux).
+"""
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from bearlake.telemetry.meters import Counter, Family, Gauge, Histogram
+
+REGISTRY = CollectorRegistry(auto_describe=False)
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+LATENCY_SECONDS = (
+    0.0002,
+    0.0005,
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.35,
+    0.5,
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+    30.0,
+)
+SIZE_BYTES = tuple(float(1 << power) for power in range(10, 27, 2))  # 1 KiB, 4 KiB … 64 MiB
+
+
+def expose() -> bytes:
+    """All metrics in Prometheus' text format (`CONTENT_TYPE`)."""
+    return generate_latest(REGISTRY)
+
+
+def counter(name: str, doc: str) -> Counter:
+    """Declare a counter without labels."""
+    return counters(name, doc).labels()
+
+
+def counters(name: str, doc: str, *labels: str) -> Family[Counter]:
+    """Declare counters with labels."""
+    return Family(REGISTRY, name, doc, Counter, labels)
+
+
+def gauge(name: str, doc: str) -> Gauge:
+    """Declare a gauge without labels."""
+    return gauges(name, doc).labels()
+
+
+def gauges(name: str, doc: str, *labels: str) -> Family[Gauge]:
+    """Declare gauges with labels."""
+    return Family(REGISTRY, name, doc, Gauge, labels)
+
+
+def latency(name: str, doc: str) -> Histogram:
+    """Declare a histogram of seconds without labels."""
+    return latencies(name, doc).labels()
+
+
+def latencies(name: str, doc: str, *labels: str) -> Family[Histogram]:
+    """Declare histograms of seconds with labels."""
+    return Family(REGISTRY, name, doc, lambda: Histogram(LATENCY_SECONDS), labels)
+
+
+def sizes(name: str, doc: str) -> Histogram:
+    """Declare a histogram of bytes without labels."""
+    return Family(REGISTRY, name, doc, lambda: Histogram(SIZE_BYTES), ()).labels()
+
+
+# The server process
+SERVER_INFO = gauges("bearlake_server_info", "Always 1; the labels say what runs.", "version", "kernel")
+SERVER_START_SECONDS = gauge("bearlake_server_start_seconds", "Time from the start of the process to readiness.")
+SERVER_LIVE = gauge("bearlake_server_live_servers", "Live servers of the deployment as this one sees them.")
+SERVER_HEARTBEATS = counters(
+    "bearlake_server_heartbeats_total", "Heartbeats to the metadata store by outcome.", "outcome"
+)
+SERVER_DRAINING = gauge("bearlake_server_draining_boolean", "1 while the server drains.")
+LOOP_DELAY_SECONDS = latency("bearlake_server_loop_delay_seconds", "How late the event loop ran a timer.")
+ADMIN_REQUESTS = counters("bearlake_admin_requests_total", "Admin API requests by status class.", "status")
+
+# Kafka
+KAFKA_REQUESTS = counters("bearlake_kafka_requests_total", "Requests by API.", "api")
+KAFKA_REQUEST_SECONDS = latencies("bearlake_kafka_request_seconds", "From request read to response written.", "api")
+KAFKA_ERRORS = counters("bearlake_kafka_errors_total", "Error codes answered, by API and error.", "api", "error")
+KAFKA_CONNECTIONS = gauge("bearlake_kafka_open_connections", "Open client connections.")
+KAFKA_CONNECTIONS_OPENED = counter("bearlake_kafka_connections_opened_total", "Client connections ever accepted.")
+KAFKA_CONNECTIONS_REFUSED = counters(
+    "bearlake_kafka_connections_refused_total", "Connections closed by the server, by reason.", "reason"
+)
+KAFKA_MALFORMED_FRAMES = counter("bearlake_kafka_malformed_frames_total", "Requests that did not follow the protocol.")
+KAFKA_RECEIVED_BYTES = counter("bearlake_kafka_received_bytes_total", "Bytes of requests.")
+KAFKA_SENT_BYTES = counter("bearlake_kafka_sent_bytes_total", "Bytes of responses.")
+KAFKA_PAUSED = gauge("bearlake_kafka_paused_connections", "Connections whose reading is paused by a budget.")
+
+# Object store
+OBJECTS_OPERATIONS = counters("bearlake_objects_operations_total", "Calls of the object store.", "operation")
+OBJECTS_SECONDS = latencies("bearlake_objects_operation_seconds", "Time per call of the object store.", "operation")
+OBJECTS_ERRORS = counters(
+    "bearlake_objects_errors_total", "Failed calls of the object store by kind.", "operation", "error"
+)
+OBJECTS_RETRIES = counters("bearlake_objects_retries_total", "Repeated calls of the object store.", "operation")
+OBJECTS_PUT = counter("bearlake_objects_put_total", "Objects written.")
+OBJECTS_PUT_BYTES = counter("bearlake_objects_put_bytes_total", "Bytes written to the object store.")
+OBJECTS_READ_BYTES = counter("bearlake_objects_read_bytes_total", "Bytes read from the object store.")
+
+# Commit log (metadata store)
+LOG_COMMITS = counter("bearlake_log_commits_total", "Commit transactions that succeeded.")
+LOG_COMMIT_SECONDS = latency("bearlake_log_commit_seconds", "Time per commit transaction, with its retries.")
+LOG_COMMIT_ERRORS = counters("bearlake_log_commit_errors_total", "Failed attempts to commit by error kind.", "error")
+LOG_BATCHES = counters("bearlake_log_batches_total", "Batches in commits by outcome.", "outcome")
+LOG_FOLLOWED_POSITION = gauge("bearlake_log_followed_position", "Log position that this server has followed up to.")
+LOG_FOLLOW_LAG = gauge("bearlake_log_follow_lag_entries", "Entries that the follower has still to read.")
+LOG_FOLLOW_ERRORS = counters("bearlake_log_follow_errors_total", "Failed reads of the log by error kind.", "error")
+
+# Append
+APPEND_BYTES = counter("bearlake_append_bytes_total", "Bytes of batches accepted for append.")
+APPEND_BATCHES = counter("bearlake_append_batches_total", "Batches accepted for append.")
+APPEND_RECORDS = counter("bearlake_append_records_total", "Records accepted for append.")
+APPEND_REJECTED = counters("bearlake_append_rejected_batches_total", "Batches refused, by error kind.", "error")
+APPEND_SECONDS = latency("bearlake_append_seconds", "From the call of append to its acknowledgement.")
+APPEND_FLUSHES = counters("bearlake_append_flushes_total", "WAL objects sealed, by what sealed them.", "reason")
+APPEND_FLUSH_BYTES = sizes("bearlake_append_flush_bytes", "Size of WAL objects.")
+APPEND_IN_FLIGHT_BYTES = gauge("bearlake_append_in_flight_bytes", "Bytes that are accepted and not yet committed.")
+APPEND_BUDGET_BYTES = gauge("bearlake_append_budget_bytes", "Limit of the in-flight bytes.")
+APPEND_OPEN_PUTS = gauge("bearlake_append_open_puts", "WAL objects being written now.")
+APPEND_OVERLOADED = counter("bearlake_append_overloaded_total", "Appends refused because the budget was full.")
+
+# Fetch
+FETCH_BYTES = counter("bearlake_fetch_bytes_total", "Bytes of batches served to readers.")
+FETCH_BATCHES = counter("bearlake_fetch_slices_total", "Slices served to readers.")
+FETCH_SECONDS = latency("bearlake_fetch_seconds", "Time per fetch, without its wait for records.")
+FETCH_WAIT_SECONDS = latency("bearlake_fetch_wait_seconds", "Time that fetches waited for records.")
+FETCH_WAITING = gauge("bearlake_fetch_waiting_requests", "Fetches that wait for records now.")
+FETCH_LOOKUPS = counters("bearlake_fetch_lookups_total", "Offsets looked up, by where they were found.", "source")
+
+# Index and cache
+INDEX_SLICES = gauge("bearlake_index_tail_slices", "Slices in the tail index.")
+INDEX_SLICES_MAX = gauge("bearlake_index_tail_limit_slices", "Limit of the slices in the tail index.")
+INDEX_EVICTED = counter("bearlake_index_evicted_slices_total", "Slices dropped from the tail index by its limit.")
+CACHE_HITS = counter("bearlake_cache_hits_total", "Object ranges answered from memory.")
+CACHE_MISSES = counter("bearlake_cache_misses_total", "Object ranges read from the object store.")
+CACHE_BYTES = gauge("bearlake_cache_held_bytes", "Bytes in the object cache.")
+CACHE_BYTES_MAX = gauge("bearlake_cache_limit_bytes", "Limit of the bytes in the object cache.")
+CACHE_EVICTED_BYTES = counter("bearlake_cache_evicted_bytes_total", "Bytes dropped from the object cache.")
+
+# Groups and leases
+GROUPS_OWNED = gauge("bearlake_group_owned_groups", "Consumer groups that this server coordinates.")
+GROUP_MEMBERS = gauge("bearlake_group_members", "Members of the groups that this server coordinates.")
+GROUP_REBALANCES = counter("bearlake_group_rebalances_total", "Completed rebalances.")
+GROUP_OFFSET_COMMITS = counter("bearlake_group_offset_commits_total", "Offset commits stored.")
+LEASES_HELD = gauge("bearlake_lease_held_leases", "Leases that this server holds.")
+LEASE_ACQUIRES = counters("bearlake_lease_acquires_total", "Attempts to take a lease by outcome.", "outcome")
+MAINTENANCE_ENTRIES = counter("bearlake_log_rolled_up_entries_total", "Log entries rolled up by this server's upkeep.")
+
+ProcessCollector(registry=REGISTRY)

@@ -1,0 +1,74 @@
+"""Log lines: readable or JSON, data behind the message, no secrets."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from bearlake.telemetry.logs import LogSettings, set_up
+
+
+@pytest.fixture(autouse=True)
+def _keep_root_logger() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def logged(settings: LogSettings, **extra: object) -> str:
+    stream = io.StringIO()
+    set_up(settings, stream)
+    logging.getLogger("bearlake.test").info("server is ready", extra=extra)
+    return stream.getvalue()
+
+
+def test_json_line_holds_message_and_data() -> None:
+    line = json.loads(logged(LogSettings(format="json"), port=9092, host="127.0.0.1"))
+
+    assert line["message"] == "server is ready"
+    assert line["level"] == "INFO"
+    assert line["logger"] == "bearlake.test"
+    assert (line["port"], line["host"]) == (9092, "127.0.0.1")
+    assert line["time"].endswith("Z")
+
+
+def test_text_line_holds_message_and_data() -> None:
+    line = logged(LogSettings(format="text"), port=9092)
+
+    assert line.endswith("INFO    bearlake.test: server is ready  port=9092\n")
+
+
+def test_auto_means_json_when_not_on_a_terminal() -> None:
+    assert logged(LogSettings(format="auto")).startswith("{")
+
+
+def test_secrets_are_masked() -> None:
+    text = logged(LogSettings(format="text"), admin_token="hunter2", password="hunter2")
+
+    assert "hunter2" not in text
+    assert "admin_token=***" in text
+
+
+def test_long_values_are_cut() -> None:
+    line = json.loads(logged(LogSettings(format="json"), url="x" * 10_000))
+
+    assert len(line["url"]) == 501
+
+
+def test_severities_below_the_level_are_dropped() -> None:
+    assert logged(LogSettings(level="WARNING", format="text")) == ""
+
+
+def test_traceback_is_part_of_the_json_line() -> None:
+    stream = io.StringIO()
+    set_up(LogSettings(format="json"), stream)
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        logging.getLogger("bearlake.test").exception("failed")
+
+    assert "ValueError: broken" in json.loads(stream.getvalue())["error"]

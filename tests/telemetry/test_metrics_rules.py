@@ -1,0 +1,95 @@
+"""The rules of metric names and labels, and what a scrape looks like."""
+
+import re
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from bearlake.telemetry import metrics
+from bearlake.telemetry.meters import Counter, Family, Gauge, Histogram
+
+PARTS = ("server", "admin", "kafka", "objects", "log", "append", "fetch", "index", "cache", "group", "lease")
+NAME = re.compile(rf"bearlake_({'|'.join(PARTS)})(_[a-z]+)+")
+LABELS = {"api", "error", "operation", "outcome", "reason", "source", "status", "version", "kernel"}
+
+
+def declared() -> list[Family[Counter] | Family[Gauge] | Family[Histogram]]:
+    return [collector for collector in metrics.REGISTRY._collector_to_names if isinstance(collector, Family)]
+
+
+def test_every_name_has_a_part_and_a_help_text() -> None:
+    assert len(declared()) > 50
+    for family in declared():
+        assert NAME.fullmatch(family.name), family.name
+        assert family.doc.endswith("."), family.name
+
+
+def test_counters_and_only_counters_end_in_total() -> None:
+    for family in declared():
+        is_counter = isinstance(family._make(), Counter)
+
+        assert family.name.endswith("_total") == is_counter, family.name
+
+
+def test_histograms_end_in_their_unit() -> None:
+    for family in declared():
+        if isinstance(family._make(), Histogram):
+            assert family.name.endswith(("_seconds", "_bytes")), family.name
+
+
+def test_labels_are_of_the_bounded_kinds() -> None:
+    assert {label for family in declared() for label in family.label_names} <= LABELS
+
+
+def test_a_full_family_counts_further_labels_as_other() -> None:
+    registry = CollectorRegistry()
+    family = Family(registry, "bearlake_test_things_total", "Things.", Counter, ("kind",), children_max=2)
+    for kind in ("a", "b", "c", "d"):
+        family.labels(kind).inc()
+
+    text = generate_latest(registry).decode()
+
+    assert 'bearlake_test_things_total{kind="a"} 1.0' in text
+    assert 'bearlake_test_things_total{kind="other"} 2.0' in text
+    assert 'kind="c"' not in text
+
+
+def test_a_histogram_is_exposed_with_cumulated_buckets() -> None:
+    registry = CollectorRegistry()
+    histogram = Family(registry, "bearlake_test_wait_seconds", "Wait.", lambda: Histogram((0.1, 1.0)), ()).labels()
+    for seconds in (0.05, 0.1, 0.5, 3.0):
+        histogram.observe(seconds)
+
+    (family,) = text_string_to_metric_families(generate_latest(registry).decode())
+
+    assert {sample.labels.get("le", sample.name): sample.value for sample in family.samples} == {
+        "0.1": 2,
+        "1.0": 3,
+        "+Inf": 4,
+        "bearlake_test_wait_seconds_count": 4,
+        "bearlake_test_wait_seconds_sum": pytest.approx(3.65),
+    }
+
+
+def test_a_gauge_may_ask_a_function_at_every_scrape() -> None:
+    gauge = Family(CollectorRegistry(), "bearlake_test_held_bytes", "Held.", Gauge, ()).labels()
+    held = [1]
+    gauge.set_function(lambda: held[0])
+    held[0] = 7
+
+    assert gauge.read() == 7
+
+
+def test_wrong_number_of_labels_is_refused() -> None:
+    with pytest.raises(ValueError, match="has the labels"):
+        metrics.KAFKA_ERRORS.labels("Produce")
+
+
+def test_the_exposition_is_valid_and_holds_the_process() -> None:
+    names = {family.name for family in text_string_to_metric_families(metrics.expose().decode())}
+
+    assert "process_resident_memory_bytes" in names
+    assert "bearlake_append_flush_bytes" in names
+    assert "bearlake_objects_put" in names
