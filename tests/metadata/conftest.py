@@ -1,0 +1,150 @@
+"""The stores that the behaviour suite runs on.
+
+A test asks for `metadata` (a handle on an empty store), and for `peer` where two servers meet (a second handle on the same
+store; in memory it is the same one). `backend` opens further handles, makes further empty stores, and moves the store's time.
+
+To add a store: write a class with the four methods of `Backend`, and a fixture that yields one; name the fixture in `BACKENDS`.
+A store that cannot run here skips loudly in its fixture. `turns` sends each call to another of two handles on one file.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from bearlake.clock import ManualClock
+from bearlake.metadata import Metadata
+from bearlake.metadata.open import open_metadata
+
+BACKENDS = ["memory_backend", "sqlite_backend", "turns_backend"]
+
+
+class Backend(Protocol):
+    """A store (not a handle). It is empty when the fixture yields it."""
+
+    async def open(self) -> Metadata:
+        """A new handle on this store, as another process would open it; closed by `close` at the latest."""
+
+    async def fresh(self) -> "Backend":
+        """Another, empty store of the same kind (for one example of a property test)."""
+
+    async def advance(self, delta_ms: int) -> None:
+        """Move the store's time forward."""
+
+    async def close(self) -> None:
+        """Close all handles that were opened, and those of stores made by `fresh`."""
+
+
+class MemoryBackend:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.handle: Metadata | None = None
+        self.others: list[MemoryBackend] = []
+
+    async def open(self) -> Metadata:
+        if self.handle is None:
+            self.handle = await open_metadata("memory:///", clock=self.clock)
+        return self.handle
+
+    async def fresh(self) -> "MemoryBackend":
+        self.others.append(MemoryBackend())
+        return self.others[-1]
+
+    async def advance(self, delta_ms: int) -> None:
+        self.clock.advance(delta_ms)
+
+    async def close(self) -> None:
+        for other in self.others:
+            await other.close()
+        if self.handle is not None:
+            await self.handle.close()
+
+
+class SqliteBackend:
+    def __init__(self, folder: Path, clock: ManualClock | None = None) -> None:
+        self.folder = folder
+        self.clock = clock or ManualClock()
+        self.handles: list[Metadata] = []
+        self.others: list[SqliteBackend] = []
+
+    async def open(self) -> Metadata:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.handles.append(await open_metadata(f"sqlite://{self.folder}/metadata.db", clock=self.clock))
+        return self.handles[-1]
+
+    async def fresh(self) -> "SqliteBackend":
+        self.others.append(type(self)(self.folder / f"other-{len(self.others)}"))
+        return self.others[-1]
+
+    async def advance(self, delta_ms: int) -> None:
+        self.clock.advance(delta_ms)
+
+    async def close(self) -> None:
+        for other in self.others:
+            await other.close()
+        for handle in self.handles:
+            await handle.close()
+
+
+class TurnsBackend(SqliteBackend):
+    """Each call goes to the other of two handles on one file: what one wrote, the other must have seen."""
+
+    async def open(self) -> Metadata:
+        handles = [await super().open(), await super().open()]
+        return Turns(handles)  # type: ignore[return-value]
+
+
+class Turns:
+    NOUNS = ("streams", "servers", "log", "producers", "groups", "leases")
+
+    def __init__(self, handles: list[Any], turn: list[int] | None = None) -> None:
+        self._handles = handles
+        self._turn = [0] if turn is None else turn
+        for noun in self.NOUNS:
+            if hasattr(handles[0], noun) and hasattr(handles[0], "cluster_id"):
+                setattr(self, noun, Turns([getattr(handle, noun) for handle in handles], self._turn))
+
+    def __getattr__(self, name: str) -> Any:
+        self._turn[0] += 1
+        return getattr(self._handles[self._turn[0] % len(self._handles)], name)
+
+    async def close(self) -> None:
+        for handle in self._handles:
+            await handle.close()
+
+
+@pytest.fixture
+async def memory_backend() -> AsyncIterator[MemoryBackend]:
+    backend = MemoryBackend()
+    yield backend
+    await backend.close()
+
+
+@pytest.fixture
+async def sqlite_backend(tmp_path: Path) -> AsyncIterator[SqliteBackend]:
+    backend = SqliteBackend(tmp_path / "store")
+    yield backend
+    await backend.close()
+
+
+@pytest.fixture
+async def turns_backend(tmp_path: Path) -> AsyncIterator[TurnsBackend]:
+    backend = TurnsBackend(tmp_path / "store")
+    yield backend
+    await backend.close()
+
+
+@pytest.fixture(params=BACKENDS, ids=[name.removesuffix("_backend") for name in BACKENDS])
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    yield request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+async def metadata(backend: Backend) -> Metadata:
+    return await backend.open()
+
+
+@pytest.fixture
+async def peer(backend: Backend, metadata: Metadata) -> Metadata:
+    return await backend.open()
