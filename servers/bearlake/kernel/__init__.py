@@ -1,1 +1,95 @@
-"""The record-batch kernel."""
+"""The record-batch kernel: the few functions where Python is too slow, native with a Python fallback.
+
+`bearlake.kernel._native` (C, built by the ordinary install, see `hatch_build.py`) and `bearlake.kernel.fallback` (Python) have the
+same functions and pass the same tests (`tests/kernel/`). `IS_NATIVE` says which one is in use; the environment variable
+BEARLAKE_KERNEL is `require` (fail without the native one) or `skip` (use the Python one) where a choice is wanted.
+The contract of each function is its docstring in `bearlake.kernel.fallback`. All arguments are positional.
+
+A record batch v2 (magic 2) begins with this header, big-endian (source: Apache Kafka, "Message format"; KIP-98):
+
+    offset  0  int64   base offset            (not covered by the CRC: assigned at commit)
+    offset  8  int32   batch length           (bytes behind this field)
+    offset 12  int32   partition leader epoch (not covered by the CRC)
+    offset 16  int8    magic = 2
+    offset 17  uint32  CRC32C of everything from offset 21 on
+    offset 21  int16   attributes: 0-2 compression, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon
+    offset 23  int32   last offset delta
+    offset 27  int64   base timestamp (ms)
+    offset 35  int64   max timestamp (ms)
+    offset 43  int64   producer id
+    offset 51  int16   producer epoch
+    offset 53  int32   base sequence
+    offset 57  int32   record count
+    offset 61  …       records
+"""
+
+import os
+from typing import TYPE_CHECKING
+
+from bearlake.kernel.header import (
+    HEADER_BYTES,
+    BatchHeader,
+    BatchStatus,
+    ProduceEntry,
+    ProduceResult,
+    SliceLike,
+)
+
+IS_NATIVE = False
+
+if TYPE_CHECKING:
+    from bearlake.kernel.fallback import (
+        batches,
+        check_records,
+        crc32c,
+        encode_produce_response,
+        find_timestamp,
+        inspect,
+        parse_produce,
+        rebase,
+        seek,
+        take,
+    )
+else:
+    _wish = os.environ.get("BEARLAKE_KERNEL", "try")
+    try:
+        if _wish == "skip":
+            raise ImportError("BEARLAKE_KERNEL=skip")
+        from bearlake.kernel import _native as _implementation
+
+        IS_NATIVE = True
+    except ImportError:
+        if _wish == "require":
+            raise
+        from bearlake.kernel import fallback as _implementation
+
+    batches = _implementation.batches
+    check_records = _implementation.check_records
+    crc32c = _implementation.crc32c
+    encode_produce_response = _implementation.encode_produce_response
+    find_timestamp = _implementation.find_timestamp
+    inspect = _implementation.inspect
+    parse_produce = _implementation.parse_produce
+    rebase = _implementation.rebase
+    seek = _implementation.seek
+    take = _implementation.take
+
+__all__ = [
+    "HEADER_BYTES",
+    "IS_NATIVE",
+    "BatchHeader",
+    "BatchStatus",
+    "ProduceEntry",
+    "ProduceResult",
+    "SliceLike",
+    "batches",
+    "check_records",
+    "crc32c",
+    "encode_produce_response",
+    "find_timestamp",
+    "inspect",
+    "parse_produce",
+    "rebase",
+    "seek",
+    "take",
+]

@@ -1,0 +1,203 @@
+"""The body of a Produce request and the frame of its response, versions 3-13.
+
+Source: Apache Kafka, ProduceRequest.json and ProduceResponse.json; KIP-482 (flexible versions from 9 on), KIP-516 (topic ids, 13).
+"""
+
+from collections.abc import Sequence
+from struct import Struct, error
+
+from bearlake.errors import Corrupt, Unsupported
+from bearlake.kernel.fallback.batches import inspect_view
+from bearlake.kernel.fallback.checksum import Buffer, view_of
+from bearlake.kernel.header import BatchStatus, ProduceEntry, ProduceResult
+
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_ANSWER = Struct(">ihqq")
+_INT64 = Struct(">q")
+_FLEXIBLE = 9
+_LOG_START_OFFSET = 5
+_RECORD_ERRORS = 8
+_TOPIC_IDS = 13
+_ZSTD = 7
+_NAME_BYTES_MAX = 0x7FFF
+_UNINSPECTED = (0, 0, -1, -1, -1, -1, -1)
+
+
+def parse_produce(frame: Buffer, position: int, version: int, /) -> tuple[str | None, int, int, list[ProduceEntry]]:
+    """Decode the Produce request body that fills `frame` from `position` on, and inspect each partition's batch.
+
+    Returns (transactional_id, acks, timeout_ms, entries). An entry is a `ProduceEntry`: topic is a str, from version 13 on the 16
+    bytes of the topic id; `[start, end)` is the batch's place in `frame`, start == end if the records are null or empty;
+    `status` is a `BatchStatus`. Unless it is OK, the fields behind it are 0, 0, -1, -1, -1, -1, -1.
+
+    Raises:
+        Corrupt: the structure is malformed, or bytes follow behind the body; says what and where.
+        Unsupported: the version is none of 3-13.
+    """
+    _check_version(version)
+    view = view_of(frame)
+    if not 0 <= position <= len(view):
+        raise ValueError(f"position {position} is not inside a frame of {len(view)} bytes")
+    reader = _Reader(view, position, version >= _FLEXIBLE)
+    transactional_id = reader.string("transactional id", is_nullable=True)
+    acks = reader.number(_INT16, "acks")
+    timeout_ms = reader.number(_INT32, "timeout")
+    entries: list[ProduceEntry] = []
+    for _ in range(reader.count("topic count")):
+        topic: str | bytes | None
+        if version >= _TOPIC_IDS:
+            at = reader.skip(16, "topic id")
+            topic = bytes(view[at : at + 16])
+        else:
+            topic = reader.string("topic name", is_nullable=False)
+        assert topic is not None
+        for _ in range(reader.count("partition count")):
+            index = reader.number(_INT32, "partition index")
+            start, end = reader.records()
+            entries.append(_entry(view, topic, index, start, end, version))
+            reader.tags()
+        reader.tags()
+    reader.tags()
+    if reader.position != len(view):
+        raise Corrupt(f"Produce request: {len(view) - reader.position} bytes behind the body at {reader.position}")
+    return transactional_id, acks, timeout_ms, entries
+
+
+def _entry(view: memoryview, topic: str | bytes, index: int, start: int, end: int, version: int) -> ProduceEntry:
+    header = inspect_view(view, start, end)
+    if isinstance(header, int):
+        return (topic, index, start, end, int(header), *_UNINSPECTED)
+    if version < _ZSTD and header.attributes & 0x07 == 4:
+        return (topic, index, start, end, int(BatchStatus.ZSTD_TOO_EARLY), *_UNINSPECTED)
+    _, attributes, _, base_timestamp, max_timestamp, producer_id, epoch, sequence, count = header
+    return topic, index, start, end, 0, attributes, count, base_timestamp, max_timestamp, producer_id, epoch, sequence
+
+
+class _Reader:
+    """Reads protocol primitives from `position` on; in flexible versions lengths are varints and structures end in tagged fields."""
+
+    def __init__(self, view: memoryview, position: int, is_flexible: bool) -> None:
+        self.view = view
+        self.position = position
+        self.is_flexible = is_flexible
+
+    def skip(self, size: int, what: str) -> int:
+        at = self.position
+        if size > len(self.view) - at:
+            raise Corrupt(f"Produce request: {what} at {at} reaches beyond the end")
+        self.position = at + size
+        return at
+
+    def number(self, layout: Struct, what: str) -> int:
+        value: int = layout.unpack_from(self.view, self.skip(layout.size, what))[0]
+        return value
+
+    def varint(self, what: str) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self.view[self.skip(1, what)]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if value >> 32:
+                    break
+                return value
+        raise Corrupt(f"Produce request: {what} at {self.position} is not a varint of 32 bits")
+
+    def length(self, layout: Struct, what: str, is_nullable: bool) -> int:
+        """A length or count; -1 stands for null."""
+        at = self.position
+        length = self.varint(what) - 1 if self.is_flexible else self.number(layout, what)
+        if length < (-1 if is_nullable else 0):
+            raise Corrupt(f"Produce request: {what} at {at} has the length {length}")
+        return length
+
+    def count(self, what: str) -> int:
+        return self.length(_INT32, what, is_nullable=False)
+
+    def string(self, what: str, *, is_nullable: bool) -> str | None:
+        length = self.length(_INT16, what, is_nullable)
+        if length < 0:
+            return None
+        at = self.skip(length, what)
+        try:
+            return str(self.view[at : at + length], "utf-8")
+        except UnicodeDecodeError:
+            raise Corrupt(f"Produce request: {what} at {at} is not UTF-8") from None
+
+    def records(self) -> tuple[int, int]:
+        length = self.length(_INT32, "records", is_nullable=True)
+        start = self.skip(max(length, 0), "records")
+        return start, self.position
+
+    def tags(self) -> None:
+        if not self.is_flexible:
+            return
+        for _ in range(self.varint("tagged field count")):
+            self.varint("tag")
+            self.skip(self.varint("tagged field size"), "tagged field")
+
+
+def encode_produce_response(
+    version: int, correlation_id: int, results: Sequence[ProduceResult], throttle_ms: int, /
+) -> bytes:
+    """The complete response frame, size prefix and header included, with one answer per result.
+
+    Results of equal topics that follow each other share a topic. Below version 5 there is no log start offset. No result carries
+    record errors or a message, and neither leaders nor endpoints are named.
+
+    Raises:
+        Unsupported: the version is none of 3-13.
+        ValueError: a number does not fit its field, or a topic is not a name (a 16-byte id from version 13 on).
+    """
+    _check_version(version)
+    is_flexible = version >= _FLEXIBLE
+    groups: list[tuple[str | bytes, list[ProduceResult]]] = []
+    for result in results:
+        if not groups or groups[-1][0] != result[0]:
+            groups.append((result[0], []))
+        groups[-1][1].append(result)
+    try:
+        out = [_INT32.pack(correlation_id), b"\0" if is_flexible else b"", _count(len(groups), is_flexible)]
+        for topic, answers in groups:
+            out += [_topic(topic, version), _count(len(answers), is_flexible)]
+            for _, index, error_code, base_offset, log_append_time_ms, log_start_offset in answers:
+                out.append(_ANSWER.pack(index, error_code, base_offset, log_append_time_ms))
+                if version >= _LOG_START_OFFSET:
+                    out.append(_INT64.pack(log_start_offset))
+                if version >= _RECORD_ERRORS:
+                    out.append(b"\1\0\0" if is_flexible else b"\0\0\0\0\xff\xff")
+            out.append(b"\0" if is_flexible else b"")
+        out += [_INT32.pack(throttle_ms), b"\0" if is_flexible else b""]
+    except error as cause:
+        raise ValueError(f"Produce response: {cause}") from None
+    body = b"".join(out)
+    return _INT32.pack(len(body)) + body
+
+
+def _check_version(version: int) -> None:
+    if not 3 <= version <= 13:
+        raise Unsupported(f"Produce version {version}; versions 3-13 are spoken")
+
+
+def _count(count: int, is_flexible: bool) -> bytes:
+    return _varint(count + 1) if is_flexible else _INT32.pack(count)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _topic(topic: str | bytes, version: int) -> bytes:
+    if version >= _TOPIC_IDS:
+        if isinstance(topic, bytes) and len(topic) == 16:
+            return topic
+        raise ValueError("Produce response: a topic id has 16 bytes")
+    if isinstance(topic, str) and len(name := topic.encode()) <= _NAME_BYTES_MAX:
+        return (_varint(len(name) + 1) if version >= _FLEXIBLE else _INT16.pack(len(name))) + name
+    raise ValueError("Produce response: a topic name is a str of at most 32767 bytes")
