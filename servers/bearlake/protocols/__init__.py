@@ -1,0 +1,1 @@
+"""Protocol servers, one package each; they do not know each other."""

@@ -1,0 +1,1 @@
+"""The Kafka server: what stock Kafka clients speak to."""

@@ -1,0 +1,43 @@
+"""Kafka's messages on the wire: requests and responses of every API and version that has a schema, both directions.
+
+    header, position = codec.read_request_header(frame)                        # a memoryview, without its 4 bytes of size
+    request = codec.request(header.api_key, header.version).decode(frame, position)
+    response = messages.ProduceResponse(responses=[messages.ProduceResponse.Topic(name="logs")])
+    transport.writelines(codec.response(header.api_key, header.version).frame(header.correlation_id, response))
+
+`records` travel by reference: decoded ones are slices of the frame, encoded ones become chunks of their own, and may be a list
+of buffers that belong together. UUIDs are 16 raw bytes (reading a `uuid.UUID` costs 10 times as much; `bytes(16)` is none).
+A tagged struct that is absent is None. What is malformed raises `errors.Corrupt`; what has no schema, `errors.Unsupported`.
+
+Which versions a server advertises is its own decision: `versions(key)` says which ones it can choose from. The codecs are
+generated from the schemas in `protocols/kafka/messages/` (notation: `schema`), each at its first use.
+"""
+
+from bearlake.protocols.kafka.codec.classes import Message
+from bearlake.protocols.kafka.codec.codec import Codec, RequestCodec, ResponseCodec, request, response
+from bearlake.protocols.kafka.codec.headers import RequestHeader, read_request_header, read_response_header
+from bearlake.protocols.kafka.codec.keys import ApiKey
+from bearlake.protocols.kafka.codec.schema import UUID_ZERO, load
+from bearlake.protocols.kafka.codec.wire import Buffer, Records
+
+__all__ = [
+    "UUID_ZERO",
+    "ApiKey",
+    "Buffer",
+    "Codec",
+    "Message",
+    "Records",
+    "RequestCodec",
+    "RequestHeader",
+    "ResponseCodec",
+    "read_request_header",
+    "read_response_header",
+    "request",
+    "response",
+    "versions",
+]
+
+
+def versions(key: int) -> range:
+    """The versions of an API that have a schema."""
+    return load(ApiKey(key)).versions

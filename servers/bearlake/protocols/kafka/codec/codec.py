@@ -1,0 +1,165 @@
+"""Codec of one message of one version: bytes of a frame to a message and back.
+
+The functions are generated from the schema at their first use (about 1 ms each) and kept. Only cold paths live here.
+"""
+
+import struct
+from functools import cache, cached_property
+from traceback import walk_tb
+from typing import Any
+
+from bearlake.errors import Corrupt, Invalid, Unsupported
+from bearlake.protocols.kafka.codec.classes import Message, message_class
+from bearlake.protocols.kafka.codec.decoding import Decode, build_decode
+from bearlake.protocols.kafka.codec.encoding import Encode, build_encode
+from bearlake.protocols.kafka.codec.keys import ApiKey
+from bearlake.protocols.kafka.codec.schema import Schema, load
+from bearlake.protocols.kafka.codec.wire import Buffer, chunks
+
+_SIZE_AND_CORRELATION = struct.Struct(">ii")
+_SIZE_AND_REQUEST_HEADER = struct.Struct(">ihhih")
+
+
+class Codec:
+    """Decodes and encodes one message of one version."""
+
+    def __init__(self, key: ApiKey, kind: str, version: int) -> None:
+        api = load(key)
+        if version not in api.versions:
+            raise Unsupported(
+                f"{api.name} version {version}: versions {api.versions[0]} to {api.versions[-1]} have a schema"
+            )
+        self.key = key
+        self.version = version
+        self.is_flexible = api.is_flexible(version)
+        self._kind = kind
+        self._title = f"{api.name} {kind} version {version}"
+        self._schema: Schema = getattr(api, kind)
+
+    def decode(self, view: memoryview, position: int = 0) -> Any:
+        """Decode the message that fills `view` from `position` to its end.
+
+        `records` fields are slices of `view`, to be used while its memory is valid; all else is copied.
+        Any: the class depends on the API, e.g. `messages.ProduceRequest` for `request(ApiKey.PRODUCE, 9)`.
+
+        Raises:
+            Corrupt: the bytes break the schema, or others follow the message; says which field and where.
+        """
+        decode, places = self._decode
+        try:
+            message, end = decode(view, position, len(view))
+        except (IndexError, ValueError, struct.error) as error:
+            raise Corrupt(f"{self._title}, {_place(error, places)}") from error
+        if end != len(view):
+            raise Corrupt(f"{self._title}: {len(view) - end} bytes follow the message, at byte {end}")
+        return message
+
+    def encode(self, message: Message) -> list[Buffer]:
+        """Encode `message`: a list of chunks, in which larger `records` are the caller's own buffers, not copies.
+
+        Fields that this version does not have are left out.
+
+        Raises:
+            Invalid: a value does not fit its field; says which.
+        """
+        return self._chunks(bytearray(), message)
+
+    def _chunks(self, out: bytearray, message: Message) -> list[Buffer]:
+        """Encode `message` behind the frame header `out` begins with; fills in the frame's size if there is one."""
+        cuts: list[tuple[int, Buffer]] = []
+        encode, places = self._encode
+        start = len(out)
+        try:
+            encode(message, out, cuts)
+        except (AttributeError, TypeError, ValueError, struct.error) as error:
+            raise Invalid(f"{self._title}, {_place(error, places)}") from error
+        if start:
+            size = len(out) - 4
+            for _, buffer in cuts:
+                size += len(buffer)
+            out[:4] = size.to_bytes(4, "big")
+        return chunks(out, cuts)
+
+    @cached_property
+    def _decode(self) -> tuple[Decode, list[str]]:
+        message = message_class(self.key, self._kind)
+        return build_decode(self._schema, message, self.version, self.is_flexible, f"<decode {self._title}>")
+
+    @cached_property
+    def _encode(self) -> tuple[Encode, list[str]]:
+        return build_encode(self._schema, self.version, self.is_flexible, f"<encode {self._title}>")
+
+
+class RequestCodec(Codec):
+    """Codec of a request."""
+
+    def frame(self, correlation_id: int, client_id: str | None, message: Message) -> list[Buffer]:
+        """The whole request as a client sends it: size, header, `message`."""
+        name = b"" if client_id is None else client_id.encode()
+        length = -1 if client_id is None else len(name)
+        out = bytearray(_SIZE_AND_REQUEST_HEADER.pack(0, self.key, self.version, correlation_id, length))
+        out += name
+        if self.is_flexible:
+            out.append(0)
+        return self._chunks(out, message)
+
+
+class ResponseCodec(Codec):
+    """Codec of a response."""
+
+    @property
+    def header_version(self) -> int:
+        """1 (with tagged fields) in flexible versions, else 0; of ApiVersions always 0 (KIP-511)."""
+        return int(self.is_flexible and self.key != ApiKey.API_VERSIONS)
+
+    def frame(self, correlation_id: int, message: Message) -> list[Buffer]:
+        """The whole response as a server sends it: size, header, `message`; chunks as of `encode`."""
+        out = bytearray(_SIZE_AND_CORRELATION.pack(0, correlation_id))
+        if self.is_flexible and self.key != ApiKey.API_VERSIONS:
+            out.append(0)
+        return self._chunks(out, message)
+
+
+@cache
+def _request(key: int, version: int) -> RequestCodec:
+    return RequestCodec(_known(key), "request", version)
+
+
+@cache
+def _response(key: int, version: int) -> ResponseCodec:
+    return ResponseCodec(_known(key), "response", version)
+
+
+def request(key: int, version: int) -> RequestCodec:
+    """The codec of a request.
+
+    Raises:
+        Unsupported: no schema of this API or version.
+    """
+    return _request(key, version)
+
+
+def response(key: int, version: int) -> ResponseCodec:
+    """The codec of a response.
+
+    Raises:
+        Unsupported: no schema of this API or version.
+    """
+    return _response(key, version)
+
+
+def _known(key: int) -> ApiKey:
+    try:
+        return ApiKey(key)
+    except ValueError:
+        raise Unsupported(f"API key {key} has no schema") from None
+
+
+def _place(error: Exception, places: list[str]) -> str:
+    """Field, cause and position of an error in a generated function, read from that function's frame."""
+    frame, line = next(step for step in walk_tb(error.__traceback__) if step[0].f_code.co_filename.startswith("<"))
+    field, position = places[line - 1] or "tagged fields", frame.f_locals.get("p")
+    if position is None:  # while encoding
+        return f"{field}: {error}"
+    cause = "the bytes end here" if isinstance(error, IndexError | struct.error) else error
+    return f"{field}: {cause}, at byte {position}"

@@ -1,0 +1,234 @@
+"""Generates the function that decodes one message of one version.
+
+The result is straight-line code with one loop per array, no calls per struct:
+
+    def decode(b, p, n):            # view, position, end -> message, position behind it
+        o1 = new(ProduceRequest)
+        x, = unpack_from_B(b, p); p += 1
+        …
+
+Runs of fields of fixed size, together with the length that follows them, are one `unpack_from`. Every announced length is
+checked against what is left before it is used, and an array's count against the smallest size of its elements, so that
+nothing is allocated on the word of the sender. Reading behind the end raises IndexError or struct.error.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from bearlake.protocols.kafka.codec import wire
+from bearlake.protocols.kafka.codec.classes import Message, default_source, struct_class
+from bearlake.protocols.kafka.codec.schema import FIXED, Field, Schema, Struct
+from bearlake.protocols.kafka.codec.source import Source
+
+Decode = Callable[[memoryview, int, int], tuple[Any, int]]
+"""Any: the message, whose class depends on the API."""
+
+_NAMES = {
+    "many": wire.many,
+    "new": object.__new__,
+    "read_varint": wire.read_varint,
+    "refuse_count": wire.refuse_count,
+    "refuse_length": wire.refuse_length,
+    "Malformed": wire.Malformed,
+}
+_STRING_X_MAX = wire.STRING_BYTES_MAX + 1
+
+
+def build_decode(
+    schema: Schema, message: type[Message], version: int, is_flexible: bool, title: str
+) -> tuple[Decode, list[str]]:
+    """The function, and the path of the field that each of its lines serves."""
+    writer = _Decoder(schema, message, version, is_flexible)
+    with writer.source.block("def decode(b, p, n):"):
+        found = writer.struct(schema.root)
+        writer.flush()
+        writer.source.line(f"return {found}, p")
+    return writer.source.function("decode", title), writer.source.places
+
+
+class _Decoder:
+    """Adds code for one thing after the other; values of fixed size wait in `pending` for the next `flush`."""
+
+    def __init__(self, schema: Schema, message: type[Message], version: int, is_flexible: bool) -> None:
+        self.source = Source(_NAMES)
+        self.schema = schema
+        self.message = message
+        self.version = version
+        self.is_flexible = is_flexible
+        self.pending: list[tuple[str, str]] = []
+
+    def flush(self) -> None:
+        """Read what is pending with one call."""
+        if not self.pending:
+            return
+        codes = "".join(code for code, _ in self.pending)
+        targets = ", ".join(target for _, target in self.pending)
+        self.pending.clear()
+        name = self.source.packed(codes, "unpack_from")
+        self.source.line(f"{targets}{',' if len(codes.replace('16s', 's')) == 1 else ''} = {name}(b, p)")
+        self.source.line(f"p += {struct.calcsize('>' + codes)}")
+
+    def struct(self, struct_: Struct) -> str:
+        """Decode a struct into a new object; returns the local name of the object. May leave values pending."""
+        source, found = self.source, self.source.label("o")
+        class_ = struct_class(self.message, struct_)
+        source.names[class_.__name__] = class_
+        self.flush()
+        source.line(f"{found} = new({class_.__name__})")
+        untagged, tagged = struct_.untagged(self.version), struct_.tagged(self.version)
+        for one in struct_.fields:
+            if one not in untagged:
+                source.line(f"{found}.{one.name} = {default_source(one)}")
+        for one in untagged:
+            with source.field(one.name):
+                self.value(one, f"{found}.{one.name}")
+        if self.is_flexible:
+            self.tags(found, tagged)
+        return found
+
+    def value(self, one: Field, target: str) -> None:
+        """Decode one field into `target`."""
+        is_nullable = self.version in one.null_versions
+        if one.is_array:
+            self.array(one, target, is_nullable)
+        elif one.type in FIXED:
+            self.pending.append((FIXED[one.type], target))
+        elif one.is_struct:
+            self.optional_struct(one, target, is_nullable)
+        else:
+            self.text(one.type, target, is_nullable)
+
+    def length(self, code: str) -> None:
+        """Read a length into `x`: its value, or in flexible versions its value plus one (0 is null)."""
+        self.pending.append(("B" if self.is_flexible else code, "x"))
+        self.flush()
+        if self.is_flexible:
+            self.varint("x")
+
+    def varint(self, name: str) -> None:
+        """Complete a varint of which `name` holds the first byte."""
+        with self.source.block(f"if {name} > 127:"):
+            self.source.line(f"{name}, p = read_varint(b, p, {name})")
+
+    def text(self, type_: str, target: str, is_nullable: bool) -> None:
+        """A string, bytes or records."""
+        source = self.source
+        self.length("h" if type_ == "string" else "i")
+        length, null, end = ("x - 1", "x < 1", "p + x - 1") if self.is_flexible else ("x", "x < 0", "p + x")
+        value = {"string": "str(b[p:q], 'utf-8')", "bytes": "bytes(b[p:q])", "records": "b[p:q]"}[type_]
+        too_long = f" or x > {_STRING_X_MAX}" if self.is_flexible and type_ == "string" else ""
+
+        def body(refused: str) -> None:
+            source.line(f"q = {end}")
+            with source.block(f"if {refused}q > n{too_long}:"):
+                source.line(f"refuse_length({length}, n - p)")
+            source.line(f"{target} = {value}")
+            source.line("p = q")
+
+        if not is_nullable:
+            body(f"{null} or ")
+            return
+        with source.block(f"if {null}:"):
+            source.line(f"{target} = None")
+        with source.block("else:"):
+            body("")
+
+    def array(self, one: Field, target: str, is_nullable: bool) -> None:
+        """An array of anything."""
+        source, least = self.source, self.least(one, is_element=True)
+        self.length("i")
+        if self.is_flexible:
+            source.line("x -= 1")
+        if is_nullable:
+            with source.block("if x < 0:"):
+                source.line(f"{target} = None")
+            header, refused = "else:", ""
+        else:
+            header, refused = "", "x < 0 or "
+
+        def body() -> None:
+            with source.block(f"if {refused}x{f' * {least}' if least > 1 else ''} > n - p:"):
+                source.line("refuse_count(x, n - p)")
+            if one.type in FIXED:
+                code = FIXED[one.type]
+                repeated = "'{}'".replace("{}", "{}" + code) if code != "16s" else None
+                if repeated:
+                    source.line(f"{target} = list(many({repeated}, x, 'unpack_from')(b, p))")
+                    source.line(f"p += x * {least}")
+                else:
+                    source.line(f"{target} = [bytes(b[q : q + 16]) for q in range(p, p + x * 16, 16)]")
+                    source.line("p += x * 16")
+                return
+            elements = source.label("a")
+            source.line(f"{target} = {elements} = []")
+            with source.block("for _ in range(x):"):
+                if one.is_struct:
+                    source.line(f"{elements}.append({self.struct(self.schema.structs[one.type])})")
+                    self.flush()
+                else:
+                    self.text(one.type, "w", is_nullable=False)
+                    source.line(f"{elements}.append(w)")
+
+        if header:
+            with source.block(header):
+                body()
+        else:
+            body()
+
+    def optional_struct(self, one: Field, target: str, is_nullable: bool) -> None:
+        """A struct that is not in an array; a byte before it says whether it is there, if it may be null."""
+        source, struct_ = self.source, self.schema.structs[one.type]
+        if not is_nullable:
+            found = self.struct(struct_)
+            self.flush()
+            source.line(f"{target} = {found}")
+            return
+        self.pending.append(("b", "x"))
+        self.flush()
+        with source.block("if x < 0:"):
+            source.line(f"{target} = None")
+        with source.block("else:"):
+            found = self.struct(struct_)
+            self.flush()
+            source.line(f"{target} = {found}")
+
+    def tags(self, found: str, tagged: list[Field]) -> None:
+        """The tagged fields: unknown ones are skipped, of a repeated one the last counts (as Kafka reads them)."""
+        source, end = self.source, self.source.label("e")
+        self.pending.append(("B", "x"))
+        self.flush()
+        with source.block("if x:"):
+            self.varint("x")
+            with source.block("for _ in range(x):"):
+                source.line("t = b[p]")
+                source.line("p += 1")
+                self.varint("t")
+                source.line("x = b[p]")
+                source.line("p += 1")
+                self.varint("x")
+                source.line(f"{end} = p + x")
+                with source.block(f"if {end} > n:"):
+                    source.line("refuse_length(x, n - p)")
+                for index, one in enumerate(tagged):
+                    with source.block(f"{'el' if index else ''}if t == {one.tag}:"), source.field(one.name):
+                        self.value(one, f"{found}.{one.name}")
+                        self.flush()
+                        with source.block(f"if p != {end}:"):
+                            source.line("raise Malformed('a tagged field has not the size that it announces')")
+                source.line(f"p = {end}")
+
+    def least(self, one: Field, *, is_element: bool = False) -> int:
+        """Smallest size in bytes of a value of this field (or of one element of its array)."""
+        if one.is_array and not is_element:
+            return 1 if self.is_flexible else 4
+        if one.type in FIXED:
+            return struct.calcsize(">" + FIXED[one.type])
+        if one.type == "string":
+            return 1 if self.is_flexible else 2
+        if not one.is_struct:
+            return 1 if self.is_flexible else 4
+        if self.version in one.null_versions and not is_element:
+            return 1
+        fields = self.schema.structs[one.type].untagged(self.version)
+        return max(1, sum(map(self.least, fields)) + self.is_flexible)

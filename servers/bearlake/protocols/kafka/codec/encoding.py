@@ -1,0 +1,212 @@
+"""Generates the function that encodes one message of one version.
+
+Like `decoding`: straight-line code with one loop per array.
+
+    def encode(m1, o, cuts):        # message, bytes behind which to write, records to put in by reference
+
+Fields that the version does not have are left out in silence. Tagged fields are written if they differ from their default.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from bearlake.protocols.kafka.codec import wire
+from bearlake.protocols.kafka.codec.schema import FIXED, Field, Schema, Struct
+from bearlake.protocols.kafka.codec.source import Source
+
+Encode = Callable[[Any, bytearray, list[tuple[int, wire.Buffer]]], None]
+"""Any: the message, whose class depends on the API."""
+
+_NAMES = {
+    "many": wire.many,
+    "write_varint": wire.write_varint,
+    "write_string_length": wire.write_string_length,
+    "write_records": wire.write_records,
+}
+
+
+def build_encode(schema: Schema, version: int, is_flexible: bool, title: str) -> tuple[Encode, list[str]]:
+    """The function, and the path of the field that each of its lines serves."""
+    writer = _Encoder(schema, version, is_flexible)
+    with writer.source.block("def encode(m1, o, cuts):"):
+        writer.source.line("pass")
+        writer.struct(schema.root, "m1")
+        writer.flush()
+    return writer.source.function("encode", title), writer.source.places
+
+
+class _Encoder:
+    """Adds code for one thing after the other; values of fixed size wait in `pending` for the next `flush`."""
+
+    def __init__(self, schema: Schema, version: int, is_flexible: bool) -> None:
+        self.source = Source(_NAMES)
+        self.schema = schema
+        self.version = version
+        self.is_flexible = is_flexible
+        self.out = "o"
+        self.pending: list[tuple[str, str]] = []  # code and expression; the code x (a zero byte) has none
+        self.source.label("m")  # m1 is the message
+
+    def flush(self) -> None:
+        """Write what is pending with one call."""
+        if not self.pending:
+            return
+        codes = "".join(code for code, _ in self.pending)
+        values = ", ".join(value for _, value in self.pending if value)
+        self.pending.clear()
+        self.source.line(f"{self.out} += {self.source.packed(codes, 'pack')}({values})")
+
+    def struct(self, struct_: Struct, name: str) -> None:
+        """Encode the struct that the local `name` holds. May leave values pending."""
+        for one in struct_.untagged(self.version):
+            with self.source.field(one.name):
+                self.value(one, f"{name}.{one.name}")
+        if self.is_flexible:
+            self.tags(struct_.tagged(self.version), name)
+
+    def value(self, one: Field, value: str) -> None:
+        """Encode one field, whose value is the expression `value`."""
+        is_nullable = self.version in one.null_versions
+        if one.is_array:
+            self.array(one, value, is_nullable)
+        elif one.type in FIXED:
+            self.pending.append((FIXED[one.type], value))
+        elif one.is_struct:
+            self.optional_struct(one, value, is_nullable)
+        else:
+            self.text(one.type, value, is_nullable)
+
+    def null(self, name: str, code: str) -> None:
+        """Begin `if … is None: … else:`; the caller opens the block of `else`."""
+        with self.source.block(f"if {name} is None:"):
+            if self.is_flexible:
+                self.source.line(f"{self.out}.append(0)")
+            else:
+                self.source.line(f"{self.out} += {self.source.packed(code, 'pack')}(-1)")
+
+    def text(self, type_: str, value: str, is_nullable: bool) -> None:
+        """A string, bytes or records."""
+        source = self.source
+        self.flush()
+        code = "h" if type_ == "string" else "i"
+
+        def body(name: str) -> None:
+            if type_ == "records":
+                assert self.out == "o", "records never lie inside a tagged field"
+                source.line(f"write_records(o, cuts, {name}, {self.is_flexible})")
+                return
+            source.line(f"w = {name}{'.encode()' if type_ == 'string' else ''}")
+            source.line("x = len(w)")
+            self.length(code, "write_string_length(o, x)" if type_ == "string" else "write_varint(o, x + 1)")
+            source.line(f"{self.out} += w")
+
+        if not is_nullable:
+            body(value)
+            return
+        source.line(f"w = {value}")
+        self.null("w", code)
+        with source.block("else:"):
+            body("w")
+
+    def length(self, code: str, long: str) -> None:
+        """Write the length that `x` holds; `long` writes a compact one that needs more than one byte."""
+        source = self.source
+        if not self.is_flexible:
+            source.line(f"{self.out} += {source.packed(code, 'pack')}(x)")
+            return
+        with source.block("if x < 127:"):
+            source.line(f"{self.out}.append(x + 1)")
+        with source.block("else:"):
+            source.line(long.replace("(o, ", f"({self.out}, "))
+
+    def array(self, one: Field, value: str, is_nullable: bool) -> None:
+        """An array of anything."""
+        source, elements = self.source, self.source.label("a")
+        self.flush()
+        source.line(f"{elements} = {value}")
+
+        def body() -> None:
+            source.line(f"x = len({elements})")
+            if one.type in FIXED and one.type != "uuid":
+                self.numbers(FIXED[one.type], elements)
+                return
+            self.length("i", "write_varint(o, x + 1)")
+            element = source.label("m")
+            with source.block(f"for {element} in {elements}:"):
+                if one.type in FIXED:
+                    self.pending.append((FIXED[one.type], element))
+                elif one.is_struct:
+                    self.struct(self.schema.structs[one.type], element)
+                else:
+                    self.text(one.type, element, is_nullable=False)
+                self.flush()
+
+        if not is_nullable:
+            body()
+            return
+        self.null(elements, "i")
+        with source.block("else:"):
+            body()
+
+    def numbers(self, code: str, elements: str) -> None:
+        """An array of numbers together with its length."""
+        source, out = self.source, self.out
+        if not self.is_flexible:
+            source.line(f"{out} += many('i{{}}{code}', x, 'pack')(x, *{elements})")
+            return
+        with source.block("if x < 127:"):
+            source.line(f"{out} += many('B{{}}{code}', x, 'pack')(x + 1, *{elements})")
+        with source.block("else:"):
+            source.line(f"write_varint({out}, x + 1)")
+            source.line(f"{out} += many('{{}}{code}', x, 'pack')(*{elements})")
+
+    def optional_struct(self, one: Field, value: str, is_nullable: bool) -> None:
+        """A struct that is not in an array; a byte before it says whether it is there, if it may be null."""
+        source, name = self.source, self.source.label("m")
+        self.flush()
+        source.line(f"{name} = {value}")
+        struct_ = self.schema.structs[one.type]
+        if not is_nullable:
+            self.struct(struct_, name)
+            self.flush()
+            return
+        with source.block(f"if {name} is None:"):
+            source.line(f"{self.out}.append(255)")
+        with source.block("else:"):
+            source.line(f"{self.out}.append(1)")
+            self.struct(struct_, name)
+            self.flush()
+
+    def tags(self, tagged: list[Field], name: str) -> None:
+        """The tagged fields that differ from their defaults, by tag."""
+        if not tagged:
+            self.pending.append(("x", ""))
+            return
+        source, around = self.source, self.out
+        self.flush()
+        with source.block(f"if {' and '.join(_is_default(one, name) for one in tagged)}:"):
+            source.line(f"{around}.append(0)")
+        with source.block("else:"):
+            count, fields, self.out = source.label("c"), source.label("f"), source.label("o")
+            source.line(f"{count} = 0")
+            source.line(f"{fields} = bytearray()")
+            for one in tagged:
+                with source.block(f"if not ({_is_default(one, name)}):"), source.field(one.name):
+                    source.line(f"{count} += 1")
+                    source.line(f"{self.out} = bytearray()")
+                    self.value(one, f"{name}.{one.name}")
+                    self.flush()
+                    source.line(f"write_varint({fields}, {one.tag})")
+                    source.line(f"write_varint({fields}, len({self.out}))")
+                    source.line(f"{fields} += {self.out}")
+            self.out = around
+            source.line(f"write_varint({around}, {count})")
+            source.line(f"{around} += {fields}")
+
+
+def _is_default(one: Field, name: str) -> str:
+    if one.default is None:
+        return f"{name}.{one.name} is None"
+    if one.default == ():
+        return f"not {name}.{one.name}"
+    return f"{name}.{one.name} == {one.default!r}"

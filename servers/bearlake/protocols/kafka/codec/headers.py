@@ -1,0 +1,100 @@
+"""Headers of requests and responses.
+
+    request   int16 api_key | int16 version | int32 correlation_id | string? client_id | tagged fields (header version 2)
+    response  int32 correlation_id | tagged fields (header version 1)
+
+Header versions follow from the message: flexible versions have tagged fields in the header. Two exceptions: the client id of
+a request keeps its 16-bit length for ever, and the response of ApiVersions has header version 0 in all versions (KIP-511).
+
+Source: Kafka protocol guide; KIP-482.
+"""
+
+import struct
+from functools import cache
+from typing import NamedTuple
+
+from bearlake.errors import Corrupt, Unsupported
+from bearlake.protocols.kafka.codec.codec import response
+from bearlake.protocols.kafka.codec.keys import ApiKey
+from bearlake.protocols.kafka.codec.schema import load
+from bearlake.protocols.kafka.codec.wire import Malformed, read_varint, skip_tags
+
+_REQUEST = struct.Struct(">hhih")
+_CORRELATION = struct.Struct(">i")
+
+
+class RequestHeader(NamedTuple):
+    """What precedes the body of every request."""
+
+    api_key: ApiKey
+    version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
+    """Read the header of a request frame (without its size); returns it with the position of the body.
+
+    The version may be one without a schema: its header is still read, as newer versions never become less flexible.
+
+    Raises:
+        Unsupported: an API without a schema; nobody can tell how long its header is.
+        Corrupt: the frame is too short, or the client id is not UTF-8.
+    """
+    try:
+        key, version, correlation_id, length = _REQUEST.unpack_from(frame)
+        position = 10
+        client_id = None
+        if length >= 0:
+            position += length
+            if position > len(frame):
+                raise Malformed(f"{length} bytes of client id announced, {len(frame) - 10} left")
+            client_id = str(frame[10:position], "utf-8")
+        first_flexible = _FLEXIBLE_FROM.get(key)
+        if first_flexible is None:
+            first_flexible = _flexible_from(key)
+        if version >= first_flexible:
+            position = _skip_tagged_fields(frame, position)
+    except (IndexError, ValueError, struct.error) as error:
+        raise Corrupt(f"request header: {error}") from error
+    return RequestHeader(_KEYS[key], version, correlation_id, client_id), position
+
+
+def read_response_header(frame: memoryview, key: int, version: int) -> tuple[int, int]:
+    """Read the header of a response frame (without its size); returns correlation id and position of the body.
+
+    Raises:
+        Unsupported: no schema of this API or version.
+        Corrupt: the frame is too short.
+    """
+    try:
+        (correlation_id,) = _CORRELATION.unpack_from(frame)
+        position = 4
+        if response(key, version).header_version == 1:
+            position = _skip_tagged_fields(frame, position)
+    except (IndexError, ValueError, struct.error) as error:
+        raise Corrupt(f"response header: {error}") from error
+    return correlation_id, position
+
+
+def _skip_tagged_fields(frame: memoryview, position: int) -> int:
+    count = frame[position]
+    position += 1
+    if count == 0:
+        return position
+    if count > 127:
+        count, position = read_varint(frame, position, count)
+    return skip_tags(frame, position, count)
+
+
+_NEVER = 1 << 15
+_KEYS = {int(key): key for key in ApiKey}
+_FLEXIBLE_FROM: dict[int, int] = {}
+
+
+@cache
+def _flexible_from(key: int) -> int:
+    if key not in _KEYS:
+        raise Unsupported(f"API key {key} has no schema")
+    first = load(_KEYS[key]).flexible_from
+    return _FLEXIBLE_FROM.setdefault(key, _NEVER if first is None else first)

@@ -1,0 +1,64 @@
+"""Writes the source of one generated function, remembering which line belongs to which field.
+
+Runs of fields of fixed size are collected and become one `struct` call. The names that generated lines use beside their own
+locals come from `names`, the globals of the function.
+"""
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FunctionType
+from typing import Any
+
+
+class Source:
+    """Lines of a function body, indented, each with the path of the field that it serves."""
+
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        # Any: globals of generated code, of every type.
+        self.names: dict[str, Any] = dict(names)
+        self.places: list[str] = []
+        self._lines: list[str] = []
+        self._path: list[str] = []
+        self._depth = 0
+        self._labels = 0
+
+    def line(self, text: str) -> None:
+        """Add a line to the current block."""
+        self._lines.append("    " * self._depth + text)
+        self.places.append(".".join(self._path))
+
+    @contextmanager
+    def block(self, header: str) -> Iterator[None]:
+        """Add `header` and indent what is added inside."""
+        self.line(header)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    @contextmanager
+    def field(self, name: str) -> Iterator[None]:
+        """Lines added inside serve the field `name` of the struct around."""
+        self._path.append(name)
+        yield
+        self._path.pop()
+
+    def label(self, prefix: str) -> str:
+        """A local name that nothing else uses."""
+        self._labels += 1
+        return f"{prefix}{self._labels}"
+
+    def packed(self, codes: str, method: str) -> str:
+        """Name of `struct.Struct(codes).method` (big-endian) among the globals."""
+        name = f"{method}_{codes.replace('?', 'o')}"
+        if name not in self.names:
+            self.names[name] = getattr(struct.Struct(">" + codes), method)
+        return name
+
+    def function(self, name: str, title: str) -> Callable[..., Any]:
+        """Compile the lines, whose first block is `def name(…)`. `title` takes the place of the file name in tracebacks."""
+        code = compile("\n".join(self._lines), title, "exec")
+        exec(code, self.names)  # noqa: S102 - the source is made from our own schema files
+        built = self.names[name]
+        assert isinstance(built, FunctionType)
+        return built
