@@ -1,0 +1,1 @@
+"""Record batches as values: attribute bits, compression, records."""

@@ -1,0 +1,1 @@
+"""WAL objects: their layout, how one is sealed, read and named."""

@@ -1,0 +1,68 @@
+"""Keys of WAL objects: `wal/<yyyymmddhh>/<uuid>`, the hour in UTC and a UUIDv7, both from the moment of sealing.
+
+Keys sort by time, so listing by age reads only the hours asked for; and two objects never share a key, whoever writes them.
+Source: RFC 9562, section 5.7 (UUIDv7: 48 bits of Unix milliseconds, 74 random bits).
+"""
+
+import re
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from bearlake.clock import Clock
+from bearlake.errors import Invalid
+
+PREFIX = "wal/"
+
+_HOUR_FORMAT = "%Y%m%d%H"
+_KEY = re.compile(r"wal/(\d{10})/([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})", re.ASCII)
+_TIME_BITS = 48
+_RANDOM_BITS = 74
+_RANDOM_B_BITS = 62
+
+
+def uuid7(time_ms: int, random_bits: int) -> uuid.UUID:
+    """The UUIDv7 of `time_ms` (Unix milliseconds, 0 <= time_ms < 2**48) with the given 74 random bits."""
+    if not 0 <= time_ms < 1 << _TIME_BITS or not 0 <= random_bits < 1 << _RANDOM_BITS:
+        raise ValueError("a UUIDv7 has 48 bits of time and 74 random bits")
+    random_a, random_b = divmod(random_bits, 1 << _RANDOM_B_BITS)
+    return uuid.UUID(int=time_ms << 80 | 0x7 << 76 | random_a << 64 | 0b10 << 62 | random_b)
+
+
+class KeySource:
+    """Makes the keys of one server's WAL objects; each key sorts behind the one before while the clock's millisecond moves on."""
+
+    def __init__(self, clock: Clock, random_bits: Callable[[int], int]) -> None:
+        """`random_bits(n)` returns n random bits: `random.SystemRandom().getrandbits` in a server, seeded in a test."""
+        self._clock = clock
+        self._random_bits = random_bits
+
+    def next(self) -> str:
+        """A fresh key."""
+        now_ms = self._clock.now_ms()
+        return f"{hour_prefix(now_ms)}{uuid7(now_ms, self._random_bits(_RANDOM_BITS))}"
+
+
+def hour_prefix(time_ms: int) -> str:
+    """The prefix of all keys of the hour that contains `time_ms` (Unix milliseconds)."""
+    hour = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
+    return f"{PREFIX}{hour.strftime(_HOUR_FORMAT)}/"
+
+
+def created_ms(key: str) -> int:
+    """When the object was sealed, by its writer's clock, in Unix milliseconds.
+
+    Raises:
+        Invalid: `key` is not the key of a WAL object, or its hour contradicts its UUID.
+    """
+    match = _KEY.fullmatch(key)
+    if match is None:
+        raise Invalid(f"{key!r} is not the key of a WAL object, wal/<yyyymmddhh>/<UUIDv7>")
+    time_ms = uuid.UUID(match[2]).int >> 80
+    try:
+        prefix = hour_prefix(time_ms)
+    except OverflowError:
+        prefix = ""
+    if not key.startswith(prefix or "\0"):
+        raise Invalid(f"{key!r}: the hour contradicts the UUID")
+    return time_ms
