@@ -163,6 +163,13 @@ class Slice(NamedTuple):
         return self.base_offset + self.record_count
 
 
+class ObjectRef(NamedTuple):
+    """An object that holds slices: its key and size in bytes."""
+
+    key: str
+    size: int
+
+
 class EntryKind(IntEnum):
     """What a log entry changes."""
 

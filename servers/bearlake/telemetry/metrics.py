@@ -143,7 +143,10 @@ FETCH_WAIT_SECONDS = latency("bearlake_fetch_wait_seconds", "Time that fetches w
 FETCH_WAITING = gauge("bearlake_fetch_waiting_requests", "Fetches that wait for records now.")
 FETCH_LOOKUPS = counters("bearlake_fetch_lookups_total", "Offsets looked up, by where they were found.", "source")
 
+FETCH_MISSING = counter("bearlake_fetch_missing_objects_total", "Committed objects that were not found. Alarm on any.")
+
 # Index and cache
+INDEX_GAPS = counter("bearlake_index_gaps_total", "Partitions whose followed slices were not dense. Alarm on any.")
 INDEX_SLICES = gauge("bearlake_index_tail_slices", "Slices in the tail index.")
 INDEX_SLICES_MAX = gauge("bearlake_index_tail_limit_slices", "Limit of the slices in the tail index.")
 INDEX_EVICTED = counter("bearlake_index_evicted_slices_total", "Slices dropped from the tail index by its limit.")

@@ -1,0 +1,1 @@
+"""Indexes: from a partition's offsets to the slices that hold them."""

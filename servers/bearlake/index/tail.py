@@ -1,0 +1,157 @@
+"""The tail index: where the newest committed slices lie, in memory, fed by the commit log.
+
+It makes a caught-up read free of the metadata store. It is bounded by a number of slices: when compaction or readers lag, the
+oldest log entries leave it and `PartitionTail.known_from` moves forward; offsets before that are looked up in the store.
+
+Guarantees: per partition the slices are dense (I2: each starts where the one before ended). An entry that does not start at
+the known end means that something was missed: the partition is forgotten and counted, and its next reader asks the store.
+The index is a hint for *where*, never for *whether*: out of range and the earliest offset are answered by the store.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from bearlake.metadata.model import Entry, EntryKind, ObjectRef, PartitionBounds, PartitionKey, Slice
+
+
+class TailSlice(NamedTuple):
+    """A slice and the object that it lies in."""
+
+    slice: Slice
+    object: ObjectRef
+
+
+class PartitionTail:
+    """The newest slices of one partition: offsets `[known_from, end)`."""
+
+    __slots__ = ("_bases", "_head", "_slices", "end", "known_from", "start", "waiters")
+
+    def __init__(self, known_from: int, end: int) -> None:
+        self.known_from = known_from
+        self.end = end
+        self.start = -1
+        """Start offset of the partition, -1 while this server has not asked for it."""
+        self.waiters: set[Callable[[], None]] = set()
+        self._bases: list[int] = []
+        self._slices: list[TailSlice] = []
+        self._head = 0
+
+    def append(self, item: TailSlice) -> None:
+        """Add the next slice, which starts at `end`."""
+        self._bases.append(item.slice.base_offset)
+        self._slices.append(item)
+        self.end = item.slice.base_offset + item.slice.record_count
+
+    def drop_first(self) -> None:
+        """Forget the oldest slice; amortized constant time."""
+        self.known_from = self._slices[self._head].slice.end_offset
+        self._head += 1
+        if self._head > 64 and self._head * 2 > len(self._slices):
+            del self._slices[: self._head]
+            del self._bases[: self._head]
+            self._head = 0
+
+    def __len__(self) -> int:
+        return len(self._slices) - self._head
+
+    def first_base(self) -> int:
+        """Base offset of the oldest slice that is kept, or `end` when there is none."""
+        return self._bases[self._head] if len(self) else self.end
+
+    def find(self, offset: int) -> int:
+        """Handle of the slice that holds `offset` (known_from <= offset < end), for `at`."""
+        return bisect_right(self._bases, offset, lo=self._head) - 1
+
+    def at(self, handle: int) -> TailSlice | None:
+        """The slice under a handle of `find`; the next handle is one larger; None behind the last slice."""
+        return self._slices[handle] if handle < len(self._slices) else None
+
+    def wake(self) -> None:
+        """Call every waiter once."""
+        for waiter in list(self.waiters):
+            waiter()
+
+
+class TailIndex:
+    """All partitions' tails. One per server; used from the event loop's thread only."""
+
+    def __init__(self, slice_count_max: int, on_gap: Callable[[PartitionKey], None]) -> None:
+        """Keep at most `slice_count_max` slices (about 400 bytes each); `on_gap` is told of every partition that missed an entry."""
+        self._slice_count_max = slice_count_max
+        self._on_gap = on_gap
+        self._tails: dict[PartitionKey, PartitionTail] = {}
+        self._entries: deque[Sequence[Slice]] = deque()
+        self.slice_count = 0
+        self.position = 0
+        """Log position up to which entries were applied."""
+
+    def get(self, partition: PartitionKey) -> PartitionTail | None:
+        """The partition's tail, or None while nothing is known of it."""
+        return self._tails.get(partition)
+
+    def reset(self, position: int) -> None:
+        """Forget all slices and go on behind log position `position`; waiters are woken to look again."""
+        tails, self._tails = self._tails, {}
+        self._entries.clear()
+        self.slice_count = 0
+        self.position = position
+        for tail in tails.values():
+            tail.wake()
+
+    def learn(self, partition: PartitionKey, bounds: PartitionBounds) -> PartitionTail:
+        """Take over bounds that the store has told; returns the partition's tail, whose start is known then."""
+        tail = self._tails.get(partition)
+        if tail is None:
+            tail = self._tails[partition] = PartitionTail(bounds.end, bounds.end)
+        elif bounds.end > tail.end and len(tail) == 0:
+            tail.known_from = tail.end = bounds.end
+            tail.wake()
+        tail.start = max(tail.start, bounds.start)
+        return tail
+
+    def forget(self, partition: PartitionKey) -> None:
+        """Drop what is known of a partition (deleted, or in doubt) and wake its waiters."""
+        tail = self._tails.pop(partition, None)
+        if tail is not None:
+            tail.wake()
+
+    def apply(self, entry: Entry) -> None:
+        """Apply the entry at `position + 1` … or later, and wake the readers that wait for it."""
+        if entry.position <= self.position:
+            return
+        self.position = entry.position
+        if entry.kind is EntryKind.COMMIT:
+            self._append(entry)
+        elif entry.kind is EntryKind.TRIM:
+            tail = self._tails.get(entry.partition)
+            if tail is not None and tail.start >= 0:
+                tail.start = max(tail.start, entry.start_offset)
+
+    def _append(self, entry: Entry) -> None:
+        ref = ObjectRef(entry.object_key, entry.object_size)
+        tails = self._tails
+        for piece in entry.slices:
+            partition = piece.partition
+            tail = tails.get(partition)
+            if tail is None:
+                tail = tails[partition] = PartitionTail(piece.base_offset, piece.base_offset)
+            if piece.base_offset == tail.end:
+                tail.append(TailSlice(piece, ref))
+                self.slice_count += 1
+                if tail.waiters:
+                    tail.wake()
+            elif piece.end_offset > tail.end:
+                self._on_gap(partition)
+                self.forget(partition)
+        self._entries.append(entry.slices)
+        while self.slice_count > self._slice_count_max and len(self._entries) > 1:
+            self._evict(self._entries.popleft())
+
+    def _evict(self, slices: Sequence[Slice]) -> None:
+        for piece in slices:
+            tail = self._tails.get(piece.partition)
+            if tail is not None and len(tail) and tail.first_base() == piece.base_offset:
+                tail.drop_first()
+                self.slice_count -= 1

@@ -1,0 +1,104 @@
+"""What goes into the log: one `Append` per record batch, one `AppendCall` per request.
+
+The hot path has no future and no task per request (10-17 us each): a call collects the outcomes of its batches and runs a
+callback when the last one is known. `Streams.append` wraps that for callers who prefer `await`.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from bearlake.metadata.model import PartitionKey
+from bearlake.objects import Buffer
+
+
+class Hold(Protocol):
+    """Memory that batches point into; it must stay unchanged while anybody holds it."""
+
+    def acquire(self) -> None:
+        """One more holder."""
+
+    def release(self) -> None:
+        """One holder less; the memory may be reused when the last one has gone."""
+
+
+class Append(NamedTuple):
+    """One record batch to append, already inspected by the kernel (`kernel.inspect`) and accepted by the stream's rules.
+
+    `stream_id` are the 16 bytes of the incarnation's UUID; `hold` keeps `batch` alive until it is copied into a WAL object, None when
+    the batch is immutable. Producer fields as in `metadata.model.BatchCommit`.
+    """
+
+    partition: PartitionKey
+    stream_id: bytes
+    batch: Buffer
+    hold: Hold | None
+    record_count: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    flags: int
+
+
+class Verdict(IntEnum):
+    """What became of a batch, in the words of the waist. The first five are those of `metadata.model.OutcomeKind`."""
+
+    ACCEPTED = 0
+    DUPLICATE = 1
+    OUT_OF_ORDER = 2
+    FENCED = 3
+    NOT_FOUND = 4
+    UNAVAILABLE = 5
+    """The stores did not answer in time; the batch may or may not be stored. Retry with the same sequence."""
+    SERVER_FENCED = 6
+    """This server lost its registration and stops; nothing was stored. Ask another one."""
+
+
+class Appended(NamedTuple):
+    """A batch's result: `base_offset` is -1 unless ACCEPTED or DUPLICATE; `start_offset` is the partition's, -1 if unknown."""
+
+    verdict: Verdict
+    base_offset: int
+    start_offset: int
+
+
+UNAVAILABLE = Appended(Verdict.UNAVAILABLE, -1, -1)
+SERVER_FENCED = Appended(Verdict.SERVER_FENCED, -1, -1)
+
+
+class AppendCall:
+    """Batches appended together, and the callback that runs once, when the outcome of every batch is known.
+
+    `results[i]` belongs to `appends[i]`. After `expire` the call is answered and later outcomes are ignored (the batches may still
+    become durable: their producer was told "unknown", and a retry with the same sequence is answered as a duplicate).
+    """
+
+    __slots__ = ("_on_done", "_waiting", "appends", "deadline", "results")
+
+    def __init__(self, appends: Sequence[Append], on_done: Callable[["AppendCall"], None]) -> None:
+        self.appends = appends
+        self.results: list[Appended] = [UNAVAILABLE] * len(appends)
+        self.deadline = 0.0
+        """Loop time at which the writer gives up on this call; set by the writer."""
+        self._waiting = len(appends)
+        self._on_done = on_done
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the callback has run."""
+        return self._waiting <= 0
+
+    def resolve(self, index: int, result: Appended) -> None:
+        """Take the outcome of batch `index`, once per batch; runs the callback after the last one."""
+        if self._waiting > 0:
+            self.results[index] = result
+            self._waiting -= 1
+            if self._waiting == 0:
+                self._on_done(self)
+
+    def expire(self) -> None:
+        """Answer now; batches without an outcome stay UNAVAILABLE."""
+        if self._waiting > 0:
+            self._waiting = -1
+            self._on_done(self)

@@ -1,0 +1,167 @@
+"""The stream catalog as one server sees it: every active stream in memory, kept up to date by the commit log.
+
+Look-ups on the hot path are dictionary reads. A name that is not here is asked from the store once before it counts as unknown, so
+that a stream created a moment ago on another server is found; a deleted one is refused by the commit itself (I1), not by this view.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+
+from bearlake.errors import Invalid, NotFound
+from bearlake.metadata import StreamCatalog
+from bearlake.metadata.model import PARTITION_BITS, PARTITION_COUNT_MAX, PartitionKey, Stream, StreamSpec
+from bearlake.streams import configs as stream_configs
+
+NAME_PATTERN = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
+"""Legal stream names. Source: Apache Kafka, `org.apache.kafka.common.internals.Topic`."""
+
+PAGE_SIZE = 1000
+
+
+def check_name(name: str) -> None:
+    """Raise `Invalid` unless `name` is a legal stream name (1 to 249 of a-z A-Z 0-9 . _ -, but not . or ..)."""
+    if name in (".", "..") or not NAME_PATTERN.match(name):
+        raise Invalid(
+            f"topic name {name!r} is illegal: expected 1 to 249 characters of a-z A-Z 0-9 . _ - (not '.' or '..')"
+        )
+
+
+class StreamView:
+    """A stream with its parsed rules, as the hot path wants it."""
+
+    __slots__ = ("first_key", "id_bytes", "name", "partition_count", "rules", "stream")
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.name = stream.name
+        self.id_bytes = stream.id.bytes
+        self.partition_count = stream.partition_count
+        self.first_key = stream.number << PARTITION_BITS
+        self.rules = stream_configs.rules(stream.configs)
+
+    def partition(self, index: int) -> PartitionKey:
+        """The key of partition `index`. Raises `NotFound` when there is none."""
+        if not 0 <= index < self.partition_count:
+            raise NotFound(f"stream {self.name!r} has partitions 0 to {self.partition_count - 1}, not {index}")
+        return PartitionKey(self.first_key | index)
+
+    def partitions(self) -> list[PartitionKey]:
+        """Keys of all partitions, by index."""
+        return [PartitionKey(self.first_key | index) for index in range(self.partition_count)]
+
+
+class Catalog:
+    """All active streams of the deployment. Used from the event loop's thread only."""
+
+    def __init__(self, store: StreamCatalog, stream_count_max: int) -> None:
+        """`stream_count_max` bounds how many streams this deployment may have."""
+        self._store = store
+        self._stream_count_max = stream_count_max
+        self._by_name: dict[str, StreamView] = {}
+        self._by_number: dict[int, StreamView] = {}
+        self._by_id: dict[bytes, StreamView] = {}
+        self.version = 0
+        """Grows with every change of this view; for caches of rendered answers."""
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def names(self) -> list[str]:
+        """Names of all streams, sorted."""
+        return sorted(self._by_name)
+
+    def peek(self, name: str) -> StreamView | None:
+        """The stream of that name if this server knows it; no waiting."""
+        return self._by_name.get(name)
+
+    def peek_id(self, stream_id: bytes) -> StreamView | None:
+        """The active stream with that id (16 bytes) if this server knows it; no waiting."""
+        return self._by_id.get(stream_id)
+
+    def peek_number(self, number: int) -> StreamView | None:
+        """The active stream with that number if this server knows it; no waiting."""
+        return self._by_number.get(number)
+
+    async def find(self, name: str) -> StreamView:
+        """The stream of that name, asked from the store if this server does not know it. Raises `NotFound`."""
+        view = self._by_name.get(name)
+        return view if view is not None else self._put(await self._store.get(name))
+
+    async def load(self) -> None:
+        """Read all streams from the store, page by page, replacing this view."""
+        self._by_name, self._by_number, self._by_id = {}, {}, {}
+        after = ""
+        while True:
+            page = await self._store.list(after=after, limit=PAGE_SIZE)
+            for stream in page:
+                self._put(stream)
+            if len(page) < PAGE_SIZE:
+                return
+            after = page[-1].name
+
+    async def refresh(self, numbers: Collection[int]) -> list[Stream]:
+        """Read these streams again after the log said that they changed; returns them as they are now."""
+        streams = await self._store.by_numbers(numbers)
+        for stream in streams:
+            if stream.is_deleted:
+                self._drop(stream)
+            else:
+                self._put(stream)
+        return list(streams)
+
+    async def create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> StreamView:
+        """Create a stream. Raises `Invalid`, `AlreadyExists`; see `metadata.StreamCatalog.create`."""
+        self.check_new(name, partition_count, configs)
+        spec = StreamSpec(name=name, partition_count=partition_count, configs=dict(configs))
+        return self._put(await self._store.create(spec))
+
+    def check_new(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
+        """Raise `Invalid` with what is expected unless such a stream could be created."""
+        check_name(name)
+        if not 1 <= partition_count <= PARTITION_COUNT_MAX:
+            raise Invalid(f"partition count {partition_count}: expected 1 to {PARTITION_COUNT_MAX}")
+        if len(self._by_name) >= self._stream_count_max:
+            raise Invalid(f"there are {len(self._by_name)} streams already, the limit is {self._stream_count_max}")
+        stream_configs.check(configs)
+
+    async def alter(self, name: str, set_configs: Mapping[str, str], unset_configs: Collection[str]) -> StreamView:
+        """Set and unset configs. Raises `Invalid`, `NotFound`."""
+        stream_configs.check(set_configs)
+        return self._put(await self._store.alter(name, set_configs=set_configs, unset_configs=unset_configs))
+
+    async def add_partitions(self, name: str, partition_count: int) -> StreamView:
+        """Grow a stream. Raises `Invalid`, `NotFound`."""
+        if partition_count > PARTITION_COUNT_MAX:
+            raise Invalid(f"partition count {partition_count}: expected at most {PARTITION_COUNT_MAX}")
+        return self._put(await self._store.add_partitions(name, partition_count))
+
+    async def delete(self, name: str) -> Stream:
+        """Delete a stream softly. Raises `NotFound`."""
+        stream = await self._store.delete(name)
+        self._drop(stream)
+        return stream
+
+    def _put(self, stream: Stream) -> StreamView:
+        known = self._by_number.get(stream.number)
+        if known is not None and known.stream.version > stream.version:
+            return known
+        view = StreamView(stream)
+        before = self._by_name.get(stream.name)
+        if before is not None and before.stream.number > stream.number:
+            return before  # an older incarnation's news came late
+        if before is not None and before.stream.number != stream.number:
+            self._drop(before.stream)
+        self._by_name[stream.name] = view
+        self._by_number[stream.number] = view
+        self._by_id[view.id_bytes] = view
+        self.version += 1
+        return view
+
+    def _drop(self, stream: Stream) -> None:
+        view = self._by_number.pop(stream.number, None)
+        if view is None:
+            return
+        self._by_id.pop(view.id_bytes, None)
+        if self._by_name.get(stream.name) is view:
+            del self._by_name[stream.name]
+        self.version += 1

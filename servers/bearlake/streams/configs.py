@@ -1,0 +1,211 @@
+"""Stream configs: every Kafka topic config by name, type, default and meaning, and the few that the waist acts upon.
+
+Kafka tools create, echo and alter topics with these names, so all of Kafka 4.x are known, listed with their defaults and
+accepted back. `StreamRules` is the parsed form that the append path uses. A config that has no meaning without broker disks is
+kept and echoed, and says so.
+
+Source: Apache Kafka documentation, "Topic Configs" (4.x).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+from bearlake.errors import Invalid
+
+
+class ConfigType(IntEnum):
+    """Value types with the numbers of DescribeConfigs (KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One config: its name, type, default (as text), meaning, smallest and largest number, and the words it allows (if any)."""
+
+    name: str
+    type: ConfigType
+    default: str
+    doc: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+
+    def check(self, value: str) -> None:
+        """Raise `Invalid` with what is expected unless `value` is a legal text for this config."""
+        if self.type in _NUMBERS:
+            self._check_number(value)
+        elif self.type is ConfigType.BOOLEAN and value.lower() not in ("true", "false"):
+            raise Invalid(f"{self.name} = {value!r}: expected true or false")
+        elif self.choices:
+            words = value.split(",") if self.type is ConfigType.LIST else [value]
+            for word in words:
+                if word.strip() not in self.choices:
+                    raise Invalid(
+                        f"{self.name} = {value!r}: expected one of {', '.join(c or repr(c) for c in self.choices)}"
+                    )
+
+    def _check_number(self, value: str) -> None:
+        try:
+            number = float(value) if self.type is ConfigType.DOUBLE else int(value)
+        except ValueError as error:
+            raise Invalid(f"{self.name} = {value!r}: expected a number ({self.type.name})") from error
+        low, high = _NUMBERS[self.type]
+        low = low if self.minimum is None else self.minimum
+        high = high if self.maximum is None else self.maximum
+        if not low <= number <= high:
+            raise Invalid(f"{self.name} = {value!r}: expected a number from {low:g} to {high:g}")
+
+
+_LONG_MAX = 2**63 - 1
+_INT_MAX = 2**31 - 1
+_NUMBERS: dict[ConfigType, tuple[float, float]] = {
+    ConfigType.INT: (-(2**31), _INT_MAX),
+    ConfigType.SHORT: (-(2**15), 2**15 - 1),
+    ConfigType.LONG: (-(2**63), _LONG_MAX),
+    ConfigType.DOUBLE: (-1e308, 1e308),
+}
+_NO_DISK = "Kept for tools; without effect, since Bearlake has no broker disks."
+_B, _S, _I, _L, _D, _LIST = (
+    ConfigType.BOOLEAN,
+    ConfigType.STRING,
+    ConfigType.INT,
+    ConfigType.LONG,
+    ConfigType.DOUBLE,
+    ConfigType.LIST,
+)
+
+ALL: tuple[Config, ...] = (
+    Config(
+        "cleanup.policy",
+        _LIST,
+        "delete",
+        "What happens to old records. Key compaction (compact) is accepted; superseded records are kept.",
+        choices=("delete", "compact", ""),
+    ),
+    Config(
+        "compression.type",
+        _S,
+        "producer",
+        "Batches are stored as the producer compressed them; other values are kept for tools.",
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+    ),
+    Config("compression.gzip.level", _I, "-1", "Kept for tools: batches are stored as the producer compressed them."),
+    Config("compression.lz4.level", _I, "9", "Kept for tools: batches are stored as the producer compressed them."),
+    Config("compression.zstd.level", _I, "3", "Kept for tools: batches are stored as the producer compressed them."),
+    Config("delete.retention.ms", _L, "86400000", "How long tombstones stay readable under key compaction.", 0),
+    Config("file.delete.delay.ms", _L, "60000", _NO_DISK, 0),
+    Config("flush.messages", _L, str(_LONG_MAX), _NO_DISK + " Every acknowledged record is durable.", 1),
+    Config("flush.ms", _L, str(_LONG_MAX), _NO_DISK + " Every acknowledged record is durable.", 0),
+    Config("follower.replication.throttled.replicas", _LIST, "", _NO_DISK),
+    Config("index.interval.bytes", _I, "4096", _NO_DISK, 0),
+    Config("leader.replication.throttled.replicas", _LIST, "", _NO_DISK),
+    Config("local.retention.bytes", _L, "-2", _NO_DISK, -2),
+    Config("local.retention.ms", _L, "-2", _NO_DISK, -2),
+    Config("max.compaction.lag.ms", _L, str(_LONG_MAX), "Key compaction: longest time a record stays uncompacted.", 1),
+    Config("max.message.bytes", _I, "1048588", "Largest record batch in bytes; larger ones get MESSAGE_TOO_LARGE.", 0),
+    Config(
+        "message.timestamp.after.max.ms",
+        _L,
+        "3600000",
+        "How far (ms) a record's CreateTime may lie ahead of the server's clock.",
+        0,
+    ),
+    Config(
+        "message.timestamp.before.max.ms",
+        _L,
+        str(_LONG_MAX),
+        "How far (ms) a record's CreateTime may lie behind the server's clock.",
+        0,
+    ),
+    Config(
+        "message.timestamp.type",
+        _S,
+        "CreateTime",
+        "Whose clock stamps records: the producer's or the server's.",
+        choices=("CreateTime", "LogAppendTime"),
+    ),
+    Config("min.cleanable.dirty.ratio", _D, "0.5", _NO_DISK, 0, 1),
+    Config("min.compaction.lag.ms", _L, "0", "Key compaction: shortest time a record stays uncompacted.", 0),
+    Config("min.insync.replicas", _I, "1", "Kept for tools: the object store replicates.", 1),
+    Config("preallocate", _B, "false", _NO_DISK),
+    Config(
+        "record.validation",
+        _S,
+        "header",
+        "header: the batch's header and checksum are checked. full: records are decompressed and checked one by one.",
+        choices=("header", "full"),
+    ),
+    Config("remote.log.copy.disable", _B, "false", _NO_DISK),
+    Config("remote.log.delete.on.disable", _B, "false", _NO_DISK),
+    Config("remote.storage.enable", _B, "false", _NO_DISK),
+    Config("retention.bytes", _L, "-1", "Bytes a partition may hold before its oldest records go; -1: no limit.", -1),
+    Config("retention.ms", _L, "604800000", "Age (ms) at which records may go; -1: no limit.", -1),
+    Config("segment.bytes", _I, "1073741824", _NO_DISK, 14),
+    Config("segment.index.bytes", _I, "10485760", _NO_DISK, 4),
+    Config("segment.jitter.ms", _L, "0", _NO_DISK, 0),
+    Config("segment.ms", _L, "604800000", _NO_DISK, 1),
+    Config("unclean.leader.election.enable", _B, "false", _NO_DISK),
+)
+
+BY_NAME: dict[str, Config] = {config.name: config for config in ALL}
+
+
+def check(configs: Mapping[str, str]) -> None:
+    """Raise `Invalid`, naming the config, unless every name is known and every value legal."""
+    for name, value in configs.items():
+        config = BY_NAME.get(name)
+        if config is None:
+            raise Invalid(f"Unknown topic config name: {name}")
+        config.check(value)
+
+
+def value(configs: Mapping[str, str], name: str) -> str:
+    """The stream's own value of a config, or its default."""
+    return configs.get(name, BY_NAME[name].default)
+
+
+class TimestampSource(Enum):
+    """Whose clock stamps the records of a stream."""
+
+    CREATE = "CreateTime"
+    LOG_APPEND = "LogAppendTime"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRules:
+    """What the append path checks: largest batch in bytes, timestamp rules in ms, and how deep it looks into records."""
+
+    batch_bytes_max: int
+    timestamp_source: TimestampSource
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    validates_records: bool
+    requires_keys: bool
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the header alone decides (no stamping, no look into records)."""
+        return self.timestamp_source is TimestampSource.CREATE and not self.validates_records
+
+
+def rules(configs: Mapping[str, str]) -> StreamRules:
+    """Parse what the append path needs from a stream's configs (already checked)."""
+    is_compacted = "compact" in value(configs, "cleanup.policy")
+    return StreamRules(
+        batch_bytes_max=int(value(configs, "max.message.bytes")),
+        timestamp_source=TimestampSource(value(configs, "message.timestamp.type")),
+        timestamp_before_max_ms=int(value(configs, "message.timestamp.before.max.ms")),
+        timestamp_after_max_ms=int(value(configs, "message.timestamp.after.max.ms")),
+        validates_records=is_compacted or value(configs, "record.validation") == "full",
+        requires_keys=is_compacted,
+    )

@@ -1,0 +1,72 @@
+"""Who calls, and whether they may: the one place of authorization.
+
+Every call of the waist carries a `Principal`. Protocol servers authenticate (or say `ANONYMOUS`); the waist asks its
+`Authorizer` once per call and resource. `AllowAll` is the only authorizer until access control lists arrive.
+
+Source: the operation names are those of Kafka's ACLs (KIP-11).
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from bearlake.errors import Denied
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """An authenticated caller: `kind:name`, such as `User:alice`."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        """`kind:name`, the form that Kafka prints."""
+        return f"{self.kind}:{self.name}"
+
+
+ANONYMOUS = Principal("User", "ANONYMOUS")
+"""The caller on a listener without authentication."""
+
+INTERNAL = Principal("Server", "bearlake")
+"""The server itself, for its own upkeep."""
+
+
+class Operation(Enum):
+    """What a caller wants to do to a resource."""
+
+    READ = "Read"
+    WRITE = "Write"
+    CREATE = "Create"
+    DELETE = "Delete"
+    ALTER = "Alter"
+    DESCRIBE = "Describe"
+
+
+class Resource(Enum):
+    """Kinds of resources."""
+
+    STREAM = "Topic"
+    GROUP = "Group"
+    CLUSTER = "Cluster"
+
+
+class Authorizer(Protocol):
+    """Decides by principal, operation and resource; pure and quick (called on the hot path)."""
+
+    def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
+        """Whether `who` may do `operation` to the resource `name`."""
+
+
+class AllowAll:
+    """Everybody may do everything."""
+
+    def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
+        """True."""
+        return True
+
+
+def require(authorizer: Authorizer, who: Principal, operation: Operation, kind: Resource, name: str) -> None:
+    """Raise `Denied` unless `who` may do `operation` to the resource."""
+    if not authorizer.allows(who, operation, kind, name):
+        raise Denied(f"{who} may not {operation.value} {kind.value} {name!r}")

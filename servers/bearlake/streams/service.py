@@ -1,0 +1,230 @@
+"""The waist: what a protocol server may call, and nothing below it.
+
+One `Streams` per server process. Every call carries the caller's `Principal`; authorization is asked here, in one place.
+
+    produce   `submit` (callback, hot path) or `append` (await)  → writer
+    consume   `fetch`, `offsets`, `bounds`                       → reader, offsets
+    manage    `catalog` (create, alter, delete), `trim`, `groups`
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bearlake.cache.objects import CacheSettings, ObjectCache
+from bearlake.clock import Clock, SystemClock
+from bearlake.index.tail import TailIndex
+from bearlake.metadata import Metadata
+from bearlake.metadata.model import (
+    ObjectCommitted,
+    ObjectRef,
+    PartitionBounds,
+    PartitionKey,
+    ServerRef,
+    Stream,
+)
+from bearlake.objects import ObjectStore
+from bearlake.streams.append import Append, AppendCall, Appended
+from bearlake.streams.catalog import Catalog, StreamView
+from bearlake.streams.fetch import Fetched, FetchRange, Reader, ReaderSettings
+from bearlake.streams.follower import Follower, FollowerSettings
+from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, Offsets
+from bearlake.streams.principal import AllowAll, Authorizer, Operation, Principal, Resource, require
+from bearlake.streams.upkeep import Upkeep, UpkeepSettings
+from bearlake.streams.writer import Writer, WriterSettings
+from bearlake.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsSettings:
+    """Settings of the waist and of what it is made of."""
+
+    writer: WriterSettings = field(default_factory=WriterSettings)
+    """When records are flushed, and how much may wait."""
+    reader: ReaderSettings = field(default_factory=ReaderSettings)
+    """Bounds of reads."""
+    cache: CacheSettings = field(default_factory=CacheSettings)
+    """The object cache."""
+    follower: FollowerSettings = field(default_factory=FollowerSettings)
+    """How the commit log is followed."""
+    upkeep: UpkeepSettings = field(default_factory=UpkeepSettings)
+    """Roll-up and truncation of the commit log."""
+    tail_slice_count_max: int = 200_000
+    """Slices in the tail index (about 400 bytes each). Readers further behind cost a look-up in the metadata store per fetch."""
+    stream_count_max: int = 100_000
+    """Streams that this deployment may have."""
+
+
+class Streams:
+    """The waist of one server process. Used from the event loop's thread only."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        store: ObjectStore,
+        server: ServerRef,
+        settings: StreamsSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        random_source: random.Random | None = None,
+        authorizer: Authorizer | None = None,
+        on_fenced: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`server` is the registration that fences what this process writes; `on_fenced` is called once when it lost it."""
+        settings = settings or StreamsSettings()
+        self.settings = settings
+        self.metadata = metadata
+        self.server = server
+        self.clock = clock or SystemClock()
+        self.authorizer = authorizer or AllowAll()
+        self.catalog = Catalog(metadata.streams, settings.stream_count_max)
+        self._tail = TailIndex(settings.tail_slice_count_max, self._on_gap)
+        self._cache = ObjectCache(store, settings.cache, _count_lookup)
+        self._follower = Follower(metadata.log, self._tail, self.catalog, settings.follower)
+        self._writer = Writer(
+            store,
+            metadata.log,
+            server,
+            settings.writer,
+            self.clock,
+            random_source or random.SystemRandom(),
+            self._on_committed,
+            on_fenced,
+        )
+        self._reader = Reader(metadata.log, self._tail, self._cache, settings.reader)
+        self._offsets = Offsets(metadata.log, self._cache)
+        self._upkeep = Upkeep(metadata.log, settings.upkeep)
+        self._expose()
+
+    async def start(self) -> None:
+        """Load the catalog and take the log's head as starting point. Raises `Unavailable`."""
+        await self._follower.start()
+
+    async def run(self) -> None:
+        """Follow the log and keep it short; ends only by cancellation. The process owns this task and stops when it dies."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follower.run(), name="follow the commit log")
+            group.create_task(self._upkeep.run(), name="keep the commit log short")
+
+    async def drain(self) -> None:
+        """Flush and commit everything accepted so far."""
+        await self._writer.drain()
+
+    async def close(self) -> None:
+        """Stop; callers still waiting get UNAVAILABLE. The stores stay open, they belong to the caller."""
+        await self._writer.close()
+        await self._cache.close()
+
+    # -- produce -------------------------------------------------------------------------------------------------
+
+    def may(self, who: Principal, operation: Operation, name: str) -> bool:
+        """Whether `who` may do `operation` to the stream `name`; for per-stream answers inside one request."""
+        return self.authorizer.allows(who, operation, Resource.STREAM, name)
+
+    def submit(self, call: AppendCall) -> None:
+        """Append the call's batches, in order; its callback runs when their outcomes are known, or after the deadline.
+
+        The caller has asked `may(…, WRITE, …)` and `admission.admit` for every batch. Order, durability and duplicates:
+        see `streams/writer.py`. Never waits: watch `is_over_budget`.
+        """
+        self._writer.submit(call)
+
+    async def append(self, appends: Sequence[Append]) -> list[Appended]:
+        """Append batches and wait for their outcomes; durable and visible to readers when they are ACCEPTED.
+
+        One result per batch, in order. Cancelling the wait does not take the batches back.
+        """
+        done: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
+        self._writer.submit(AppendCall(appends, lambda call: None if done.done() else done.set_result(call.results)))
+        return await done
+
+    @property
+    def is_over_budget(self) -> bool:
+        """Whether protocol servers should stop reading their sockets until `on_relief`."""
+        return self._writer.is_over_budget
+
+    def on_relief(self, resume: Callable[[], None]) -> None:
+        """Call `resume` once when the write path has room again."""
+        self._writer.on_relief(resume)
+
+    # -- consume -------------------------------------------------------------------------------------------------
+
+    async def fetch(
+        self, ranges: Sequence[FetchRange], *, bytes_min: int, bytes_max: int, wait_ms: int
+    ) -> list[Fetched]:
+        """Read ranges; see `streams/fetch.py`. The caller has asked `may(…, READ, …)` for every stream."""
+        return await self._reader.fetch(ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms)
+
+    async def offsets(self, questions: Sequence[OffsetQuestion]) -> list[OffsetAnswer]:
+        """Answer offset questions; see `streams/offsets.py`."""
+        return await self._offsets.answer(questions)
+
+    async def bounds(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
+        """Start, end and last stable offsets, the truth as of now; partitions that do not exist are left out. Raises `Unavailable`."""
+        return await self.metadata.log.bounds(partitions)
+
+    # -- manage --------------------------------------------------------------------------------------------------
+
+    async def create(self, who: Principal, name: str, partition_count: int, configs: Mapping[str, str]) -> StreamView:
+        """Create a stream. Raises `Denied`, `Invalid`, `AlreadyExists`, `Unavailable`."""
+        self._require(who, Operation.CREATE, name)
+        return await self.catalog.create(name, partition_count, configs)
+
+    async def alter(
+        self, who: Principal, name: str, set_configs: Mapping[str, str], unset_configs: Collection[str]
+    ) -> StreamView:
+        """Set and unset configs of a stream. Raises `Denied`, `Invalid`, `NotFound`, `Unavailable`."""
+        self._require(who, Operation.ALTER, name)
+        return await self.catalog.alter(name, set_configs, unset_configs)
+
+    async def add_partitions(self, who: Principal, name: str, partition_count: int) -> StreamView:
+        """Grow a stream to `partition_count` partitions. Raises `Denied`, `Invalid`, `NotFound`, `Unavailable`."""
+        self._require(who, Operation.ALTER, name)
+        return await self.catalog.add_partitions(name, partition_count)
+
+    async def delete(self, who: Principal, name: str) -> Stream:
+        """Delete a stream softly. Raises `Denied`, `NotFound`, `Unavailable`."""
+        self._require(who, Operation.DELETE, name)
+        view = self.catalog.peek(name)
+        stream = await self.catalog.delete(name)
+        if view is not None:
+            for partition in view.partitions():
+                self._tail.forget(partition)
+        return stream
+
+    async def trim(self, who: Principal, name: str, index: int, start: int) -> PartitionBounds:
+        """Move the start offset of a partition forward. Raises `Denied`, `NotFound`, `OutOfRange`, `Unavailable`."""
+        self._require(who, Operation.DELETE, name)
+        view = await self.catalog.find(name)
+        return await self.metadata.log.trim(view.partition(index), start)
+
+    def _require(self, who: Principal, operation: Operation, name: str) -> None:
+        require(self.authorizer, who, operation, Resource.STREAM, name)
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _on_committed(self, ref: ObjectRef, buffer: bytearray, result: ObjectCommitted) -> None:
+        # The bytes first, then the index that points at them: a woken reader finds both.
+        self._cache.add(ref, buffer, result.slices)
+        self._follower.committed(ref, result)
+
+    def _on_gap(self, partition: PartitionKey) -> None:
+        metrics.INDEX_GAPS.inc()
+        log.error("the followed log is not dense, looking the partition up again", extra={"partition": partition})
+
+    def _expose(self) -> None:
+        settings = self.settings
+        metrics.APPEND_BUDGET_BYTES.set(settings.writer.bytes_max)
+        metrics.APPEND_IN_FLIGHT_BYTES.set_function(lambda: self._writer.pending_bytes)
+        metrics.INDEX_SLICES_MAX.set(settings.tail_slice_count_max)
+        metrics.INDEX_SLICES.set_function(lambda: self._tail.slice_count)
+        metrics.CACHE_BYTES_MAX.set(settings.cache.bytes_max)
+        metrics.CACHE_BYTES.set_function(lambda: self._cache.size_bytes)
+
+
+def _count_lookup(is_hit: bool) -> None:
+    (metrics.CACHE_HITS if is_hit else metrics.CACHE_MISSES).inc()

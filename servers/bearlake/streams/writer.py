@@ -1,0 +1,344 @@
+"""The write path: *object first, commit second, acknowledge third*. It is written here and nowhere else.
+
+    submit → open buffer → (flush policy) → seal → put object → commit, in seal order → answer callers → cache, tail index
+
+- One object per flush, whatever the number of partitions (design: PUTs per second = servers x flush rate).
+- Several puts may be under way; commits happen in seal order, so that batches of one producer never overtake each other (I3).
+- A batch is acknowledged only after its object is durable and its commit is known (I1). A lost reply is neither success nor
+  failure: the commit is asked again with the same token until it is known or this server is fenced.
+- Memory is bounded by `bytes_max`: over it, protocol servers stop reading their sockets (`is_over_budget`, `on_relief`).
+
+Flush policy ("natural batching"): at once when nothing is in flight and `flush_when_idle`; when `flush_bytes` are waiting and an
+upload slot is free; when the oldest waiting batch is `linger_ms` old and a slot is free. Slots: `puts_in_flight_max`.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import repeat
+
+from bearlake.clock import Clock
+from bearlake.errors import BearlakeError, Fenced, Unavailable
+from bearlake.metadata import CommitLog
+from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectCommitted, ObjectRef, ServerRef, partition_index
+from bearlake.objects import Buffer, ObjectStore
+from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Appended, Verdict
+from bearlake.telemetry import metrics
+from bearlake.wal import keys as wal_keys
+from bearlake.wal import writer as wal_writer
+from bearlake.wal.format import Part
+
+log = logging.getLogger(__name__)
+
+_VERDICTS = tuple(Verdict)
+Sealed = tuple[list[tuple[AppendCall, int]], bytearray, list[BatchCommit]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterSettings:
+    """When the write path flushes, and how much it holds."""
+
+    object_bytes_max: int = 8 * 1024 * 1024
+    """Bytes of batches in one WAL object (one larger batch alone may exceed it). Larger objects cost fewer PUTs and more latency."""
+    flush_bytes: int = 4 * 1024 * 1024
+    """Bytes that are flushed as soon as an upload slot is free, before the linger has passed."""
+    linger_ms: float = 5.0
+    """Longest wait (ms) for company after an object's first batch. 250 suits object stores (4 PUTs/s per server), 5 a local disk."""
+    flush_when_idle: bool = True
+    """Flush at once when nothing is in flight. Lowest latency; on an object store it costs more PUTs at low load."""
+    puts_in_flight_max: int = 4
+    """Objects being uploaded or committed at once."""
+    bytes_max: int = 192 * 1024 * 1024
+    """Bytes of batches waiting or in flight before sockets are not read any more (backpressure)."""
+    deadline_ms: int = 30_000
+    """Time (ms) after which a caller is told that the outcome is unknown. The work itself goes on."""
+    retry_pause_ms: int = 50
+    """First pause (ms) before a commit is asked again; doubles up to `retry_pause_max_ms`, with jitter."""
+    retry_pause_max_ms: int = 2_000
+    """Longest pause (ms) between two attempts to commit."""
+
+
+class Writer:
+    """One server's write path. Used from the event loop's thread only."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        commit_log: CommitLog,
+        server: ServerRef,
+        settings: WriterSettings,
+        clock: Clock,
+        random_source: random.Random,
+        on_committed: Callable[[ObjectRef, bytearray, ObjectCommitted], None],
+        on_fenced: Callable[[], None],
+    ) -> None:
+        """`on_committed` gets every committed object (its buffer is given away); `on_fenced` is called once when fenced."""
+        self._store = store
+        self._commit_log = commit_log
+        self._server = server
+        self._settings = settings
+        self._keys = wal_keys.KeySource(clock, random_source.getrandbits)
+        self._random = random_source
+        self._on_committed = on_committed
+        self._on_fenced = on_fenced
+        self._open: list[tuple[AppendCall, int]] = []
+        self._open_bytes = 0
+        self._open_since = 0.0
+        self._in_flight: set[asyncio.Task[None]] = set()
+        self._last_commit: asyncio.Future[None] | None = None
+        self._calls: dict[AppendCall, None] = {}
+        self._pending_bytes = 0
+        self._relief: list[Callable[[], None]] = []
+        self._is_fenced = False
+        self._is_kicked = False
+        self._linger_timer: asyncio.TimerHandle | None = None
+        self._deadline_timer: asyncio.TimerHandle | None = None
+
+    # -- callers -------------------------------------------------------------------------------------------------
+
+    def submit(self, call: AppendCall) -> None:
+        """Take the call's batches, in order; its callback runs when their outcomes are known, or after the deadline.
+
+        Never waits and never refuses: callers watch `is_over_budget`.
+        """
+        loop = asyncio.get_running_loop()
+        if self._is_fenced:
+            for index in range(len(call.appends)):
+                call.resolve(index, SERVER_FENCED)
+            return
+        call.deadline = loop.time() + self._settings.deadline_ms / 1000
+        self._calls[call] = None
+        if not self._open:
+            self._open_since = loop.time()
+        size = 0
+        for index, item in enumerate(call.appends):
+            if item.hold is not None:
+                item.hold.acquire()
+            size += len(item.batch)
+            self._open.append((call, index))
+        self._open_bytes += size
+        self._pending_bytes += size
+        if not self._is_kicked:
+            self._is_kicked = True
+            loop.call_soon(self._kick)
+        if self._deadline_timer is None:
+            self._deadline_timer = loop.call_at(call.deadline, self._expire)
+
+    @property
+    def is_over_budget(self) -> bool:
+        """Whether callers should stop reading their sockets until `on_relief`."""
+        return self._pending_bytes > self._settings.bytes_max
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of batches that wait or are in flight."""
+        return self._pending_bytes
+
+    def on_relief(self, resume: Callable[[], None]) -> None:
+        """Call `resume` once, when the pending bytes have fallen below half of the budget."""
+        self._relief.append(resume)
+
+    async def drain(self) -> None:
+        """Flush what is open and wait until nothing is in flight. New batches may come meanwhile; they are waited for too."""
+        while self._open or self._in_flight:
+            self._flush_all()
+            if self._in_flight:
+                await asyncio.wait(list(self._in_flight), return_when=asyncio.FIRST_COMPLETED)
+
+    async def close(self) -> None:
+        """Stop without flushing; callers still waiting are answered UNAVAILABLE."""
+        for timer in (self._linger_timer, self._deadline_timer):
+            if timer is not None:
+                timer.cancel()
+        tasks = list(self._in_flight)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for call in list(self._calls):
+            call.expire()
+        self._calls.clear()
+
+    # -- flush policy --------------------------------------------------------------------------------------------
+
+    def _kick(self) -> None:
+        self._is_kicked = False
+        settings = self._settings
+        while self._open:
+            if len(self._in_flight) >= settings.puts_in_flight_max:
+                return
+            is_idle = settings.flush_when_idle and not self._in_flight
+            age_ms = (asyncio.get_running_loop().time() - self._open_since) * 1000
+            if not (is_idle or self._open_bytes >= settings.flush_bytes or age_ms >= settings.linger_ms):
+                self._arm_linger(settings.linger_ms - age_ms)
+                return
+            self._flush("idle" if is_idle else "bytes" if self._open_bytes >= settings.flush_bytes else "linger")
+
+    def _arm_linger(self, wait_ms: float) -> None:
+        if self._linger_timer is None:
+            self._linger_timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._linger_over)
+
+    def _linger_over(self) -> None:
+        self._linger_timer = None
+        self._kick()
+
+    def _flush_all(self) -> None:
+        while self._open and len(self._in_flight) < self._settings.puts_in_flight_max:
+            self._flush("drain")
+
+    def _flush(self, reason: str) -> None:
+        """Seal the open batches, up to the object's limit, and send them on their way."""
+        entries = self._take()
+        sealed = self._seal(entries)
+        metrics.APPEND_FLUSHES.labels(reason).inc()
+        metrics.APPEND_FLUSH_BYTES.observe(len(sealed[1]))
+        loop = asyncio.get_running_loop()
+        before, self._last_commit = self._last_commit, loop.create_future()
+        task = loop.create_task(self._write(sealed, before, self._last_commit))
+        self._in_flight.add(task)
+        task.add_done_callback(self._written)
+
+    def _take(self) -> list[tuple[AppendCall, int]]:
+        entries = self._open
+        if self._open_bytes <= self._settings.object_bytes_max:
+            self._open, self._open_bytes = [], 0
+            return entries
+        size = 0
+        count = 0
+        for call, index in entries:
+            size += len(call.appends[index].batch)
+            if size > self._settings.object_bytes_max and count:
+                size -= len(call.appends[index].batch)
+                break
+            count += 1
+        self._open = entries[count:]
+        self._open_bytes -= size
+        return entries[:count]
+
+    def _seal(self, entries: list[tuple[AppendCall, int]]) -> Sealed:
+        # A stable sort, by what a WAL object is sorted by: batches of one partition keep the order they came in (I3).
+        entries.sort(key=_place_of)
+        appends = [call.appends[index] for call, index in entries]
+        parts: list[Part] = []
+        last = -1
+        for item in appends:
+            if item.partition != last:
+                last = item.partition
+                batches: list[Buffer] = []
+                parts.append((item.stream_id, partition_index(item.partition), batches))
+            batches.append(item.batch)
+        sealed = wal_writer.seal(parts, node_id=self._server.node_id, server_epoch=self._server.epoch)
+        starts = iter(sealed.positions)
+        last = -1
+        position = 0
+        commits: list[BatchCommit] = []
+        for partition, _, batch, _, record_count, max_timestamp, producer_id, epoch, sequence, flags in appends:
+            if partition != last:
+                last = partition
+                position = next(starts)
+            size = len(batch)
+            commits.append(
+                BatchCommit(partition, position, size, record_count, max_timestamp, producer_id, epoch, sequence, flags)
+            )
+            position += size
+        for item in appends:
+            if item.hold is not None:
+                item.hold.release()
+        return entries, sealed.buffer, commits
+
+    # -- object first, commit second, acknowledge third ----------------------------------------------------------
+
+    async def _write(self, sealed: Sealed, before: asyncio.Future[None] | None, done: asyncio.Future[None]) -> None:
+        entries, buffer, batches = sealed
+        try:
+            key = self._keys.next()
+            try:
+                await self._store.put(key, (buffer,))
+            except BearlakeError as error:
+                log.warning("object not stored, its batches fail", extra={"key": key, "error": repr(error)})
+                if before is not None:
+                    await before
+                self._resolve(entries, repeat(UNAVAILABLE))
+                return
+            if before is not None:
+                await before
+            commit = ObjectCommit(token=key, server=self._server, size=len(buffer), batches=batches)
+            result = await self._commit(commit)
+            if result is None:
+                self._resolve(entries, repeat(SERVER_FENCED))
+                return
+            if result.position:
+                self._on_committed(ObjectRef(key, len(buffer)), buffer, result)
+            assert len(result.outcomes) == len(entries)
+            self._resolve(entries, (Appended(_VERDICTS[kind], base, start) for kind, base, start in result.outcomes))
+        finally:
+            if not done.done():
+                done.set_result(None)
+            self._release(sum(batch.length for batch in batches))
+
+    async def _commit(self, commit: ObjectCommit) -> ObjectCommitted | None:
+        """Commit until the outcome is known; None when this server is fenced."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        pause_ms = self._settings.retry_pause_ms
+        while not self._is_fenced:
+            try:
+                result = await self._commit_log.commit(commit)
+                metrics.LOG_COMMITS.inc()
+                metrics.LOG_COMMIT_SECONDS.observe(loop.time() - started)
+                return result
+            except Fenced:
+                self._fence()
+            except Unavailable as error:
+                # I1: neither success nor failure. The same token is asked again; later objects wait behind this one (I3).
+                log.warning("commit not answered, asking again", extra={"key": commit.token, "error": repr(error)})
+                metrics.LOG_COMMIT_ERRORS.labels("Unavailable").inc()
+                await asyncio.sleep(pause_ms * (0.5 + self._random.random()) / 1000)
+                pause_ms = min(pause_ms * 2, self._settings.retry_pause_max_ms)
+        return None
+
+    def _fence(self) -> None:
+        if not self._is_fenced:
+            self._is_fenced = True
+            self._on_fenced()
+
+    def _written(self, task: asyncio.Task[None]) -> None:
+        self._in_flight.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # A bug: nothing was acknowledged, and nothing more can be promised.
+            log.error("write path failed", exc_info=error)
+            self._fence()
+        self._kick()
+
+    def _release(self, size: int) -> None:
+        self._pending_bytes -= size
+        if self._relief and self._pending_bytes < self._settings.bytes_max // 2:
+            waiting, self._relief = self._relief, []
+            for resume in waiting:
+                resume()
+
+    def _expire(self) -> None:
+        """Answer calls whose deadline has passed (they stand in the order they came)."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        self._deadline_timer = None
+        while self._calls:
+            call = next(iter(self._calls))
+            if call.deadline > now:
+                self._deadline_timer = loop.call_at(call.deadline, self._expire)
+                return
+            del self._calls[call]
+            call.expire()
+
+    def _resolve(self, entries: list[tuple[AppendCall, int]], results: Iterable[Appended]) -> None:
+        for (call, index), result in zip(entries, results, strict=False):
+            call.resolve(index, result)
+            if call.is_done:
+                self._calls.pop(call, None)
+
+
+def _place_of(entry: tuple[AppendCall, int]) -> tuple[bytes, int]:
+    call, index = entry
+    item = call.appends[index]
+    return item.stream_id, item.partition
