@@ -1,0 +1,155 @@
+"""Read the settings once: defaults, then the file, then the environment, then the command line; the last one wins.
+
+A name that no setting has is an error that gives its full path and a near name. All problems are reported at once. The environment's
+form is `BEARLAKE_SECTION__KEY` (`BEARLAKE_KAFKA__PORT=9092`): two underscores between the names, so that neither the variables
+of the command line (`BEARLAKE_ADMIN`) nor those that Kubernetes makes for a Service called `bearlake` are taken for settings.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path as FilePath
+from typing import Any, Generic, TypeVar, get_type_hints
+
+import yaml
+
+from bearlake.errors import Invalid
+from bearlake.settings import schema
+from bearlake.settings.schema import Path, Setting
+from bearlake.settings.values import Unfit, build, convert, parse_text
+
+PREFIX = "BEARLAKE_"
+DEFAULT = "default"
+FILE_BYTES_MAX = 1024 * 1024
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What somebody said about a setting: a raw value, or text that is yet to be parsed, and who said it."""
+
+    raw: object
+    source: str
+    is_text: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded(Generic[T]):
+    """The settings, and for each path where its value came from (`default`, `file …`, `environment …`, an option's name)."""
+
+    settings: T
+    sources: Mapping[Path, str]
+
+
+def load(
+    document: type[T],
+    file: FilePath | None = None,
+    environ: Mapping[str, str] | None = None,
+    options: Mapping[str, tuple[object, str]] | None = None,
+) -> Loaded[T]:
+    """Read `document` from `file` (YAML) and `environ`; `options` maps dotted paths to (value, name of the command line's option).
+
+    Raises:
+        Invalid: with one line per problem: unknown names, wrong types or ranges, contradictions, unreadable file.
+    """
+    known = {setting.path: setting for setting in schema.walk(document)}
+    problems: list[str] = []
+    given: dict[Path, Given] = {}
+    for path, value in (
+        *_from_file(file, document, problems),
+        *_from_environment(environ or {}),
+        *((tuple(name.split(".")), Given(raw, option)) for name, (raw, option) in (options or {}).items()),
+    ):
+        if path in known:
+            given[path] = value
+        else:
+            problems.append(_unknown(path, value.source, known))
+    values = _converted(known, given, problems)
+    settings = _built(document, (), values, problems)
+    if problems:
+        raise Invalid(f"settings: {problems[0]}" if len(problems) == 1 else "\n  ".join(["settings:", *problems]))
+    sources = {path: given[path].source if path in given else DEFAULT for path in known}
+    return Loaded(settings=settings, sources=sources)
+
+
+def _from_file(file: FilePath | None, document: type, problems: list[str]) -> Iterator[tuple[Path, Given]]:
+    if file is None:
+        return
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(FILE_BYTES_MAX + 1)
+        if len(content) > FILE_BYTES_MAX:
+            raise Invalid(f"settings: {file} has more than {FILE_BYTES_MAX} bytes")
+        tree = yaml.safe_load(content)
+    except OSError as error:
+        raise Invalid(f"settings: cannot read {file}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise Invalid(f"settings: {file} is not YAML: {error}") from error
+    if tree is None:
+        return
+    if not isinstance(tree, dict):
+        raise Invalid(f"settings: {file} must be a mapping of sections, not {type(tree).__name__}")
+    yield from _flattened(tree, document, (), f"file {file}", problems)
+
+
+def _flattened(
+    tree: Mapping[object, object], section: type, path: Path, source: str, problems: list[str]
+) -> Iterator[tuple[Path, Given]]:
+    hints = get_type_hints(section)
+    for key, value in tree.items():
+        here = (*path, str(key))
+        inner = hints.get(str(key))
+        if not schema.is_section(inner):
+            yield here, Given(value, source)
+        elif isinstance(value, dict):
+            yield from _flattened(value, inner, here, source, problems)  # type: ignore[arg-type]
+        elif value is not None:  # a section that is only named has its defaults
+            problems.append(f"{'.'.join(here)} is a section: expected a mapping, not {value!r} ({source})")
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[Path, Given]]:
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and "__" in name:
+            path = tuple(name[len(PREFIX) :].lower().split("__"))
+            yield path, Given(environ[name], f"environment {name}", is_text=True)
+
+
+def _unknown(path: Path, source: str, known: Mapping[Path, Setting]) -> str:
+    dotted = ".".join(path)
+    names = [setting.name for setting in known.values()]
+    sections = sorted({name.rsplit(".", depth)[0] for name in names for depth in range(1, name.count(".") + 1)})
+    near = difflib.get_close_matches(dotted, [*names, *sections], n=1)
+    if not near:
+        near = [name for name in names if name.rsplit(".", 1)[-1] == path[-1]][:1]
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"{dotted}: no such setting ({source}){hint}"
+
+
+def _converted(known: Mapping[Path, Setting], given: Mapping[Path, Given], problems: list[str]) -> dict[Path, object]:
+    values: dict[Path, object] = {}
+    for path, value in given.items():
+        setting = known[path]
+        try:
+            raw = parse_text(str(value.raw), setting.annotation) if value.is_text else value.raw
+            values[path] = convert(raw, setting.annotation, setting.limits)
+        except Unfit as error:
+            problems.append(f"{setting.name}{error.where}: {error.what} ({value.source})")
+    return values
+
+
+def _built(section: type[T], path: Path, values: Mapping[Path, object], problems: list[str]) -> T:
+    """Make the section and those in it; a section whose own checks fail is replaced by its defaults, and reported."""
+    hints = get_type_hints(section)
+    arguments: dict[str, Any] = {}
+    for field in fields(section):  # type: ignore[arg-type]
+        here = (*path, field.name)
+        if schema.is_section(hints[field.name]):
+            arguments[field.name] = _built(hints[field.name], here, values, problems)
+        elif here in values:
+            arguments[field.name] = values[here]
+    try:
+        return build(section, arguments)  # type: ignore[return-value]
+    except Unfit as error:
+        problems.append(f"{'.'.join(path) or 'all'}: {error.what}")
+        return section()

@@ -1,0 +1,121 @@
+"""Show settings to people (a YAML file with comments, which can be used as one) and to programs.
+
+Secrets do not appear: they are never values of settings (only `…_file` paths are), and a password inside a URL is masked.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, is_dataclass
+from textwrap import wrap
+from typing import Any
+
+import yaml
+
+from bearlake.settings import schema
+from bearlake.settings.load import DEFAULT, Loaded
+from bearlake.settings.schema import Path, Setting
+
+COMMENT_WIDTH = 110
+_URL_PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):[^/@\s]*@")
+
+
+def as_rows(loaded: Loaded[Any]) -> list[dict[str, object]]:
+    """One mapping per setting: `setting`, `value`, `default`, `unit`, `source`, `doc`; JSON can hold it."""
+    return [
+        {
+            "setting": setting.name,
+            "value": _plain(value_at(loaded.settings, setting.path)),
+            "default": _plain(setting.default),
+            "unit": setting.unit,
+            "source": loaded.sources[setting.path],
+            "doc": setting.doc,
+        }
+        for setting in schema.walk(type(loaded.settings))
+    ]
+
+
+def as_yaml(loaded: Loaded[Any], *, only_changed: bool = False) -> str:
+    """A settings file with all present values, each below its doc and beside its unit and source."""
+    wanted = [
+        setting
+        for setting in schema.walk(type(loaded.settings))
+        if not only_changed or loaded.sources[setting.path] != DEFAULT
+    ]
+    docs = {path: schema.section_doc(section) for path, section in schema.sections(type(loaded.settings))}
+    lines: list[str] = []
+    open_sections: Path = ()
+    for setting in wanted:
+        lines.extend(_section_heads(open_sections, setting.path[:-1], docs))
+        open_sections = setting.path[:-1]
+        lines.extend(_setting_lines(setting, loaded))
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def as_tree(loaded: Loaded[Any]) -> dict[str, Any]:
+    """All present values as nested mappings; JSON can hold it."""
+    tree: dict[str, Any] = {}
+    for setting in schema.walk(type(loaded.settings)):
+        branch = tree
+        for name in setting.path[:-1]:
+            branch = branch.setdefault(name, {})
+        branch[setting.path[-1]] = _plain(value_at(loaded.settings, setting.path))
+    return tree
+
+
+def value_at(settings: object, path: Path) -> object:
+    """The value under a path."""
+    for name in path:
+        settings = getattr(settings, name)
+    return settings
+
+
+def _section_heads(before: Path, now: Path, docs: Mapping[Path, str]) -> Iterator[str]:
+    common = 0
+    while common < min(len(before), len(now)) and before[common] == now[common]:
+        common += 1
+    for depth in range(common, len(now)):
+        indent = "  " * depth
+        if depth == 0 and before:
+            yield ""
+        yield from _comment(docs[now[: depth + 1]], indent)
+        yield f"{indent}{now[depth]}:"
+
+
+def _setting_lines(setting: Setting, loaded: Loaded[Any]) -> Iterator[str]:
+    indent = "  " * (len(setting.path) - 1)
+    value = _plain(value_at(loaded.settings, setting.path))
+    source = loaded.sources[setting.path]
+    notes = [setting.unit] if setting.unit else []
+    if source == DEFAULT:
+        notes.append(DEFAULT)
+    else:
+        notes.append(f"{source}; default {_flow(_plain(setting.default))}")
+    yield from _comment(setting.doc, indent)
+    yield f"{indent}{setting.path[-1]}: {_flow(value)}  # {', '.join(notes)}"
+
+
+def _comment(text: str, indent: str) -> Iterator[str]:
+    for line in wrap(text, COMMENT_WIDTH - len(indent)):
+        yield f"{indent}# {line}"
+
+
+def _flow(value: object) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON and YAML can hold it, without passwords."""
+    if isinstance(value, str):
+        return _URL_PASSWORD.sub(r"\1:***@", value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: _plain(item) for name, item in asdict(value).items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value
+
+
+def as_json(loaded: Loaded[Any]) -> str:
+    """`as_rows` as one JSON text."""
+    return json.dumps(as_rows(loaded), indent=2, ensure_ascii=False)
