@@ -226,7 +226,7 @@ class Writer:
             if item.partition != last:
                 last = item.partition
                 batches: list[Buffer] = []
-                parts.append((item.stream_id, partition_index(item.partition), batches))
+                parts.append(Part(item.stream_id, partition_index(item.partition), batches))
             batches.append(item.batch)
         sealed = wal_writer.seal(parts, node_id=self._server.node_id, server_epoch=self._server.epoch)
         starts = iter(sealed.positions)

@@ -1,0 +1,105 @@
+"""What the handlers of one Kafka server share: the waist, the live servers, the settings.
+
+A handler is `async def handle(broker, context, request) -> response` with messages of the codec; it knows neither sockets nor
+frames. `Context` says who asks, and on which listener.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from bearlake.metadata.model import Server
+from bearlake.streams.principal import Principal
+from bearlake.streams.service import Streams
+
+if TYPE_CHECKING:
+    from bearlake.streams.groups.coordinator import Groups
+
+LEADER_EPOCH = 0
+"""The leader epoch of every partition, the same in every answer (Metadata, Fetch, OffsetForLeaderEpoch, OffsetFetch)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSettings:
+    """The Kafka server: limits of connections and requests, defaults of streams."""
+
+    auto_create_streams: bool = True
+    """Create a stream when a client asks for its metadata and allows it (Kafka's `auto.create.topics.enable`)."""
+    default_partition_count: int = 1
+    """Partitions of a stream that is created without a count (Kafka's `num.partitions`)."""
+    request_bytes_max: int = 100 * 1024 * 1024
+    """Largest request in bytes; a larger size field closes the connection (Kafka's `socket.request.max.bytes`)."""
+    connections_max: int = 10_000
+    """Open client connections; more are closed at once."""
+    idle_ms: int = 600_000
+    """Connections without a request for this long (ms) are closed (Kafka's `connections.max.idle.ms`)."""
+    requests_in_flight_max: int = 64
+    """Requests of one connection that run at once; its socket is not read beyond."""
+    response_bytes_max: int = 16 * 1024 * 1024
+    """Bytes of answers that one connection has not taken yet before its socket is not read any more."""
+    receive_bytes_max: int = 256 * 1024 * 1024
+    """Bytes of receive buffers of all connections together before sockets are not read any more."""
+    drain_redirect_after_ms: int = 5_000
+    """While draining beside other servers: time (ms) after which clients that did not leave get NOT_LEADER_OR_FOLLOWER."""
+    group_session_timeout_min_ms: int = 6_000
+    """Smallest session timeout (ms) that a group member may ask for."""
+    group_session_timeout_max_ms: int = 1_800_000
+    """Largest session timeout (ms) that a group member may ask for."""
+    group_initial_rebalance_delay_ms: int = 0
+    """Wait (ms) for more members before the first rebalance of an empty group."""
+    group_size_max: int = 10_000
+    """Members of one group."""
+    offset_metadata_bytes_max: int = 4_096
+    """Largest text (bytes) that a committed offset may carry."""
+    zone_client_id_keys: list[str] = field(default_factory=lambda: ["zone_id", "diskless_az", "ws_az"])
+    """Names of `key=value` tokens in a client id that say in which zone the client is."""
+
+
+class Members(Protocol):
+    """The deployment's live servers as this one sees them; no waiting."""
+
+    @property
+    def cluster_id(self) -> str:
+        """The deployment's id."""
+
+    @property
+    def node_id(self) -> int:
+        """This server's node id."""
+
+    @property
+    def version(self) -> int:
+        """Grows with every change; for caches of rendered answers."""
+
+    def live(self) -> Sequence[Server]:
+        """Live servers, draining ones too, by node id; always with this one."""
+
+
+class Broker:
+    """One Kafka server's handlers' common ground."""
+
+    def __init__(self, streams: Streams, members: Members, groups: "Groups", settings: KafkaSettings) -> None:
+        self.streams = streams
+        self.members = members
+        self.groups = groups
+        self.settings = settings
+        self.is_redirecting = False
+        """Whether produce and fetch are answered with NOT_LEADER_OR_FOLLOWER, so that clients go to other servers (drain)."""
+        self.creating: dict[str, asyncio.Task[None]] = {}
+        """Streams that are being created on demand, by name: many clients ask at once, one creation runs."""
+
+    @property
+    def node_id(self) -> int:
+        """This server's node id."""
+        return self.members.node_id
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Where a request came from: its API version, caller, client id, listener's name (`kafka`, `kafka:EXTERNAL`), peer address."""
+
+    version: int
+    who: Principal
+    client_id: str | None
+    listener: str
+    peer: str
