@@ -95,7 +95,7 @@ class LocalObjectStore:
 
         await self._writers.run(put, key, self._settings.deadline_ms, buffers)
 
-    async def read(self, key: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
+    async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
         """See `ObjectStore.read`."""
         check_key(key)
         if not ranges:

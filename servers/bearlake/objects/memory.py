@@ -32,7 +32,7 @@ class MemoryObjectStore:
         self._objects[key] = (b"".join(parts), self._clock.now_ms())
         insort(self._keys, key)
 
-    async def read(self, key: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
+    async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
         """See `ObjectStore.read`."""
         check_key(key)
         for start, end in ranges:

@@ -1,0 +1,250 @@
+"""Objects in S3, Google Cloud Storage or Azure Blob Storage, through obstore (Rust's object_store).
+
+- Credentials come from the environment or the platform (variables, web identity, container or instance role); they never pass
+  through our hands or logs.
+- A put is one conditional request (`If-None-Match: *` or its like), so nothing is replaced. obstore's own retries are off: retry lives
+  in `retrying.py`.
+- The body is not signed (SHA-256 would cap a core at 194 MB/s; unsigned it is 3.1 GB/s): TLS protects it, and our formats carry CRC32C.
+  Plain http happens only when the configured endpoint says `http://`.
+- Stores must list in key order; S3 directory buckets do not, and are refused when that shows.
+
+Bodies are handed over without a copy where parts are large, so a put that fails without an answer from the store waits until the
+HTTP client has let go of the buffers (about 1 ms after an attempt is given up); see `cloud_bodies.py`.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from bearlake.errors import AlreadyExists, NotFound, Unavailable, Unsupported
+from bearlake.objects import Buffer, ByteRange, ObjectInfo
+from bearlake.objects.cloud_bodies import lend
+from bearlake.objects.cloud_errors import has_answer, is_beyond_end, is_settled_conflict, translate
+from bearlake.objects.cloud_settings import CloudSettings
+from bearlake.objects.keys import check_key, check_prefix
+from bearlake.objects.ranges import Span, check_within, coalesce, scatter
+
+if TYPE_CHECKING:
+    from obstore import ListStream, ObjectMeta
+    from obstore.store import ClientConfig, RetryConfig
+
+_LIST_PAGE_COUNT = 1000  # the most that one request of S3 returns
+_DELETE_COUNT_MAX = 1000  # the most that one request of S3 takes
+_GRACE_MS = 1000  # the HTTP client's own deadline comes first; ours catches credentials look-ups, too
+_NO_RETRIES: "RetryConfig" = {"max_retries": 0, "retry_timeout": timedelta(seconds=60)}
+
+
+class CloudObjectStore:
+    """An `ObjectStore` over an obstore store; `open_s3` and its siblings make one. Bound to no event loop."""
+
+    def __init__(self, store: S3Store | GCSStore | AzureStore, settings: CloudSettings) -> None:
+        self._store = store
+        self._settings = settings
+
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+        """See `ObjectStore.put`. A missing bucket is `Unavailable`, missing rights are `Denied`."""
+        check_key(key)
+        body = lend(parts)
+        try:
+            async with self._deadline(key):
+                await obstore.put_async(self._store, key, body.content, mode="create", use_multipart=False)
+        except BaseError as error:
+            if not has_answer(error):
+                await body.returned()
+            if isinstance(error, AlreadyExistsError):
+                await self._confirm(key, error)
+                raise AlreadyExists(f"object {key} exists") from error
+            raise translate(error, key, absent_is_unavailable=True) from error
+        except OSError as error:
+            raise translate(error, key, absent_is_unavailable=True) from error
+        except (Unavailable, asyncio.CancelledError):
+            await body.returned()
+            raise
+
+    async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
+        """See `ObjectStore.read`. One copy is made, because obstore's memory is read-only (60 µs per MiB)."""
+        check_key(key)
+        if not ranges:
+            return []
+        spans = coalesce(ranges, self._settings.coalesce_gap_bytes)
+        if len(spans) == 1:
+            return scatter(ranges, spans, [await self._read_span(key, ranges, spans[0])])
+        places = asyncio.Semaphore(self._settings.read_concurrent_count)
+
+        async def read(span: Span) -> memoryview:
+            async with places:
+                return await self._read_span(key, ranges, span)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(read(span)) for span in spans]
+        except BaseExceptionGroup as errors:
+            first = errors.exceptions[0]
+            raise first from first.__cause__
+        return scatter(ranges, spans, [task.result() for task in tasks])
+
+    async def size(self, key: str) -> int:
+        """See `ObjectStore.size`."""
+        check_key(key)
+        with _translated(key):
+            async with self._deadline(key):
+                return (await obstore.head_async(self._store, key))["size"]
+
+    async def delete(self, keys: Collection[str]) -> None:
+        """See `ObjectStore.delete`; up to 1000 keys per request where the store can."""
+        for key in keys:
+            check_key(key)
+        wanted = list(keys)
+        for at in range(0, len(wanted), _DELETE_COUNT_MAX):
+            await self._delete(wanted[at : at + _DELETE_COUNT_MAX])
+
+    async def close(self) -> None:
+        """See `ObjectStore.close`; obstore closes idle connections by itself."""
+
+    async def _delete(self, keys: list[str]) -> None:
+        with _translated("deletion"):
+            async with self._deadline("deletion"):
+                try:
+                    await obstore.delete_async(self._store, keys)
+                except (FileNotFoundError, NotFoundError):  # some stores report absent keys
+                    for key in keys:
+                        with suppress(FileNotFoundError, NotFoundError):
+                            await obstore.delete_async(self._store, key)
+
+    async def _confirm(self, key: str, conflict: AlreadyExistsError) -> None:
+        """Return when the object surely exists; else raise `Unavailable`.
+
+        S3 answers 409 when another request for the key was under way, and then possibly neither was stored; obstore reports it like 412.
+        Source: Amazon S3 API, PutObject, ConditionalRequestConflict.
+        """
+        if is_settled_conflict(conflict):
+            return
+        try:
+            await self.size(key)
+        except NotFound as error:
+            raise Unavailable(f"object {key}: another put of the key was under way") from error
+
+    async def _read_span(self, key: str, ranges: Sequence[ByteRange], span: Span) -> memoryview:
+        wanted = [ranges[position] for position in span.members]
+        if span.start == span.end:  # HTTP cannot ask for nothing
+            check_within(key, wanted, await self.size(key))
+            return memoryview(bytearray())
+        try:
+            async with self._deadline(key):
+                answer = await obstore.get_async(self._store, key, options={"range": (span.start, span.end)})
+                check_within(key, wanted, answer.meta["size"])
+                content = await answer.bytes_async()
+        except (BaseError, OSError) as error:
+            if is_beyond_end(error):
+                check_within(key, wanted, await self.size(key))
+            raise translate(error, key) from error
+        if len(content) != span.end - span.start:
+            raise Unavailable(f"object {key}: {len(content)} of {span.end - span.start} bytes arrived")
+        return memoryview(bytearray(content))
+
+    @asynccontextmanager
+    async def _deadline(self, what: str) -> AsyncIterator[None]:
+        deadline_ms = self._settings.request_deadline_ms + _GRACE_MS
+        try:
+            async with asyncio.timeout(deadline_ms / 1000):
+                yield
+        except TimeoutError as error:
+            raise Unavailable(f"{what}: no answer from the object store within {deadline_ms} ms") from error
+
+    async def _next_page(self, pages: "ListStream[Sequence[ObjectMeta]]", what: str) -> Sequence["ObjectMeta"]:
+        """The next page of a listing; empty at its end."""
+        with _translated(what):
+            async with self._deadline(what):
+                try:
+                    return await anext(pages)
+                except StopAsyncIteration:
+                    return ()
+
+    async def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
+        """See `ObjectStore.list`; objects put or deleted meanwhile may or may not appear."""
+        check_prefix(prefix)
+        check_prefix(after)
+        # The store's prefixes are whole path parts, and its offset forgets a slash at the end: the rest is filtered here.
+        folder = prefix[: prefix.rfind("/") + 1].rstrip("/")
+        offset = after.rstrip("/")
+        pages = obstore.list(self._store, prefix=folder or None, offset=offset or None, chunk_size=_LIST_PAGE_COUNT)
+        previous = ""
+        while page := await self._next_page(pages, prefix):
+            for entry in page:
+                key = entry["path"]
+                if key < previous:
+                    raise Unsupported(f"the object store lists {key} behind {previous}: it must list in key order")
+                previous = key
+                if not key.startswith(prefix):
+                    if key > prefix:
+                        return
+                elif key > after:
+                    modified_ms = round(entry["last_modified"].timestamp() * 1000)
+                    yield ObjectInfo(key=key, size=entry["size"], modified_ms=modified_ms)
+
+
+def open_s3(bucket: str, prefix: str | None, settings: CloudSettings) -> CloudObjectStore:
+    """A store in an S3 bucket. Credentials and what the settings leave open come from `AWS_…` variables or the platform."""
+    store = S3Store(
+        bucket,
+        prefix=prefix,
+        unsigned_payload=not settings.sign_payload,
+        client_options=_client_options(settings),
+        retry_config=_NO_RETRIES,
+        **_given(endpoint=settings.endpoint, region=settings.region),
+    )
+    return CloudObjectStore(store, settings)
+
+
+def open_gcs(bucket: str, prefix: str | None, settings: CloudSettings) -> CloudObjectStore:
+    """A store in a Google Cloud Storage bucket. Credentials come from `GOOGLE_…` variables or the platform."""
+    options = _client_options(settings)
+    store = GCSStore(
+        bucket,
+        prefix=prefix,
+        client_options=options,
+        retry_config=_NO_RETRIES,
+        **_given(base_url=settings.endpoint),
+    )
+    return CloudObjectStore(store, settings)
+
+
+def open_azure(container: str, prefix: str | None, settings: CloudSettings) -> CloudObjectStore:
+    """A store in an Azure Blob container. Account and credentials come from `AZURE_…` variables or the platform."""
+    store = AzureStore(
+        container,
+        prefix=prefix,
+        client_options=_client_options(settings),
+        retry_config=_NO_RETRIES,
+        **_given(endpoint=settings.endpoint),
+    )
+    return CloudObjectStore(store, settings)
+
+
+def _client_options(settings: CloudSettings) -> "ClientConfig":
+    endpoint = settings.endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    return {
+        "allow_http": endpoint.startswith("http://"),
+        "timeout": timedelta(milliseconds=settings.request_deadline_ms),
+        "connect_timeout": timedelta(milliseconds=settings.connect_deadline_ms),
+    }
+
+
+# Any: the keyword arguments of obstore's constructors are typed per store.
+def _given(**options: str | None) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+@contextmanager
+def _translated(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (BaseError, OSError) as error:
+        raise translate(error, what) from error

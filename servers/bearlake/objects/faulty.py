@@ -1,0 +1,142 @@
+"""A store that misbehaves as real ones do, for tests, the simulation and benchmarks with latency.
+
+Faults come from an injected random source and waits from the event loop, so a seed replays exactly, also in virtual time. What can
+happen to a call, in this order: a stall (it waits, and may give up), its latency, an error before the effect, the effect, a lost
+reply (the effect happened, the caller gets `Unavailable`). A torn read is a read whose bytes arrive in part: `Unavailable` as well.
+"""
+
+import asyncio
+import math
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from bearlake.errors import Unavailable
+from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """A log-normal distribution, the usual shape of a service's latency; `spread` 0 makes it constant."""
+
+    median_ms: float = 0.0
+    """Half of the calls take longer. S3: about 20 for a small read, 80 for a put of 8 MiB."""
+
+    spread: float = 0.0
+    """Standard deviation of the logarithm; with 0.5, one call in a hundred takes 3.2 times the median."""
+
+    max_ms: float = math.inf
+    """No call takes longer."""
+
+    def draw_s(self, randomness: random.Random) -> float:
+        """A latency in seconds."""
+        return min(self.median_ms * math.exp(randomness.gauss(0.0, self.spread)), self.max_ms) / 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultSettings:
+    """How often and how the store misbehaves; rates are probabilities per call, 0 to 1."""
+
+    put_latency: Latency = field(default_factory=Latency)
+    """Latency of puts."""
+
+    read_latency: Latency = field(default_factory=Latency)
+    """Latency of all other calls."""
+
+    error_rate: float = 0.0
+    """`Unavailable` without an effect; a listing may also break off after any of its objects."""
+
+    lost_reply_rate: float = 0.0
+    """`Unavailable` although the put or deletion happened."""
+
+    torn_read_rate: float = 0.0
+    """`Unavailable` after a part of the bytes had arrived."""
+
+    stall_rate: float = 0.0
+    """A stall of the whole store begins with this call."""
+
+    stall_ms: float = 0.0
+    """Length of such a stall."""
+
+    stall_deadline_ms: float = 1_000.0
+    """A call that meets a stall waits for its end, but at most so long, and is then `Unavailable` without an effect."""
+
+
+class FaultyObjectStore:
+    """An `ObjectStore` that passes calls on to `inner`, unless it does not. Wraps a store, owns nothing but the faults."""
+
+    def __init__(self, inner: ObjectStore, settings: FaultSettings, randomness: random.Random) -> None:
+        self._inner = inner
+        self._settings = settings
+        self._randomness = randomness
+        self._stalled_until_s = -math.inf
+
+    def stall(self, duration_ms: float) -> None:
+        """Let the store answer nothing for `duration_ms` from now; call it inside the running event loop."""
+        end_s = asyncio.get_running_loop().time() + duration_ms / 1000
+        self._stalled_until_s = max(self._stalled_until_s, end_s)
+
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+        """See `ObjectStore.put`."""
+        await self._call(
+            lambda: self._inner.put(key, parts), key, self._settings.put_latency, self._settings.lost_reply_rate
+        )
+
+    async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
+        """See `ObjectStore.read`."""
+        return await self._call(
+            lambda: self._inner.read(key, ranges), key, self._settings.read_latency, self._settings.torn_read_rate
+        )
+
+    async def size(self, key: str) -> int:
+        """See `ObjectStore.size`."""
+        return await self._call(lambda: self._inner.size(key), key, self._settings.read_latency, 0.0)
+
+    async def delete(self, keys: Collection[str]) -> None:
+        """See `ObjectStore.delete`."""
+        settings = self._settings
+        await self._call(lambda: self._inner.delete(keys), "deletion", settings.read_latency, settings.lost_reply_rate)
+
+    async def close(self) -> None:
+        """Closes the inner store."""
+        await self._inner.close()
+
+    async def _call(self, call: Callable[[], Awaitable[T]], what: str, latency: Latency, lost_rate: float) -> T:
+        await self._before(what, latency)
+        result = await call()
+        if self._happens(lost_rate):
+            raise Unavailable(f"{what}: injected fault after the effect")
+        return result
+
+    async def _before(self, what: str, latency: Latency) -> None:
+        if self._happens(self._settings.stall_rate):
+            self.stall(self._settings.stall_ms)
+        await self._wait_for_stall(what)
+        delay_s = latency.draw_s(self._randomness)
+        if delay_s > 0:
+            await asyncio.sleep(delay_s)
+        if self._happens(self._settings.error_rate):
+            raise Unavailable(f"{what}: injected fault before the effect")
+
+    async def _wait_for_stall(self, what: str) -> None:
+        remaining_s = self._stalled_until_s - asyncio.get_running_loop().time()
+        if remaining_s <= 0:
+            return
+        deadline_s = self._settings.stall_deadline_ms / 1000
+        await asyncio.sleep(min(remaining_s, deadline_s))
+        if remaining_s > deadline_s:
+            raise Unavailable(f"{what}: the store is stalled")
+
+    def _happens(self, rate: float) -> bool:
+        return rate > 0 and self._randomness.random() < rate
+
+    async def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
+        """See `ObjectStore.list`."""
+        await self._before(prefix, self._settings.read_latency)
+        async for found in self._inner.list(prefix, after):
+            yield found
+            if self._happens(self._settings.error_rate):
+                raise Unavailable(f"listing of {prefix!r}: injected fault")

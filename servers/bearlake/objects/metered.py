@@ -1,0 +1,90 @@
+"""Counting and timing every call to a store, through a small interface that telemetry implements."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from bearlake.errors import BearlakeError
+from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
+
+
+class Recorder(Protocol):
+    """Takes one observation per call. Must not block or raise."""
+
+    def observe(self, operation: str, outcome: str, seconds: float, size_bytes: int) -> None:
+        """One call of `operation` (put, read, size, delete, list) ended.
+
+        `outcome`: `ok`, `cancelled`, or the error kind in snake case (`already_exists`, `not_found`, `out_of_range`, `unavailable`,
+        `denied`, …): a bounded set, fit for labels. `size_bytes`: bytes put or read; 0 for other calls and
+        after an error.
+        """
+
+
+class MeteredObjectStore:
+    """An `ObjectStore` that reports each call of `inner` to `recorder`; seconds are the event loop's."""
+
+    def __init__(self, inner: ObjectStore, recorder: Recorder) -> None:
+        self._inner = inner
+        self._recorder = recorder
+
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+        """See `ObjectStore.put`."""
+        with self._observed("put") as call:
+            await self._inner.put(key, parts)
+            call.size_bytes = sum(map(len, parts))
+
+    async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
+        """See `ObjectStore.read`."""
+        with self._observed("read") as call:
+            views = await self._inner.read(key, ranges)
+            call.size_bytes = sum(map(len, views))
+        return views
+
+    async def size(self, key: str) -> int:
+        """See `ObjectStore.size`."""
+        with self._observed("size"):
+            return await self._inner.size(key)
+
+    async def delete(self, keys: Collection[str]) -> None:
+        """See `ObjectStore.delete`."""
+        with self._observed("delete"):
+            await self._inner.delete(keys)
+
+    async def close(self) -> None:
+        """Closes the inner store."""
+        await self._inner.close()
+
+    @contextmanager
+    def _observed(self, operation: str) -> Iterator["_Call"]:
+        loop = asyncio.get_running_loop()
+        call, start_s = _Call(), loop.time()
+        outcome = "ok"
+        try:
+            yield call
+        except BearlakeError as error:
+            outcome = _outcome(error)
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            outcome = "cancelled"
+            raise
+        finally:
+            self._recorder.observe(operation, outcome, loop.time() - start_s, call.size_bytes)
+
+    async def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
+        """See `ObjectStore.list`; one observation per listing, its time includes that of the consumer."""
+        with self._observed("list"):
+            async for found in self._inner.list(prefix, after):
+                yield found
+
+
+class _Call:
+    __slots__ = ("size_bytes",)
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+
+
+def _outcome(error: BearlakeError) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).lower()

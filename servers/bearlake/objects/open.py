@@ -1,0 +1,109 @@
+"""From a URL to an object store: `open_store`.
+
+| URL | store |
+|---|---|
+| `file:///folder` | local folder, made when absent |
+| `s3://bucket/prefix` | Amazon S3, or the S3-compatible server at `cloud.endpoint` |
+| `gs://bucket/prefix` | Google Cloud Storage |
+| `az://container/prefix` | Azure Blob Storage, account from the environment |
+| `memory:///` | this process's memory, empty at first, gone at the end |
+"""
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from bearlake.clock import Clock
+from bearlake.errors import Invalid
+from bearlake.objects import ObjectStore
+from bearlake.objects.cloud_settings import CloudSettings
+from bearlake.objects.keys import check_key
+from bearlake.objects.local import LocalObjectStore, LocalSettings
+from bearlake.objects.memory import MemoryObjectStore
+from bearlake.objects.metered import MeteredObjectStore, Recorder
+from bearlake.objects.retrying import RetryingObjectStore, RetrySettings
+
+_SCHEMES = "file:///folder, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or memory:///"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectStoreSettings:
+    """Settings of the object store; which ones count depends on the URL."""
+
+    local: LocalSettings = field(default_factory=LocalSettings)
+    """For `file://`."""
+
+    cloud: CloudSettings = field(default_factory=CloudSettings)
+    """For `s3://`, `gs://` and `az://`."""
+
+    retry: RetrySettings = field(default_factory=RetrySettings)
+    """For all of them."""
+
+
+def open_store(
+    url: str,
+    settings: ObjectStoreSettings | None = None,
+    *,
+    randomness: random.Random | None = None,
+    recorder: Recorder | None = None,
+    clock: Clock | None = None,
+) -> ObjectStore:
+    """The store at `url`, retrying; with a `recorder`, every attempt is metered. `randomness` spreads the retries.
+
+    Makes the folder of `file://`, but does not connect anywhere: a missing bucket shows with the first call.
+
+    Raises:
+        Invalid: the URL names no store that we know, or has parts that mean nothing.
+        Denied, Unavailable: the folder cannot be made.
+    """
+    settings = settings or ObjectStoreSettings()
+    store = _open(url, settings, clock)
+    if recorder is not None:
+        store = MeteredObjectStore(store, recorder)
+    return RetryingObjectStore(store, settings.retry, randomness or random.Random())  # noqa: S311 (jitter)
+
+
+def _open(url: str, settings: ObjectStoreSettings, clock: Clock | None) -> ObjectStore:
+    parts = _split(url)
+    if parts.scheme == "memory":
+        if parts.netloc or parts.path not in ("", "/"):
+            raise Invalid(f"object store URL {url!r}: expected memory:///")
+        return MemoryObjectStore(clock)
+    if parts.scheme == "file":
+        path = Path(unquote(parts.path))
+        if parts.netloc not in ("", "localhost") or not path.is_absolute() or path == Path("/"):
+            raise Invalid(f"object store URL {url!r}: expected file:///folder with an absolute path, not the root")
+        return LocalObjectStore(path, settings.local, clock=clock)
+    if parts.scheme in ("s3", "gs", "az"):
+        return _open_cloud(url, parts, settings.cloud)
+    raise Invalid(f"object store URL {url!r}: expected {_SCHEMES}")
+
+
+def _open_cloud(url: str, parts: SplitResult, settings: CloudSettings) -> ObjectStore:
+    from bearlake.objects import cloud  # late: a local store needs no HTTP client
+
+    bucket, prefix = parts.netloc, parts.path.strip("/")
+    if not bucket or "@" in bucket or ":" in bucket:
+        raise Invalid(
+            f"object store URL {parts.scheme}://…: expected a bucket or container name behind it, no credentials or port"
+        )
+    if prefix:
+        try:
+            check_key(prefix)
+        except Invalid as error:
+            raise Invalid(f"object store URL {url!r}: its prefix is no legal key") from error
+    opener = {"s3": cloud.open_s3, "gs": cloud.open_gcs, "az": cloud.open_azure}[parts.scheme]
+    return opener(bucket, prefix or None, settings)
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise Invalid(f"object store URL: {error}; expected {_SCHEMES}") from error
+    if parts.query or parts.fragment:
+        raise Invalid(
+            "object store URL: it ends with the path; endpoint, region and credentials are settings or environment"
+        )
+    return parts

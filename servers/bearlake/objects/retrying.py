@@ -1,0 +1,115 @@
+"""Retries, in one place: bounded attempts, exponential pauses with jitter, a total deadline.
+
+Only `Unavailable` is retried; every operation is safe to repeat, since keys are never reused. Waits use the event loop's time.
+
+Source: Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015): full jitter.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from bearlake.errors import AlreadyExists, Unavailable
+from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrySettings:
+    """Settings of the retries."""
+
+    attempt_count_max: int = 6
+    """Attempts per call. More ride out longer outages, but keep the caller's memory busy."""
+
+    pause_first_ms: int = 50
+    """Upper bound of the first pause, doubled for each further one; drawn between 0 and the bound, so that servers do not retry in step."""
+
+    pause_max_ms: int = 5_000
+    """Upper bound of every pause."""
+
+    deadline_ms: int = 60_000
+    """A whole call with its retries. Must stay far below the grace period of the orphan sweep: nothing is put after it was swept."""
+
+
+class RetryingObjectStore:
+    """An `ObjectStore` that retries what `inner` could not do; `randomness` draws the pauses."""
+
+    def __init__(self, inner: ObjectStore, settings: RetrySettings, randomness: random.Random) -> None:
+        self._inner = inner
+        self._settings = settings
+        self._randomness = randomness
+
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+        """See `ObjectStore.put`. `AlreadyExists` after an `Unavailable` of this same call is success."""
+        was_unavailable = False
+
+        async def attempt() -> None:
+            nonlocal was_unavailable
+            try:
+                await self._inner.put(key, parts)
+            except Unavailable:
+                was_unavailable = True
+                raise
+            except AlreadyExists:
+                if not was_unavailable:
+                    raise
+
+        await self._retry(attempt, key)
+
+    async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
+        """See `ObjectStore.read`."""
+        return await self._retry(lambda: self._inner.read(key, ranges), key)
+
+    async def size(self, key: str) -> int:
+        """See `ObjectStore.size`."""
+        return await self._retry(lambda: self._inner.size(key), key)
+
+    async def delete(self, keys: Collection[str]) -> None:
+        """See `ObjectStore.delete`."""
+        await self._retry(lambda: self._inner.delete(keys), "deletion")
+
+    async def close(self) -> None:
+        """Closes the inner store."""
+        await self._inner.close()
+
+    async def _retry(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
+        deadline_ms = self._settings.deadline_ms
+        failure_count = 0
+        last: Unavailable | None = None
+        try:
+            async with asyncio.timeout(deadline_ms / 1000):
+                while True:
+                    try:
+                        return await attempt()
+                    except Unavailable as error:
+                        last = error
+                        failure_count += 1
+                        if failure_count >= self._settings.attempt_count_max:
+                            raise
+                    await asyncio.sleep(self._pause_s(failure_count))
+        except TimeoutError as error:
+            raise Unavailable(f"{what}: not done within {deadline_ms} ms and {failure_count} failed attempts") from (
+                last or error
+            )
+
+    def _pause_s(self, failure_count: int) -> float:
+        bound_ms = min(self._settings.pause_max_ms, self._settings.pause_first_ms * 2 ** (failure_count - 1))
+        return self._randomness.uniform(0, bound_ms) / 1000
+
+    async def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
+        """See `ObjectStore.list`. A failed listing goes on behind the last object; attempts are counted anew after each object."""
+        last, failure_count = after, 0
+        while True:
+            try:
+                async for found in self._inner.list(prefix, last):
+                    last, failure_count = found.key, 0
+                    yield found
+                return
+            except Unavailable:
+                failure_count += 1
+                if failure_count >= self._settings.attempt_count_max:
+                    raise
+            await asyncio.sleep(self._pause_s(failure_count))
