@@ -103,12 +103,13 @@ KAFKA_SENT_BYTES = counter("bearlake_kafka_sent_bytes_total", "Bytes of response
 KAFKA_PAUSED = gauge("bearlake_kafka_paused_connections", "Connections whose reading is paused by a budget.")
 
 # Object store
-OBJECTS_OPERATIONS = counters("bearlake_objects_operations_total", "Calls of the object store.", "operation")
 OBJECTS_SECONDS = latencies("bearlake_objects_operation_seconds", "Time per call of the object store.", "operation")
-OBJECTS_ERRORS = counters(
-    "bearlake_objects_errors_total", "Failed calls of the object store by kind.", "operation", "error"
+OBJECTS_CALLS = counters(
+    "bearlake_objects_calls_total",
+    "Attempts by operation and outcome: ok, cancelled or error kind.",
+    "operation",
+    "outcome",
 )
-OBJECTS_RETRIES = counters("bearlake_objects_retries_total", "Repeated calls of the object store.", "operation")
 OBJECTS_PUT = counter("bearlake_objects_put_total", "Objects written.")
 OBJECTS_PUT_BYTES = counter("bearlake_objects_put_bytes_total", "Bytes written to the object store.")
 OBJECTS_READ_BYTES = counter("bearlake_objects_read_bytes_total", "Bytes read from the object store.")

@@ -1,0 +1,136 @@
+"""Addresses to listen on: bound early, handed to services later, so that real ports are known before anything is announced.
+
+A `Listener` is a socket that listens already (connections wait in its backlog until the service accepts) together with the
+address that clients are told. Port 0 takes a free one.
+"""
+
+import errno
+import os
+import socket
+import ssl
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from bearlake.errors import Invalid, Unavailable
+
+BACKLOG_COUNT = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerSettings:
+    """One address of a protocol server."""
+
+    name: str = ""
+    """Name when there are several, such as EXTERNAL; clients of a listener are only told addresses of listeners of that name."""
+    host: str = "127.0.0.1"
+    """Address to bind; 0.0.0.0 or :: for all of the machine."""
+    port: int = 0
+    """Port to bind; 0 takes a free one."""
+    advertised_host: str = ""
+    """Host that clients are told; empty: `host`, or the machine's name when that means all addresses."""
+    advertised_port: int = 0
+    """Port that clients are told; 0: the bound one."""
+    tls_certificate_file: str = ""
+    """PEM file with the certificate chain; empty: no TLS."""
+    tls_key_file: str = ""
+    """PEM file with the private key of the certificate."""
+
+    def __post_init__(self) -> None:
+        if bool(self.tls_certificate_file) != bool(self.tls_key_file):
+            raise ValueError("tls_certificate_file and tls_key_file belong together")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """A listening socket, what clients are told about it, and its TLS context if it has one. The service closes the socket."""
+
+    name: str
+    socket: socket.socket
+    advertised_host: str
+    advertised_port: int
+    tls: ssl.SSLContext | None = None
+
+    @property
+    def address(self) -> str:
+        """`host:port` as clients are told; an IPv6 address in brackets."""
+        return join_address(self.advertised_host, self.advertised_port)
+
+    def endpoint(self, protocol: str) -> tuple[str, str]:
+        """Name and address of this listener among a server's endpoints: (`kafka` or `kafka:NAME`, `host:port`)."""
+        return (f"{protocol}:{self.name}" if self.name else protocol), self.address
+
+
+def open_listener(settings: ListenerSettings, what: str) -> Listener:
+    """Bind and listen; `what` names the protocol in messages.
+
+    Raises:
+        Invalid: the host cannot be resolved, or the TLS files cannot be used.
+        Unavailable: the port is taken, or the address is not this machine's.
+    """
+    tls = tls_context(settings, what)
+    bound = bind(settings.host, settings.port, what)
+    port = bound.getsockname()[1]
+    host = settings.advertised_host or (socket.gethostname() if is_wildcard(settings.host) else settings.host)
+    return Listener(
+        name=settings.name,
+        socket=bound,
+        advertised_host=host,
+        advertised_port=settings.advertised_port or port,
+        tls=tls,
+    )
+
+
+def bind(host: str, port: int, what: str) -> socket.socket:
+    """A non-blocking socket that listens on `host`:`port`. Raises `Invalid`, `Unavailable`; see `open_listener`."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise Invalid(f"{what}: cannot resolve host {host!r}: {error.strerror}") from error
+    family, kind, protocol, _, address = found[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(BACKLOG_COUNT)
+    except OSError as error:
+        bound.close()
+        place = join_address(host, port)
+        if error.errno == errno.EADDRINUSE:
+            raise Unavailable(f"{what}: port {place} is taken by another process (port 0 takes a free one)") from error
+        raise Unavailable(f"{what}: cannot listen on {place}: {os.strerror(error.errno or 0)}") from error
+    bound.setblocking(False)
+    return bound
+
+
+def tls_context(settings: ListenerSettings, what: str) -> ssl.SSLContext | None:
+    """The server side's TLS context, or None without TLS. Raises `Invalid` when the files cannot be used."""
+    if not settings.tls_certificate_file:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.tls_certificate_file, settings.tls_key_file)
+    except (OSError, ssl.SSLError) as error:
+        files = f"{settings.tls_certificate_file} and {settings.tls_key_file}"
+        raise Invalid(f"{what}: cannot use {files} for TLS: {error}") from error
+    return context
+
+
+def join_address(host: str, port: int) -> str:
+    """`host:port`, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what is bound to `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether `host` means all addresses of the machine."""
+    return host in ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound

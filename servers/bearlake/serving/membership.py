@@ -1,0 +1,171 @@
+"""This server among the others: registration, heartbeats, and the view of who is live.
+
+`Member.join` registers and gets the epoch that fences everything this process writes. `run` sends a heartbeat per interval and
+reads who else is live; a heartbeat that fails is asked again a few times at once, then at the next interval, for as long as it takes:
+a server that others hold for dead may still serve, since every write is checked by its epoch. When a newer epoch of the
+same name appears, this process is `Fenced` and must stop.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from bearlake import __version__
+from bearlake.errors import Fenced, Unavailable
+from bearlake.metadata import Membership
+from bearlake.metadata.model import Registration, Server, ServerRef
+from bearlake.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+_SENT = metrics.SERVER_HEARTBEATS.labels("sent")
+_FAILED = metrics.SERVER_HEARTBEATS.labels("failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """This server process as a member of the deployment."""
+
+    name: str = ""
+    """Stable name; a new process of the same name fences the old one. Empty: host name and first port."""
+    zone: str | None = None
+    """Availability zone. Clients that say theirs are sent to servers in it; null: none."""
+    heartbeat_ms: int = 1_000
+    """Time between heartbeats. Shorter notices joins sooner and costs one small write each."""
+    timeout_ms: int = 6_000
+    """Time without a heartbeat after which others hold this server for dead and take over its groups."""
+    heartbeat_retry_count: int = 2
+    """Attempts after a failed heartbeat before the next interval."""
+    drain_ms: int = 20_000
+    """Longest time to finish requests on shutdown. Kubernetes' grace period must be longer."""
+    drain_notice_ms: int = 0
+    """Time between being marked as draining and refusing work, in which clients learn of it. 5000 suits a cluster, 0 one server."""
+
+    def __post_init__(self) -> None:
+        if self.timeout_ms < 3 * self.heartbeat_ms:
+            raise ValueError("timeout_ms must be at least three times heartbeat_ms")
+
+
+class MembersView(Protocol):
+    """Who is live, as this server saw it last; read on the hot path."""
+
+    @property
+    def servers(self) -> Sequence[Server]:
+        """Live servers by node id, this one among them, draining ones too."""
+
+    @property
+    def version(self) -> int:
+        """Grows whenever `servers` changes (ages of heartbeats aside); for caches of rendered answers."""
+
+
+class Member:
+    """This process's membership; a `MembersView`."""
+
+    def __init__(
+        self,
+        store: Membership,
+        registration: Registration,
+        settings: ServerSettings,
+        on_fenced: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._on_fenced = on_fenced
+        self._is_failing = False
+        self.server: ServerRef = registration.server
+        self.cluster_id = registration.cluster_id
+        self.servers: Sequence[Server] = ()
+        self.version = 0
+        metrics.SERVER_LIVE.set_function(lambda: len(self.servers))
+
+    @classmethod
+    async def join(
+        cls,
+        store: Membership,
+        settings: ServerSettings,
+        endpoints: Mapping[str, str],
+        on_fenced: Callable[[], None] = lambda: None,
+    ) -> "Member":
+        """Register under the settings' name with these endpoints, and see who else is live. Raises `Unavailable`."""
+        registration = await store.register(
+            settings.name or default_name(endpoints),
+            zone=settings.zone,
+            endpoints=endpoints,
+            version=__version__,
+            timeout_ms=settings.timeout_ms,
+        )
+        member = cls(store, registration, settings, on_fenced)
+        await member.refresh()
+        return member
+
+    async def run(self) -> None:
+        """Heartbeats until cancelled. Ends after `on_fenced` was called only by waiting for its cancellation."""
+        while not await self._is_fenced_by_beat():
+            await asyncio.sleep(self._settings.heartbeat_ms / 1000)
+        log.error("a newer process of this name has registered, stopping", extra={"server": self.server})
+        self._on_fenced()
+        await asyncio.Event().wait()
+
+    async def _is_fenced_by_beat(self) -> bool:
+        try:
+            await self.beat()
+        except Fenced:
+            return True
+        return False
+
+    async def beat(self) -> bool:
+        """One heartbeat with its retries, then a fresh view; returns whether the store answered. Raises `Fenced`."""
+        for _ in range(1 + self._settings.heartbeat_retry_count):
+            try:
+                async with asyncio.timeout(self._settings.timeout_ms / 2000):
+                    await self._store.heartbeat(self.server)
+                    _SENT.inc()
+                    await self.refresh()
+            except (Unavailable, TimeoutError) as error:
+                _FAILED.inc()
+                self._note_failure(error)
+            else:
+                self._note_success()
+                return True
+        return False
+
+    async def refresh(self) -> None:
+        """Read who is live now. Raises `Unavailable`."""
+        servers = sorted(await self._store.live(), key=lambda server: server.ref.node_id)
+        if _identity(servers) != _identity(self.servers):
+            self.version += 1
+            log.debug("live servers changed", extra={"node_ids": [server.ref.node_id for server in servers]})
+        self.servers = servers
+
+    async def drain(self) -> None:
+        """Tell everybody that clients should go elsewhere. Raises `Fenced`, `Unavailable`."""
+        metrics.SERVER_DRAINING.set(1)
+        await self._store.drain(self.server)
+        await self.refresh()
+
+    async def leave(self) -> None:
+        """Stop being live and give up all leases. Raises `Unavailable`."""
+        await self._store.leave(self.server)
+
+    def _note_failure(self, error: BaseException) -> None:
+        if not self._is_failing:
+            log.warning("heartbeat failed, trying on", extra={"error": error or type(error).__name__})
+        self._is_failing = True
+
+    def _note_success(self) -> None:
+        if self._is_failing:
+            log.info("heartbeats succeed again")
+        self._is_failing = False
+
+
+def default_name(endpoints: Mapping[str, str]) -> str:
+    """Host name and the first endpoint's port: one name per process of a host, the same after a restart."""
+    first = next(iter(endpoints.values()), "")
+    return f"{socket.gethostname()}:{first.rpartition(':')[2]}"
+
+
+def _identity(servers: Sequence[Server]) -> list[tuple[object, ...]]:
+    return [(server.ref, server.zone, dict(server.endpoints), server.is_draining) for server in servers]

@@ -1,0 +1,58 @@
+"""The owner of a process's background tasks: none is lost, and none dies unnoticed.
+
+A background task runs for the whole life of the process. When one ends on its own, by an error or by returning, the process is not
+what it seems to be any more: the task is logged by name, everything else is cancelled and the owner's block raises `TaskDied`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+log = logging.getLogger(__name__)
+
+
+class TaskDied(Exception):
+    """A background task ended on its own: stop the process. `name` says which one."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"background task {name!r} ended unexpectedly")
+        self.name = name
+
+
+class Tasks:
+    """`async with Tasks() as tasks: tasks.own("heartbeats", …)`; all are cancelled and awaited at the block's end."""
+
+    def __init__(self) -> None:
+        self._group = asyncio.TaskGroup()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        try:
+            await self._group.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as group:
+            died = next((leaf for leaf in group.exceptions if isinstance(leaf, TaskDied)), None)
+            raise died or group.exceptions[0] from None
+
+    def own(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work`, which is expected to run until it is cancelled, under this name."""
+        self._tasks.append(self._group.create_task(_watched(name, work), name=name))
+
+
+async def _watched(name: str, work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except Exception as error:  # boundary: whatever it was, the process stops
+        log.exception("background task failed, stopping the server", extra={"task": name})
+        raise TaskDied(name) from error
+    log.error("background task returned, stopping the server", extra={"task": name})
+    raise TaskDied(name)
