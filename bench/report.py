@@ -1,0 +1,144 @@
+"""The result as a table for people and as JSON for programs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from bench import figures
+from bench.cases import Case
+from bench.figures import Run
+
+PEER, OURS = "kafka", "bearlake"
+HEADS = (
+    "case", "server", "MB/s [min-max]", "requests/s", "p50 ms", "p99 ms", "CPU-s/GB", "CPU us/request", "RSS MB",
+    "objects/s", "MB/object", "commits/s", "other cores",
+)  # fmt: skip
+RATIO_HEADS = ("case", "throughput x", "goal", "CPU x", "goal", "p50 x", "p99 x", "result")
+
+
+@dataclass(slots=True, kw_only=True)
+class Result:
+    """Runs of one case by server, and what went wrong on each server instead."""
+
+    case: Case
+    runs: dict[str, list[Run]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+def text(machine: Mapping[str, str], effort: str, results: Sequence[Result]) -> str:
+    """Markdown: the machine, a table of figures and a table of ratios against the goals."""
+    parts = ["; ".join(f"{name}: {value}" for name, value in machine.items()), effort]
+    parts.append(_table(HEADS, [row for result in results for row in _rows(result)]))
+    ratio_rows = [row for result in results if (row := _ratio_row(result))]
+    if ratio_rows:
+        parts.append(_table(RATIO_HEADS, ratio_rows))
+    failures = [f"- {r.case.name}, {server}: {why}" for r in results for server, why in r.failures.items()]
+    if failures:
+        parts.append("Failed:\n\n" + "\n".join(failures))
+    return "\n\n".join(parts) + "\n"
+
+
+def as_json(machine: Mapping[str, str], effort: str, results: Sequence[Result]) -> dict[str, object]:
+    """Every run with every figure."""
+    return {
+        "machine": dict(machine),
+        "effort": effort,
+        "cases": [
+            {
+                "name": result.case.name,
+                "title": result.case.title,
+                "goal": asdict(result.case.goal),
+                "runs": {server: [figures.as_json(run) for run in runs] for server, runs in result.runs.items()},
+                "ratios": _ratios_json(result),
+                "failures": result.failures,
+            }
+            for result in results
+        ],
+    }
+
+
+def line(server: str, run: Run) -> str:
+    """One run in one line, for following along."""
+    return (
+        f"  {server:8} {run.mb_per_s:8.1f} MB/s {run.requests_per_s:9.0f}/s  p50 {run.p50_ms:7.2f} p99 {run.p99_ms:7.2f} ms"
+        f"  {run.cpu_s_per_gb:6.2f} CPU-s/GB  others {run.other_cores:.1f} cores"
+    )
+
+
+def _ratios_json(result: Result) -> dict[str, float] | None:
+    found = figures.ratios(result.runs.get(OURS, ()), result.runs.get(PEER, ()))
+    return asdict(found) if found else None
+
+
+def _rows(result: Result) -> list[list[str]]:
+    rows = []
+    for server in (PEER, OURS):
+        runs = result.runs.get(server)
+        if runs:
+            rows.append([result.case.title, server, *_figures(runs)])
+        elif server in result.failures:
+            rows.append([result.case.title, server, "failed", *[""] * (len(HEADS) - 3)])
+    return rows
+
+
+def _figures(runs: Sequence[Run]) -> list[str]:
+    low, high = figures.spread(runs, lambda run: run.mb_per_s)
+    objects = figures.of_runs(runs, lambda run: run.objects)
+    size = figures.of_runs(
+        runs, lambda run: run.object_bytes / run.objects if run.objects and run.object_bytes else None
+    )
+    return [
+        f"{_short(figures.of_runs(runs, lambda run: run.mb_per_s))} [{_short(low)}-{_short(high)}]",
+        f"{figures.of_runs(runs, lambda run: run.requests_per_s):,.0f}",
+        _short(figures.of_runs(runs, lambda run: run.p50_ms)),
+        _short(figures.of_runs(runs, lambda run: run.p99_ms)),
+        _short(figures.of_runs(runs, lambda run: run.cpu_s_per_gb)),
+        _short(figures.of_runs(runs, lambda run: run.cpu_us_per_request)),
+        _short(figures.of_runs(runs, lambda run: run.rss_bytes / 1e6)),
+        _short(objects),
+        _short(None if size is None else size / 1e6),
+        _short(figures.of_runs(runs, lambda run: run.commits)),
+        _short(figures.of_runs(runs, lambda run: run.other_cores)),
+    ]
+
+
+def _ratio_row(result: Result) -> list[str] | None:
+    ours = result.runs.get(OURS, [])
+    found = figures.ratios(ours, result.runs.get(PEER, []))
+    if not found:
+        return None
+    goal = result.case.goal
+    missed = figures.missed(goal, found, figures.of_runs(ours, lambda run: run.p50_ms))
+    verdict = "missed: " + ", ".join(missed) if missed else "reached" if goal != figures.Goal() else ""
+    return [
+        result.case.title,
+        _short(found.throughput),
+        "" if goal.throughput_ratio_min is None else f">= {goal.throughput_ratio_min}",
+        _short(found.cpu),
+        "" if goal.cpu_ratio_max is None else f"<= {goal.cpu_ratio_max}",
+        _short(found.p50) + ("" if goal.p50_ms_max is None else f" (goal: <= {goal.p50_ms_max} ms)"),
+        _short(found.p99),
+        verdict,
+    ]
+
+
+def _short(value: float | None) -> str:
+    """Three significant digits; empty for None."""
+    if value is None:
+        return ""
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:,.{digits}f}"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose columns line up; numbers to the right."""
+    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
+    left = {0, 1} if heads is HEADS else {0, len(heads) - 1}
+
+    def render(row: Sequence[str]) -> str:
+        cells = (
+            cell.ljust(w) if i in left else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        return "| " + " | ".join(cells) + " |"
+
+    rule = "|" + "|".join("-" * (w + 1) + ("-" if i in left else ":") for i, w in enumerate(widths)) + "|"
+    return "\n".join([render(heads), rule, *map(render, rows)])

@@ -1,0 +1,237 @@
+"""The benchmark: Bearlake and a real Apache Kafka under the same load, side by side, run after run in turn.
+
+    python bench/run.py                         every case, three repetitions (about 15 minutes)
+    python bench/run.py --quick                 one short repetition: does it work?
+    python bench/run.py --only produce-64k --only fetch-1m --repetitions 5
+    python bench/run.py --side bearlake --only produce-1k       no peer: for work on a profile
+    python bench/run.py --list
+
+Both servers stay up during a case; what they wrote is deleted between runs. See README.md for what is compared.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench import loading, peer_kafka, processes, report, templates, topics
+from bench.bearlake_server import COMMAND, BearlakeServer
+from bench.cases import BY_NAME, CASES, EXTRA, Case
+from bench.errors import BenchError
+from bench.figures import Run
+from bench.loading import Load, Server
+from bench.report import OURS, PEER, Result
+
+MEMORY_ROOT = Path("/dev/shm")
+PREFIX = "bearlake-bench-"
+FREE_BYTES_MIN = 8 << 30
+"""Free space that the file system of the data must have: two servers, each at most RUN_BYTES_MAX and a rest."""
+RUN_BYTES_MAX = 3 << 30
+"""Payload of one run, warm-up included; a faster server gets a shorter window, not more space."""
+FETCH_LOG_BYTES = 16 << 20
+"""Log of each partition that is fetched; a cursor that reaches its end returns to its start."""
+WARMUP_NAMES = ("produce-1m", "produce-64k", "produce-1k", "produce-lz4", "produce-zstd", "fetch-1m")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How long to measure."""
+
+    seconds: float = 3
+    warmup_s: float = 1
+    repetitions: int = 3
+    peer_warmup_s: float = 36
+    java_records: int = 500_000
+    java_warmup_records: int = 200_000
+
+    def __str__(self) -> str:
+        return (
+            f"{self.repetitions} repetitions of {self.seconds:g} s after {self.warmup_s:g} s warm-up, servers alternated; "
+            f"medians; peer warmed for {self.peer_warmup_s:g} s at its start"
+        )
+
+
+QUICK = Effort(
+    seconds=0.8, warmup_s=0.3, repetitions=1, peer_warmup_s=5, java_records=100_000, java_warmup_records=50_000
+)
+
+
+def main() -> None:
+    """Command line: see the head of the file. Exit code 1 when a case failed, 2 when nothing could be measured."""
+    options = _parser().parse_args()
+    if options.list:
+        for case in (*CASES, *EXTRA):
+            print(f"{case.name:28} {case.title}{'' if case in CASES else '   (only when named)'}")
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are stopped and data is wiped
+    effort = QUICK if options.quick else Effort()
+    effort = replace(effort, repetitions=options.repetitions or effort.repetitions)
+    chosen = [BY_NAME[name] for name in options.only] if options.only else list(CASES)
+    try:
+        machine = processes.machine()
+        results = run_suite(chosen, effort, options)
+    except BenchError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        sys.exit(2)
+    text = report.text(machine, f"{effort}.", results)
+    print("\n" + text)
+    if options.markdown:
+        options.markdown.write_text(text)
+    if options.json:
+        options.json.write_text(json.dumps(report.as_json(machine, str(effort), results), indent=1) + "\n")
+    sys.exit(1 if any(result.failures for result in results) else 0)
+
+
+def run_suite(chosen: Sequence[Case], effort: Effort, options: argparse.Namespace) -> list[Result]:
+    """Measure the chosen cases, grouped by the file system that they need; results in the order of `chosen`."""
+    loading.build_loader()
+    results = {case.name: Result(case=case) for case in chosen}
+    for medium, root in (("memory", MEMORY_ROOT), ("disk", options.disk)):
+        group = [case for case in chosen if case.medium == medium]
+        if not group:
+            continue
+        with _workspace(root) as directory, contextlib.ExitStack() as running:
+            servers = _start(directory, options, running)
+            for server in servers:
+                if server.name == PEER:
+                    _warm(server, effort, directory)
+            for case in group:
+                print(f"{case.name}: {case.title}", flush=True)
+                for _ in range(effort.repetitions):
+                    for server in servers:
+                        _measure_once(server, case, effort, directory, results[case.name])
+    return list(results.values())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one short repetition")
+    parser.add_argument("--only", action="append", metavar="CASE", choices=BY_NAME, help="may be repeated")
+    parser.add_argument("--side", choices=(PEER, OURS), help="measure one server only")
+    parser.add_argument("--repetitions", type=int)
+    parser.add_argument("--processes", type=int, metavar="N", help="server processes of Bearlake")
+    parser.add_argument("--bearlake", type=Path, default=COMMAND, metavar="PROGRAM", help="default: %(default)s")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="every run with every figure")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the printed tables")
+    parser.add_argument("--disk", type=Path, default=peer_kafka.CACHE, help="folder on a disk; default: %(default)s")
+    parser.add_argument("--list", action="store_true", help="name the cases")
+    return parser
+
+
+def _start(directory: Path, options: argparse.Namespace, running: contextlib.ExitStack) -> list[Server]:
+    """Start the servers; whatever happens later, `running` stops them."""
+    servers: list[Server] = []
+    if options.side != OURS:
+        servers.append(peer_kafka.KafkaPeer(directory / PEER))
+    if options.side != PEER:
+        program = options.bearlake.resolve()
+        if not program.exists():
+            raise BenchError(f"{program} does not exist: install Bearlake, or name the program with --bearlake")
+        servers.append(BearlakeServer(directory / OURS, command=program, processes_count=options.processes))
+    for server in servers:
+        running.callback(server.stop)
+        server.start()
+        print(f"{server.name} serves at {server.address}", flush=True)
+    return servers
+
+
+def _measure_once(server: Server, case: Case, effort: Effort, directory: Path, result: Result) -> None:
+    """One run of one server, added to `result`; a failure is noted there and the suite goes on."""
+    if server.name in result.failures:
+        return
+    try:
+        run = measure(server, case, effort, directory / "templates")
+    except BenchError as error:
+        result.failures[server.name] = str(error)
+        result.runs.pop(server.name, None)
+        print(f"  {server.name:8} failed: {error}", flush=True)
+    else:
+        result.runs.setdefault(server.name, []).append(run)
+        print(report.line(server.name, run), flush=True)
+
+
+def measure(server: Server, case: Case, effort: Effort, directory: Path) -> Run:
+    """One run of `case` on a topic of its own, which is deleted afterwards. Template files go to `directory`."""
+    server.settle()
+    topic = f"bench-{case.name}"
+    config = case.peer_config if server.name == PEER else {}
+    topics.create(server.address, topic, case.partition_count, config)
+    try:
+        if case.kind == "java":
+            return loading.run_java_producer(
+                server, topic=topic, records=effort.java_records, warmup_records=effort.java_warmup_records,
+                record_bytes=case.shape.record_bytes, properties=case.java_properties,
+            )  # fmt: skip
+        if case.kind == "fetch":
+            _fill(server, case, topic, directory)
+        return loading.run_loader(server, _load(case, effort, topic, directory))
+    finally:
+        with contextlib.suppress(BenchError):  # the run's own failure says more
+            topics.delete(server.address, topic)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _load(case: Case, effort: Effort, topic: str, directory: Path) -> Load:
+    """Write the templates of a case and say how to send them."""
+    owned = [templates.partitions_of(c, case.partitions_per_request) for c in range(case.connections)]
+    if case.kind == "fetch":
+        frames = [
+            templates.fetch_request(each, topic=topic, bytes_max=case.fetch_bytes_max, version=case.version)
+            for each in owned
+        ]
+        requests_max = 1 << 40
+    else:
+        batch = templates.record_batch(case.shape)
+        frames = [templates.produce_request(batch, each, topic=topic, version=case.version) for each in owned]
+        requests_max = RUN_BYTES_MAX // (case.payload_bytes * case.connections)
+    templates.write_templates(directory, frames)
+    return Load(
+        templates=directory, connections=case.connections, depth=case.depth, seconds=effort.seconds,
+        warmup_s=effort.warmup_s, pause_us=case.pause_us, requests_max=requests_max,
+        payload_bytes=case.payload_bytes, idempotent=case.idempotent,
+    )  # fmt: skip
+
+
+def _fill(server: Server, case: Case, topic: str, directory: Path) -> None:
+    """Write the log that a fetch case reads: FETCH_LOG_BYTES into each partition."""
+    filling = replace(case, kind="produce", version=9, depth=5)
+    load = _load(filling, Effort(seconds=60, warmup_s=0), topic, directory)
+    loading.run_loader(server, replace(load, requests_max=FETCH_LOG_BYTES // case.shape.payload_bytes))
+
+
+def _warm(server: Server, effort: Effort, directory: Path) -> None:
+    """Mixed load for the peer's just-in-time compiler; its figures are thrown away."""
+    print(f"warming {server.name} for {effort.peer_warmup_s:g} s", flush=True)
+    each = replace(effort, warmup_s=0, seconds=effort.peer_warmup_s / len(WARMUP_NAMES))
+    for name in WARMUP_NAMES:
+        measure(server, BY_NAME[name], each, directory / "templates")
+
+
+@contextlib.contextmanager
+def _workspace(root: Path) -> Iterator[Path]:
+    """A new directory below `root` that is wiped at the end; what a killed run left behind is wiped at the start."""
+    root.mkdir(parents=True, exist_ok=True)
+    for old in root.glob(f"{PREFIX}*"):
+        owner = old.name.removeprefix(PREFIX).split("-")[0]
+        if owner.isdigit() and not processes.is_alive(int(owner)):
+            shutil.rmtree(old, ignore_errors=True)
+    if shutil.disk_usage(root).free < FREE_BYTES_MIN:
+        raise BenchError(f"{root} has less than {FREE_BYTES_MIN >> 30} GiB free")
+    directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=root))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

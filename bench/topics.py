@@ -1,0 +1,53 @@
+"""Topics for the runs: created and deleted through an ordinary client, on the peer and on Bearlake alike."""
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+
+from bench.errors import BenchError
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.cimpl import NewTopic
+
+TIMEOUT_S = 30
+
+
+def create(address: str, topic: str, partition_count: int, config: Mapping[str, str]) -> None:
+    """Create `topic` and wait until every partition can be used. Raises BenchError if that fails or takes too long."""
+    client = _client(address)
+    new = NewTopic(topic, num_partitions=partition_count, replication_factor=1, config=dict(config))
+    _result(client.create_topics([new], request_timeout=TIMEOUT_S)[topic], f"cannot create topic {topic}")
+    end = time.monotonic() + TIMEOUT_S
+    while not _is_usable(client, topic, partition_count):
+        if time.monotonic() > end:
+            raise BenchError(f"topic {topic} cannot be used after {TIMEOUT_S} s")
+        time.sleep(0.05)
+
+
+def delete(address: str, topic: str) -> None:
+    """Delete `topic`; the space is given back later, see the servers' `settle`."""
+    client = _client(address)
+    _result(client.delete_topics([topic], request_timeout=TIMEOUT_S)[topic], f"cannot delete topic {topic}")
+
+
+def _is_usable(client: AdminClient, topic: str, partition_count: int) -> bool:
+    """Whether each partition's end offset can be asked for: its leader is elected, and the leader knows it."""
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    questions = {TopicPartition(topic, index): latest for index in range(partition_count)}
+    try:
+        for answer in client.list_offsets(questions, request_timeout=TIMEOUT_S).values():
+            answer.result(TIMEOUT_S)
+    except KafkaException:
+        return False
+    return True
+
+
+def _client(address: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": address, "log_level": 0, "socket.timeout.ms": TIMEOUT_S * 1000})
+
+
+def _result(answer: "Future[None]", failure: str) -> None:
+    try:
+        answer.result(TIMEOUT_S)
+    except (KafkaException, TimeoutError) as error:
+        raise BenchError(f"{failure}: {error}") from error
