@@ -13,6 +13,7 @@ HTTP client has let go of the buffers (about 1 ms after an attempt is given up);
 """
 
 import asyncio
+import math
 import os
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _LIST_PAGE_COUNT = 1000  # the most that one request of S3 returns
 _DELETE_COUNT_MAX = 1000  # the most that one request of S3 takes
+_BUFFERS_PATIENCE_S = 0.05  # the attempt is decided, so the client may at worst look at buffers in vain
 _GRACE_MS = 1000  # the HTTP client's own deadline comes first; ours catches credentials look-ups, too
 _NO_RETRIES: "RetryConfig" = {"max_retries": 0, "retry_timeout": timedelta(seconds=60)}
 
@@ -52,21 +54,20 @@ class CloudObjectStore:
         """See `ObjectStore.put`. A missing bucket is `Unavailable`, missing rights are `Denied`."""
         check_key(key)
         body = lend(parts)
+        is_decided = False
         try:
             async with self._deadline(key):
                 await obstore.put_async(self._store, key, body.content, mode="create", use_multipart=False)
-        except BaseError as error:
-            if not has_answer(error):
-                await body.returned()
-            if isinstance(error, AlreadyExistsError):
-                await self._confirm(key, error)
-                raise AlreadyExists(f"object {key} exists") from error
+            is_decided = True
+        except AlreadyExistsError as error:
+            is_decided = True
+            await self._confirm(key, error)
+            raise AlreadyExists(f"object {key} exists") from error
+        except (BaseError, OSError) as error:
+            is_decided = has_answer(error)
             raise translate(error, key, absent_is_unavailable=True) from error
-        except OSError as error:
-            raise translate(error, key, absent_is_unavailable=True) from error
-        except (Unavailable, asyncio.CancelledError):
-            await body.returned()
-            raise
+        finally:
+            await body.returned(patience_s=_BUFFERS_PATIENCE_S if is_decided else math.inf)
 
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
         """See `ObjectStore.read`. One copy is made, because obstore's memory is read-only (60 µs per MiB)."""

@@ -10,6 +10,7 @@ Copying instead costs 1 ms per 8 MiB (a third of the put's CPU); it pays when pa
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ _logger = logging.getLogger(__name__)
 _PART_BYTES_LENT_MIN = 16 * 1024  # mean size from which lending is cheaper than copying
 _PAUSE_FIRST_S = 0.001
 _PAUSE_MAX_S = 0.1
-_PAUSES_BEFORE_WARNING = 100  # about ten seconds
+_WARN_AFTER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +31,26 @@ class Body:
     content: bytes | list[memoryview]
     lent: Sequence[memoryview]
 
-    async def returned(self) -> None:
-        """Return when the client has let go of the buffers, whatever cancellation arrives meanwhile.
+    async def returned(self, patience_s: float) -> None:
+        """Return when the client has let go of the buffers, or after `patience_s`; a cancellation takes effect only then.
 
-        There is no deadline: to return early would risk to store wrong bytes. The client drops an attempt that was cancelled or timed
-        out together with its connection, which takes a millisecond.
+        An undecided attempt must be waited for with infinite patience: to return early would risk wrong bytes under the key. The client
+        drops an attempt that was cancelled or timed out together with its connection, which takes a millisecond.
         """
-        pause_s, pause_count = _PAUSE_FIRST_S, 0
-        while not all(_is_released(view) for view in self.lent):
+        cancellation: asyncio.CancelledError | None = None
+        waited_s, pause_s, warn_s = 0.0, _PAUSE_FIRST_S, _WARN_AFTER_S
+        while waited_s < patience_s and not all(_is_released(view) for view in self.lent):
             try:
                 await asyncio.sleep(pause_s)
-            except asyncio.CancelledError:
-                continue
+            except asyncio.CancelledError as error:
+                cancellation = error
+            waited_s += pause_s
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
-            pause_count += 1
-            if pause_count == _PAUSES_BEFORE_WARNING:
+            if waited_s >= warn_s:
+                warn_s = math.inf
                 _logger.warning("an abandoned put still holds its buffers", extra={"buffer_count": len(self.lent)})
+        if cancellation is not None:
+            raise cancellation
 
 
 def lend(parts: Sequence[Buffer]) -> Body:

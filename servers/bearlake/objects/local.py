@@ -9,6 +9,7 @@ share a folder. Durability and its cost: see `local_files.py`.
 import asyncio
 import errno
 import os
+import stat
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -88,7 +89,7 @@ class LocalObjectStore:
 
         def put() -> None:
             try:
-                with _translated(key):
+                with _translated(key, is_put=True):
                     self._folder.put(key, parts, buffers.release)
             finally:
                 buffers.release()
@@ -114,10 +115,7 @@ class LocalObjectStore:
 
         def size() -> int:
             with _translated(key):
-                path = self._path(key)
-                if os.path.isdir(path):
-                    raise NotFound(f"object {key} does not exist")
-                return os.stat(path).st_size
+                return _size_of_file(os.stat(self._path(key)))
 
         return await self._readers.run(size, key, self._settings.deadline_ms)
 
@@ -215,10 +213,16 @@ class _Pool:
 def _read_spans(path: str, key: str, ranges: Sequence[ByteRange], spans: Sequence[Span]) -> list[memoryview]:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        check_within(key, ranges, os.fstat(descriptor).st_size)
+        check_within(key, ranges, _size_of_file(os.fstat(descriptor)))
         return [_read_span(descriptor, span) for span in spans]
     finally:
         os.close(descriptor)
+
+
+def _size_of_file(status: os.stat_result) -> int:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "a folder of keys, not an object")
+    return status.st_size
 
 
 def _read_span(descriptor: int, span: Span) -> memoryview:
@@ -242,7 +246,7 @@ def _make_root(root: Path, *, fsync: bool) -> None:
 
 
 @contextmanager
-def _translated(what: str) -> "Iterator[None]":
+def _translated(what: str, *, is_put: bool = False) -> "Iterator[None]":
     """Turn the operating system's errors into ours."""
     try:
         yield
@@ -253,6 +257,8 @@ def _translated(what: str) -> "Iterator[None]":
     except FileNotFoundError as error:
         raise NotFound(f"object {what} does not exist") from error
     except (NotADirectoryError, IsADirectoryError) as error:
+        if not is_put:
+            raise NotFound(f"object {what} does not exist") from error
         raise Invalid(f"object {what}: a key cannot be an object and the folder of another one") from error
     except PermissionError as error:
         raise Denied(f"object {what}: {error.strerror}") from error

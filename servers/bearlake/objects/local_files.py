@@ -9,6 +9,7 @@ create, link, unlink 430 / 1117 / 5097 (16 / 167 / 1137); create, renameat2 448 
 384 / 1107 / 4975 (14 / 136 / 1081); in place and not atomic 349 / 1032 / 4997. The syncs cost everything, the atomic name nothing.
 """
 
+import errno
 import os
 import threading
 import uuid
@@ -81,7 +82,7 @@ class DurableFolder:
 
         Raises:
             FileExistsError: the name is taken; its bytes and its name are durable.
-            NotADirectoryError: a folder of the key is an object.
+            NotADirectoryError, IsADirectoryError: a folder of the key is an object, or the key is a folder.
             OSError: anything else; the object may exist.
         """
         target = f"{self._root}/{key}"
@@ -95,6 +96,8 @@ class DurableFolder:
             try:
                 self._link(temporary or f"/proc/self/fd/{descriptor}", target, folder)
             except FileExistsError:
+                if os.path.isdir(target):
+                    raise IsADirectoryError(errno.EISDIR, "a folder of keys") from None
                 # Another attempt made the name, perhaps just now: what is reported as existing must be durable too.
                 if self._fsync:
                     self._calls.sync_folder(folder)
@@ -177,7 +180,7 @@ class DurableFolder:
                         self._calls.make_folder(path)
                     except FileExistsError:
                         if not os.path.isdir(path):
-                            raise NotADirectoryError(f"{path} is an object, not a folder") from None
+                            raise NotADirectoryError(errno.ENOTDIR, "an object, not a folder of keys") from None
                     if self._fsync:  # also when it existed: its maker may not have come so far
                         self._calls.sync_folder(parent)
                     self._durable_folders.add(path)
