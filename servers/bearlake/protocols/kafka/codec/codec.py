@@ -105,17 +105,19 @@ class RequestCodec(Codec):
 
 
 class ResponseCodec(Codec):
-    """Codec of a response."""
+    """Codec of a response.
 
-    @property
-    def header_version(self) -> int:
-        """1 (with tagged fields) in flexible versions, else 0; of ApiVersions always 0 (KIP-511)."""
-        return int(self.is_flexible and self.key != ApiKey.API_VERSIONS)
+    `header_version` is 1 (with tagged fields) in flexible versions, else 0; of ApiVersions always 0 (KIP-511).
+    """
+
+    def __init__(self, key: ApiKey, kind: str, version: int) -> None:
+        super().__init__(key, kind, version)
+        self.header_version = int(self.is_flexible and key != ApiKey.API_VERSIONS)
 
     def frame(self, correlation_id: int, message: Message) -> list[Buffer]:
         """The whole response as a server sends it: size, header, `message`; chunks as of `encode`."""
         out = bytearray(_SIZE_AND_CORRELATION.pack(0, correlation_id))
-        if self.is_flexible and self.key != ApiKey.API_VERSIONS:
+        if self.header_version:
             out.append(0)
         return self._chunks(out, message)
 

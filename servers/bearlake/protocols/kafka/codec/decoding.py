@@ -8,12 +8,14 @@ The result is straight-line code with one loop per array, no calls per struct:
         …
 
 Runs of fields of fixed size, together with the length that follows them, are one `unpack_from`. Every announced length is
-checked against what is left before it is used, and an array's count against the smallest size of its elements, so that
-nothing is allocated on the word of the sender. Reading behind the end raises IndexError or struct.error.
+checked against what is left before it is used, an array's count against the smallest size of its elements and against the
+budget of elements `k`, so that nothing is allocated on the word of the sender. Reading behind the end raises IndexError or
+struct.error.
 """
 
 import struct
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from bearlake.protocols.kafka.codec import wire
@@ -41,6 +43,7 @@ def build_decode(
     """The function, and the path of the field that each of its lines serves."""
     writer = _Decoder(schema, message, version, is_flexible)
     with writer.source.block("def decode(b, p, n):"):
+        writer.source.line(f"k = {wire.ELEMENTS_MAX}")
         found = writer.struct(schema.root)
         writer.flush()
         writer.source.line(f"return {found}, p")
@@ -119,20 +122,15 @@ class _Decoder:
         value = {"string": "str(b[p:q], 'utf-8')", "bytes": "bytes(b[p:q])", "records": "b[p:q]"}[type_]
         too_long = f" or x > {_STRING_X_MAX}" if self.is_flexible and type_ == "string" else ""
 
-        def body(refused: str) -> None:
+        if is_nullable:
+            with source.block(f"if {null}:"):
+                source.line(f"{target} = None")
+        with source.block("else:") if is_nullable else nullcontext():
             source.line(f"q = {end}")
-            with source.block(f"if {refused}q > n{too_long}:"):
+            with source.block(f"if q > n{too_long}{'' if is_nullable else f' or {null}'}:"):
                 source.line(f"refuse_length({length}, n - p)")
             source.line(f"{target} = {value}")
             source.line("p = q")
-
-        if not is_nullable:
-            body(f"{null} or ")
-            return
-        with source.block(f"if {null}:"):
-            source.line(f"{target} = None")
-        with source.block("else:"):
-            body("")
 
     def array(self, one: Field, target: str, is_nullable: bool) -> None:
         """An array of anything."""
@@ -143,53 +141,44 @@ class _Decoder:
         if is_nullable:
             with source.block("if x < 0:"):
                 source.line(f"{target} = None")
-            header, refused = "else:", ""
-        else:
-            header, refused = "", "x < 0 or "
+        with source.block("else:") if is_nullable else nullcontext():
+            source.line("k -= x")
+            size = f"x * {least}" if least > 1 else "x"
+            with source.block(f"if {size} > n - p or k < 0{'' if is_nullable else ' or x < 0'}:"):
+                source.line("refuse_count(x, n - p, k)")
+            self.elements(one, target, least)
 
-        def body() -> None:
-            with source.block(f"if {refused}x{f' * {least}' if least > 1 else ''} > n - p:"):
-                source.line("refuse_count(x, n - p)")
-            if one.type in FIXED:
-                code = FIXED[one.type]
-                repeated = "'{}'".replace("{}", "{}" + code) if code != "16s" else None
-                if repeated:
-                    source.line(f"{target} = list(many({repeated}, x, 'unpack_from')(b, p))")
-                    source.line(f"p += x * {least}")
-                else:
-                    source.line(f"{target} = [bytes(b[q : q + 16]) for q in range(p, p + x * 16, 16)]")
-                    source.line("p += x * 16")
-                return
-            elements = source.label("a")
-            source.line(f"{target} = {elements} = []")
-            with source.block("for _ in range(x):"):
-                if one.is_struct:
-                    source.line(f"{elements}.append({self.struct(self.schema.structs[one.type])})")
-                    self.flush()
-                else:
-                    self.text(one.type, "w", is_nullable=False)
-                    source.line(f"{elements}.append(w)")
-
-        if header:
-            with source.block(header):
-                body()
-        else:
-            body()
+    def elements(self, one: Field, target: str, least: int) -> None:
+        """The `x` elements of an array, each of at least `least` bytes."""
+        source = self.source
+        if one.type == "uuid":
+            source.line(f"{target} = [bytes(b[q : q + 16]) for q in range(p, p + x * 16, 16)]")
+            source.line("p += x * 16")
+            return
+        if one.type in FIXED:
+            source.line(f"{target} = list(many('{{}}{FIXED[one.type]}', x, 'unpack_from')(b, p))")
+            source.line(f"p += x * {least}")
+            return
+        found = source.label("a")
+        source.line(f"{target} = {found} = []")
+        with source.block("for _ in range(x):"):
+            if one.is_struct:
+                source.line(f"{found}.append({self.struct(self.schema.structs[one.type])})")
+                self.flush()
+            else:
+                self.text(one.type, "w", is_nullable=False)
+                source.line(f"{found}.append(w)")
 
     def optional_struct(self, one: Field, target: str, is_nullable: bool) -> None:
         """A struct that is not in an array; a byte before it says whether it is there, if it may be null."""
-        source, struct_ = self.source, self.schema.structs[one.type]
-        if not is_nullable:
-            found = self.struct(struct_)
+        source = self.source
+        if is_nullable:
+            self.pending.append(("b", "x"))
             self.flush()
-            source.line(f"{target} = {found}")
-            return
-        self.pending.append(("b", "x"))
-        self.flush()
-        with source.block("if x < 0:"):
-            source.line(f"{target} = None")
-        with source.block("else:"):
-            found = self.struct(struct_)
+            with source.block("if x < 0:"):
+                source.line(f"{target} = None")
+        with source.block("else:") if is_nullable else nullcontext():
+            found = self.struct(self.schema.structs[one.type])
             self.flush()
             source.line(f"{target} = {found}")
 
@@ -201,12 +190,10 @@ class _Decoder:
         with source.block("if x:"):
             self.varint("x")
             with source.block("for _ in range(x):"):
-                source.line("t = b[p]")
-                source.line("p += 1")
-                self.varint("t")
-                source.line("x = b[p]")
-                source.line("p += 1")
-                self.varint("x")
+                for name in "tx":
+                    source.line(f"{name} = b[p]")
+                    source.line("p += 1")
+                    self.varint(name)
                 source.line(f"{end} = p + x")
                 with source.block(f"if {end} > n:"):
                     source.line("refuse_length(x, n - p)")

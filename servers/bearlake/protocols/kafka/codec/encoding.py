@@ -8,6 +8,7 @@ Fields that the version does not have are left out in silence. Tagged fields are
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from bearlake.protocols.kafka.codec import wire
@@ -20,6 +21,7 @@ Encode = Callable[[Any, bytearray, list[tuple[int, wire.Buffer]]], None]
 _NAMES = {
     "many": wire.many,
     "write_varint": wire.write_varint,
+    "write_length": wire.write_length,
     "write_string_length": wire.write_string_length,
     "write_records": wire.write_records,
 }
@@ -86,30 +88,24 @@ class _Encoder:
 
     def text(self, type_: str, value: str, is_nullable: bool) -> None:
         """A string, bytes or records."""
-        source = self.source
+        source, code = self.source, "h" if type_ == "string" else "i"
         self.flush()
-        code = "h" if type_ == "string" else "i"
-
-        def body(name: str) -> None:
+        source.line(f"w = {value}")
+        if is_nullable:
+            self.null("w", code)
+        with source.block("else:") if is_nullable else nullcontext():
             if type_ == "records":
                 assert self.out == "o", "records never lie inside a tagged field"
-                source.line(f"write_records(o, cuts, {name}, {self.is_flexible})")
+                source.line(f"write_records(o, cuts, w, {self.is_flexible})")
                 return
-            source.line(f"w = {name}{'.encode()' if type_ == 'string' else ''}")
+            if type_ == "string":
+                source.line("w = w.encode()")
             source.line("x = len(w)")
-            self.length(code, "write_string_length(o, x)" if type_ == "string" else "write_varint(o, x + 1)")
+            self.length(code, "write_string_length" if type_ == "string" else "write_length")
             source.line(f"{self.out} += w")
 
-        if not is_nullable:
-            body(value)
-            return
-        source.line(f"w = {value}")
-        self.null("w", code)
-        with source.block("else:"):
-            body("w")
-
     def length(self, code: str, long: str) -> None:
-        """Write the length that `x` holds; `long` writes a compact one that needs more than one byte."""
+        """Write the length that `x` holds; the function `long` writes a compact one that needs more than one byte."""
         source = self.source
         if not self.is_flexible:
             source.line(f"{self.out} += {source.packed(code, 'pack')}(x)")
@@ -117,7 +113,7 @@ class _Encoder:
         with source.block("if x < 127:"):
             source.line(f"{self.out}.append(x + 1)")
         with source.block("else:"):
-            source.line(long.replace("(o, ", f"({self.out}, "))
+            source.line(f"{long}({self.out}, x)")
 
     def array(self, one: Field, value: str, is_nullable: bool) -> None:
         """An array of anything."""
@@ -125,12 +121,14 @@ class _Encoder:
         self.flush()
         source.line(f"{elements} = {value}")
 
-        def body() -> None:
+        if is_nullable:
+            self.null(elements, "i")
+        with source.block("else:") if is_nullable else nullcontext():
             source.line(f"x = len({elements})")
             if one.type in FIXED and one.type != "uuid":
                 self.numbers(FIXED[one.type], elements)
                 return
-            self.length("i", "write_varint(o, x + 1)")
+            self.length("i", "write_length")
             element = source.label("m")
             with source.block(f"for {element} in {elements}:"):
                 if one.type in FIXED:
@@ -141,13 +139,6 @@ class _Encoder:
                     self.text(one.type, element, is_nullable=False)
                 self.flush()
 
-        if not is_nullable:
-            body()
-            return
-        self.null(elements, "i")
-        with source.block("else:"):
-            body()
-
     def numbers(self, code: str, elements: str) -> None:
         """An array of numbers together with its length."""
         source, out = self.source, self.out
@@ -157,7 +148,7 @@ class _Encoder:
         with source.block("if x < 127:"):
             source.line(f"{out} += many('B{{}}{code}', x, 'pack')(x + 1, *{elements})")
         with source.block("else:"):
-            source.line(f"write_varint({out}, x + 1)")
+            source.line(f"write_length({out}, x)")
             source.line(f"{out} += many('{{}}{code}', x, 'pack')(*{elements})")
 
     def optional_struct(self, one: Field, value: str, is_nullable: bool) -> None:
@@ -165,16 +156,13 @@ class _Encoder:
         source, name = self.source, self.source.label("m")
         self.flush()
         source.line(f"{name} = {value}")
-        struct_ = self.schema.structs[one.type]
-        if not is_nullable:
-            self.struct(struct_, name)
-            self.flush()
-            return
-        with source.block(f"if {name} is None:"):
-            source.line(f"{self.out}.append(255)")
-        with source.block("else:"):
-            source.line(f"{self.out}.append(1)")
-            self.struct(struct_, name)
+        if is_nullable:
+            with source.block(f"if {name} is None:"):
+                source.line(f"{self.out}.append(255)")
+        with source.block("else:") if is_nullable else nullcontext():
+            if is_nullable:
+                source.line(f"{self.out}.append(1)")
+            self.struct(self.schema.structs[one.type], name)
             self.flush()
 
     def tags(self, tagged: list[Field], name: str) -> None:

@@ -17,7 +17,7 @@ from bearlake.errors import Corrupt, Unsupported
 from bearlake.protocols.kafka.codec.codec import response
 from bearlake.protocols.kafka.codec.keys import ApiKey
 from bearlake.protocols.kafka.codec.schema import load
-from bearlake.protocols.kafka.codec.wire import Malformed, read_varint, skip_tags
+from bearlake.protocols.kafka.codec.wire import Malformed, skip_tags
 
 _REQUEST = struct.Struct(">hhih")
 _CORRELATION = struct.Struct(">i")
@@ -54,7 +54,7 @@ def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
         if first_flexible is None:
             first_flexible = _flexible_from(key)
         if version >= first_flexible:
-            position = _skip_tagged_fields(frame, position)
+            position = skip_tags(frame, position)
     except (IndexError, ValueError, struct.error) as error:
         raise Corrupt(f"request header: {error}") from error
     return RequestHeader(_KEYS[key], version, correlation_id, client_id), position
@@ -71,20 +71,10 @@ def read_response_header(frame: memoryview, key: int, version: int) -> tuple[int
         (correlation_id,) = _CORRELATION.unpack_from(frame)
         position = 4
         if response(key, version).header_version == 1:
-            position = _skip_tagged_fields(frame, position)
+            position = skip_tags(frame, position)
     except (IndexError, ValueError, struct.error) as error:
         raise Corrupt(f"response header: {error}") from error
     return correlation_id, position
-
-
-def _skip_tagged_fields(frame: memoryview, position: int) -> int:
-    count = frame[position]
-    position += 1
-    if count == 0:
-        return position
-    if count > 127:
-        count, position = read_varint(frame, position, count)
-    return skip_tags(frame, position, count)
 
 
 _NEVER = 1 << 15

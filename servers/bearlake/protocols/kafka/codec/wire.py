@@ -4,7 +4,7 @@ Source: Kafka protocol guide (primitive types); KIP-482 (compact lengths, tagged
 """
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +13,10 @@ Records = Buffer | Sequence[Buffer]
 
 STRING_BYTES_MAX = 32_767
 """Of any string, compact or not, as in Kafka."""
+
+ELEMENTS_MAX = 1_000_000
+"""Of all arrays of one message together. An element of 3 bytes can become an object of 150: this bounds a decoded message
+to some 200 MB beside its frame, and is far above the largest message that makes sense (100,000 partitions)."""
 
 INLINE_BYTES_MAX = 1024
 """Records up to this size are copied into the chunk around them: another chunk costs the socket about as much."""
@@ -38,27 +42,25 @@ def read_varint(view: memoryview, position: int, first: int) -> tuple[int, int]:
             raise Malformed("a varint has more than 5 bytes")
 
 
-def skip_tags(view: memoryview, position: int, count: int) -> int:
-    """Skip `count` tagged fields; returns the position behind them."""
+def skip_tags(view: memoryview, position: int) -> int:
+    """Skip a section of tagged fields; returns the position behind it."""
+    count, position = _varint(view, position)
     for _ in range(count):
-        position, _tag = _varint(view, position)
-        position, size = _varint(view, position)
+        _, position = _varint(view, position)
+        size, position = _varint(view, position)
+        if size > len(view) - position:
+            refuse_length(size, len(view) - position)
         position += size
-        if position > len(view):
-            refuse_length(size, len(view) - position + size)
     return position
 
 
 def _varint(view: memoryview, position: int) -> tuple[int, int]:
-    value = view[position]
-    position += 1
-    if value > 127:
-        value, position = read_varint(view, position, value)
-    return position, value
+    first = view[position]
+    return read_varint(view, position + 1, first) if first > 127 else (first, position + 1)
 
 
 def refuse_length(length: int, left: int) -> None:
-    """Raise for a length that is negative (null) or beyond what is left."""
+    """Raise for a length that is negative (null), or beyond what is left, or of a string that is too long."""
     if length < 0:
         raise Malformed("null is not allowed here")
     if length > left:
@@ -66,9 +68,13 @@ def refuse_length(length: int, left: int) -> None:
     raise Malformed(f"{length} bytes exceed the limit of {STRING_BYTES_MAX}")
 
 
-def refuse_count(count: int, left: int) -> None:
-    """Raise for an array whose elements cannot fit into what is left."""
-    raise Malformed("null is not allowed here" if count < 0 else f"{count} elements announced, {left} bytes left")
+def refuse_count(count: int, left: int, budget: int) -> None:
+    """Raise for an array that is null, or whose elements cannot fit into what is left, or into the budget of elements."""
+    if count < 0:
+        raise Malformed("null is not allowed here")
+    if budget < 0 and count <= left:
+        raise Malformed(f"{count} more elements exceed the limit of {ELEMENTS_MAX} per message")
+    raise Malformed(f"{count} elements announced, {left} bytes left")
 
 
 def write_varint(out: bytearray, value: int) -> None:
@@ -77,6 +83,11 @@ def write_varint(out: bytearray, value: int) -> None:
         out.append(value & 127 | 128)
         value >>= 7
     out.append(value)
+
+
+def write_length(out: bytearray, length: int) -> None:
+    """Append the compact length of an array or of bytes: the length plus one (zero is null)."""
+    write_varint(out, length + 1)
 
 
 def write_string_length(out: bytearray, length: int) -> None:
@@ -101,19 +112,21 @@ def write_records(out: bytearray, cuts: list[tuple[int, Buffer]], records: Recor
             out += part
 
 
-def chunks(out: bytearray, cuts: Iterable[tuple[int, Buffer]]) -> list[Buffer]:
+def chunks(out: bytearray, cuts: list[tuple[int, Buffer]]) -> list[Buffer]:
     """`out` with every cut's buffer put in at its position, as a list of buffers without copies."""
     if not cuts:
         return [out]
-    view, found, start = memoryview(out), [], 0
+    view = memoryview(out)
+    found: list[Buffer] = []
+    start = 0
     for position, buffer in cuts:
         if position > start:
             found.append(view[start:position])
-        found.append(buffer)  # type: ignore[arg-type]
+        found.append(buffer)
         start = position
     if start < len(out):
         found.append(view[start:])
-    return found  # type: ignore[return-value]
+    return found
 
 
 @lru_cache(512)

@@ -1,0 +1,198 @@
+"""Malformed input raises Corrupt, with the field and the position, and nothing else; it allocates next to nothing."""
+
+import random
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bearlake.errors import Corrupt, Unsupported
+from bearlake.protocols.kafka import codec, messages
+from bearlake.protocols.kafka.codec import wire
+
+
+def decode(api, version, payload, kind="request"):
+    return getattr(codec, kind)(api, version).decode(memoryview(bytes.fromhex(payload)))
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "payload", "message"),
+    [
+        (3, 9, "", "topics: the bytes end here, at byte 0"),
+        (3, 8, "7fffffff", "topics: 2147483647 elements announced, 0 bytes left, at byte 4"),
+        (3, 9, "8080808008", "topics: 2147483647 elements announced, 0 bytes left, at byte 5"),
+        (3, 9, "ffffffff0f", "topics: 4294967294 elements announced, 0 bytes left"),
+        (3, 9, "ffffffff1f", "topics: a varint exceeds 32 bits"),
+        (3, 9, "808080808000", "topics: a varint has more than 5 bytes"),
+        (3, 0, "ffffffff", "topics: null is not allowed here"),
+        (3, 8, "00000001 7fff", "topics.name: 32767 bytes announced, 0 left, at byte 6"),
+        (3, 8, "00000001 ffff", "topics.name: null is not allowed here"),
+        (3, 8, "00000001 0001 ff 01 00 00", "topics.name: 'utf-8' codec can't decode byte 0xff"),
+        (3, 9, "02 00 00 00 00", "topics.name: null is not allowed here"),
+        (3, 9, "02 03 61", "topics.name: 2 bytes announced, 1 left"),
+        (3, 9, "00 01 00 00 02 63 02 0000 63 7f", "tagged fields: 127 bytes announced, 0 left"),
+        (3, 9, "00 01 00 00 00 aabb", "2 bytes follow the message, at byte 5"),
+        (12, 4, "01 00000000 01 00 01 07", "tagged fields: the bytes end here"),
+        (0, 9, "00 0001 00000000 02 02 61 02 00000000 85808080 01", "partition_data.records: .* announced, 0 left"),
+        (1, 12, "00000000 00000000 00000000 00000000 00 00000000 00000000 01 01 01 01 00 03 02 6162",
+         "cluster_id: a tagged field has not the size that it announces"),
+        (75, 0, "01 00000000 01 00 00000000 00 00", "cursor.topic_name: null is not allowed here"),
+    ],
+)  # fmt: skip
+def test_broken_request_is_refused_with_its_field_and_place(api, version, payload, message):
+    with pytest.raises(Corrupt, match=message):
+        decode(api, version, payload)
+
+
+def test_compact_string_longer_than_any_string_is_refused():
+    payload = "02" + "8180 02".replace(" ", "") + "61" * 40_000
+
+    with pytest.raises(Corrupt, match="32768 bytes exceed the limit of 32767"):
+        decode(3, 9, payload)
+
+
+def test_unknown_tagged_fields_are_skipped_wherever_they_stand():
+    topic = "02 61 01 63 03 010203"
+    request = decode(3, 9, f"02 {topic} 01 00 00 02 05 00 8108 02 0909")
+
+    assert request == messages.MetadataRequest(topics=[messages.MetadataRequest.Topic(name="a")])
+
+
+def test_tagged_fields_may_come_in_any_order_and_the_last_of_equal_ones_counts():
+    head = "00000000 00000000 00000000 00 00000000 00000000 01 01 01"
+    tags = "04 01 0d 00000005 0000000000000009 00 00 02 02 61 00 02 02 62 7f 00"
+
+    request = decode(1, 15, f"{head} {tags}")
+
+    assert request.cluster_id == "b"
+    assert request.replica_state == messages.FetchRequest.ReplicaState(replica_id=5, replica_epoch=9)
+
+
+def test_bools_are_true_for_any_byte_but_zero():
+    assert decode(3, 4, "ffffffff 7f").allow_auto_topic_creation is True
+    assert decode(3, 4, "ffffffff 00").allow_auto_topic_creation is False
+
+
+def test_lengths_below_minus_one_are_null_as_in_kafka():
+    assert decode(3, 1, "fffffff0").topics is None
+
+
+@pytest.mark.parametrize("cut", range(10))
+def test_header_that_is_cut_off_is_refused(cut):
+    frame = bytes.fromhex("0003 000c 00000001 0000 00")
+
+    with pytest.raises(Corrupt, match="request header"):
+        codec.read_request_header(memoryview(frame[:cut]))
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        ("0003 000c 00000001 0005 6161", "5 bytes of client id announced, 2 left"),
+        ("0003 000c 00000001 0001 ff 00", "utf-8"),
+        ("0003 000c 00000001 ffff 01 00 05 00", "5 bytes announced, 1 left"),
+        ("0003 000c 00000001 ffff ffffffffff", "more than 5 bytes"),
+    ],
+)
+def test_broken_header_is_refused(frame, message):
+    with pytest.raises(Corrupt, match=f"request header: .*{message}"):
+        codec.read_request_header(memoryview(bytes.fromhex(frame)))
+
+
+def test_response_header_that_is_cut_off_is_refused():
+    with pytest.raises(Corrupt, match="response header"):
+        codec.read_response_header(memoryview(bytes(4)), 3, 9)
+
+
+def test_huge_counts_allocate_nothing():
+    payloads = [(3, 8, "7fffffff"), (3, 9, "ffffffff0f"), (60, 0, "01 ffffffff0f"), (9, 6, "01 ffffffff0f")]
+    for api, version, payload in payloads:
+        with pytest.raises(Corrupt):
+            decode(api, version, payload)  # builds the codec
+
+    tracemalloc.start()
+    for api, version, payload in payloads:
+        with pytest.raises(Corrupt):
+            decode(api, version, payload)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 200_000
+
+
+def test_a_message_of_too_many_small_elements_is_refused_before_they_become_objects():
+    topic_of_three_bytes = bytes.fromhex("01 01 00")
+    count = wire.ELEMENTS_MAX + 1
+    length = bytearray()
+    wire.write_varint(length, count + 1)
+    payload = bytes.fromhex("00 0001 00000000") + length + topic_of_three_bytes * count + b"\0"
+
+    tracemalloc.start()
+    with pytest.raises(Corrupt, match=f"limit of {wire.ELEMENTS_MAX} per message"):
+        codec.request(0, 9).decode(memoryview(payload))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 1_000_000
+
+
+def test_the_limit_of_elements_counts_all_arrays_of_a_message():
+    partitions = [0] * (wire.ELEMENTS_MAX // 2)
+    topics = [messages.OffsetFetchRequest.Topic(partition_indexes=partitions) for _ in range(2)]
+    payload = b"".join(codec.request(9, 1).encode(messages.OffsetFetchRequest(topics=topics)))
+
+    with pytest.raises(Corrupt, match=r"topics\.partition_indexes: .* per message"):
+        codec.request(9, 1).decode(memoryview(payload))
+
+
+def test_mutated_frames_raise_nothing_but_corrupt(api, kind, samples):
+    rng = random.Random(f"{api}-{kind}")
+    for version in codec.versions(api):
+        one = getattr(codec, kind)(api, version)
+        for seed in range(3):
+            valid = b"".join(one.encode(samples.message(api, kind, version, seed)))[:3000]
+            for _ in range(40):
+                decode_or_corrupt(one, mutated(valid, rng))
+
+
+def mutated(valid, rng):
+    frame = bytearray(valid)
+    for _ in range(rng.randrange(1, 4)):
+        position = rng.randrange(len(frame) + 1)
+        step = rng.randrange(4)
+        if step == 0:
+            del frame[position:]
+        elif step == 1:
+            frame[position : position + 4] = rng.choice([b"\xff" * 4, b"\x7f\xff\xff\xff", b"\x80\x80\x80\x80\x08"])
+        elif step == 2:
+            frame[position:position] = rng.randbytes(rng.randrange(1, 9))
+        elif position < len(frame):
+            frame[position] ^= 1 << rng.randrange(8)
+    return bytes(frame)
+
+
+def decode_or_corrupt(one, frame):
+    """A frame either is refused or stands for a message, which then survives a round trip."""
+    try:
+        message = one.decode(memoryview(frame))
+    except Corrupt:
+        return
+    assert one.decode(memoryview(b"".join(one.encode(message)))) == message
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(codec.ApiKey), st.sampled_from(["request", "response"]), st.randoms(), st.binary(max_size=200))
+def test_random_bytes_raise_nothing_but_corrupt(api, kind, rng, frame):
+    decode_or_corrupt(getattr(codec, kind)(api, rng.choice(codec.versions(api))), frame)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(codec.ApiKey), st.integers(-1, 20), st.binary(max_size=60))
+def test_random_headers_raise_nothing_but_corrupt_or_unsupported(api, version, rest):
+    frame = int(api).to_bytes(2, "big") + version.to_bytes(2, "big", signed=True) + rest
+    try:
+        _, position = codec.read_request_header(memoryview(frame))
+    except (Corrupt, Unsupported):
+        return
+    assert position <= len(frame)
