@@ -7,7 +7,7 @@ To add a store: write a class with the four methods of `Backend`, and a fixture 
 A store that cannot run here skips loudly in its fixture. `turns` sends each call to another of two handles on one file.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -136,8 +136,8 @@ async def turns_backend(tmp_path: Path) -> AsyncIterator[TurnsBackend]:
 
 
 @pytest.fixture(params=BACKENDS, ids=[name.removesuffix("_backend") for name in BACKENDS])
-def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    yield request.getfixturevalue(request.param)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture

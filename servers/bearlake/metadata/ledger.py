@@ -1,0 +1,357 @@
+"""The rules of the commit log as a state machine without I/O: what becomes of a batch, and what an entry changes.
+
+The log is the truth. A `Ledger` is what one follows from it: for each partition its start, end, size and the states of its
+idempotent producers. `decide` judges the batches of a WAL object and changes nothing; the backend writes the entry, and when the
+transaction is durable `adopt` makes the decision part of the state. Entries of other processes come in through `replay_commit`
+and its siblings. So a failed, cancelled or crashed transaction leaves no trace here.
+
+States are fetched on demand from a `Checkpoint`, which may be *newer* than the entries that are replayed on top of it: replay is
+idempotent, because offsets only grow. A partition that entries behind the checkpoint have changed is never evicted.
+
+Producer rules are those of Kafka's ProducerStateManager: KIP-98 (sequences), KAFKA-5793 (the last five batches are remembered),
+KAFKA-15591 (an unknown producer starts anywhere, but at 0 on a partition that never held a record).
+
+Transactions have their place here: a partition's state gets `producer id -> first offset` of its open transactions (last stable
+offset = the smallest of them, else the end), fed by the flags that `ProducerBatch` rows carry already; a marker (control batch)
+closes one and, if it aborts, adds `(producer id, first offset, last offset)` to the partition's aborted ranges, which are rolled
+up beside the slices of their page. Both are functions of the log, so no entry that exists now needs another form.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from bearlake.metadata.model import (
+    BATCH_CONTROL,
+    BatchCommit,
+    Outcome,
+    OutcomeKind,
+    PartitionBounds,
+    PartitionKey,
+    ProducerState,
+    Slice,
+    partition_index,
+    stream_number,
+)
+
+SEQUENCE_MASK = 0x7FFF_FFFF
+"""Sequences wrap from 2**31 - 1 to 0 (KIP-98)."""
+
+BATCHES_REMEMBERED = 5
+"""KAFKA-5793: a producer has at most five requests in flight, so a duplicate is one of its last five batches."""
+
+HEAD_FIELDS = 2
+BATCH_FIELDS = 3
+KEPT = HEAD_FIELDS + (BATCHES_REMEMBERED - 1) * BATCH_FIELDS
+
+Producer = tuple[int, ...]
+"""epoch, time of the newest batch (ms), then one to five times (first sequence, last sequence, base offset), newest first.
+
+Flat and immutable: one small object per producer and partition, replaced by each batch.
+"""
+
+ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND = OutcomeKind
+
+
+class ProducerBatch(NamedTuple):
+    """An accepted batch of an idempotent producer, as a commit's entry carries it."""
+
+    partition: PartitionKey
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    base_offset: int
+    flags: int
+
+
+class StreamState:
+    """What the ledger needs to know of a stream; changed in place when the stream changes."""
+
+    __slots__ = ("is_deleted", "partition_count")
+
+    def __init__(self, partition_count: int, *, is_deleted: bool = False) -> None:
+        self.partition_count = partition_count
+        self.is_deleted = is_deleted
+
+
+class PartitionState:
+    """A partition as of the newest entry that was applied.
+
+    `size` counts all bytes ever committed, `size_before` those below the slice that holds `start`. `changed` is the position of the
+    last entry that changed it (0: as the checkpoint has it). `tail` is flat: base offset and log position of each entry that
+    appended and is not rolled up yet.
+    """
+
+    __slots__ = ("changed", "end", "producers", "size", "size_before", "start", "stream", "tail")
+
+    def __init__(
+        self,
+        stream: StreamState,
+        *,
+        start: int = 0,
+        end: int = 0,
+        size: int = 0,
+        size_before: int = 0,
+        producers: dict[int, Producer] | None = None,
+    ) -> None:
+        self.stream = stream
+        self.start = start
+        self.end = end
+        self.size = size
+        self.size_before = size_before
+        self.producers: dict[int, Producer] = {} if producers is None else producers
+        self.changed = 0
+        self.tail: list[int] = []
+
+    def bounds(self) -> PartitionBounds:
+        """Start, end, last stable offset."""
+        return PartitionBounds(self.start, self.end, self.end)
+
+
+class Checkpoint(Protocol):
+    """Where states come from that are not in memory; not older than the oldest entry that was not applied."""
+
+    def stream(self, number: int) -> StreamState | None:
+        """The stream as it is now, None if there never was one of that number."""
+
+    def partition(self, key: PartitionKey, stream: StreamState) -> PartitionState:
+        """The partition's state; an empty one when nothing was ever written to it."""
+
+
+class _States(dict[PartitionKey, PartitionState]):
+    """States by key; a missing one is loaded. Unknown partitions get a state of their own kind, which is not kept."""
+
+    def __init__(self, ledger: "Ledger") -> None:
+        super().__init__()
+        self._ledger = ledger
+
+    def __missing__(self, key: PartitionKey) -> PartitionState:
+        state = self._ledger.load(key)
+        if state is None:
+            return NOWHERE
+        self[key] = state
+        return state
+
+
+NOWHERE = PartitionState(StreamState(0, is_deleted=True), start=-1)
+
+
+class Change(NamedTuple):
+    """What a decision makes of one partition."""
+
+    state: PartitionState
+    end: int
+    size: int
+    producers: dict[int, Producer]
+
+
+class Decision(NamedTuple):
+    """What becomes of an object's batches. Nothing was accepted if `slices` is empty; then there is nothing to write."""
+
+    outcomes: list[Outcome]
+    slices: list[Slice]
+    batches: list[ProducerBatch]
+    changes: dict[PartitionKey, Change]
+
+
+def judge(known: Producer | None, epoch: int, sequence: int, record_count: int, end: int) -> tuple[OutcomeKind, int]:
+    """What becomes of an idempotent producer's batch, with the original base offset of a duplicate (else -1).
+
+    `known` is the producer's state in the partition, if there is one; `end` the partition's end offset.
+    Source: org.apache.kafka.storage.internals.log.ProducerAppendInfo and ProducerStateEntry (rules; see the module's docstring).
+    """
+    if known is None:
+        return (OUT_OF_ORDER if sequence != 0 and end == 0 else ACCEPTED), -1
+    if epoch < known[0]:
+        return FENCED, -1
+    if epoch > known[0]:
+        return (OUT_OF_ORDER if sequence != 0 else ACCEPTED), -1
+    last = (sequence + record_count - 1) & SEQUENCE_MASK
+    for at in range(HEAD_FIELDS, len(known), BATCH_FIELDS):
+        if known[at] == sequence and known[at + 1] == last:
+            return DUPLICATE, known[at + 2]
+    return (ACCEPTED if sequence == (known[HEAD_FIELDS + 1] + 1) & SEQUENCE_MASK else OUT_OF_ORDER), -1
+
+
+def advanced(known: Producer | None, now_ms: int, epoch: int, sequence: int, record_count: int, base: int) -> Producer:
+    """The producer's state after an accepted batch; a new epoch forgets the batches of the former one."""
+    newest = (epoch, now_ms, sequence, (sequence + record_count - 1) & SEQUENCE_MASK, base)
+    return newest + known[HEAD_FIELDS:KEPT] if known is not None and known[0] == epoch else newest
+
+
+class Ledger:
+    """The state after all entries up to `applied`, of which those up to `rolled` are in the checkpoint too."""
+
+    def __init__(self, checkpoint: Checkpoint, *, partition_count_max: int = 200_000) -> None:
+        self._checkpoint = checkpoint
+        self._partition_count_max = partition_count_max
+        self._evict_above = partition_count_max
+        self.applied = 0
+        self.rolled = 0
+        self.partitions: dict[PartitionKey, PartitionState] = _States(self)
+        self.streams: dict[int, StreamState] = {}
+        self.unrolled: dict[PartitionKey, PartitionState] = {}
+
+    def load(self, key: PartitionKey) -> PartitionState | None:
+        """A state from the checkpoint, None when the partition never existed."""
+        stream = self.stream(stream_number(key))
+        if stream is None or partition_index(key) >= stream.partition_count:
+            return None
+        return self._checkpoint.partition(key, stream)
+
+    def stream(self, number: int) -> StreamState | None:
+        """What is known of the stream; None when there never was one of that number."""
+        stream = self.streams.get(number)
+        if stream is None:
+            stream = self._checkpoint.stream(number)
+            if stream is not None:
+                self.streams[number] = stream
+        return stream
+
+    def existing(self, key: PartitionKey) -> PartitionState | None:
+        """The state of a partition that exists now, else None."""
+        state = self.partitions[key]
+        return None if state.stream.is_deleted else state
+
+    def reset(self, rolled: int) -> None:
+        """Forget everything, also the log behind `rolled`: the next entry to apply is `rolled + 1`."""
+        self.partitions.clear()
+        self.streams.clear()
+        self.unrolled.clear()
+        self.applied = self.rolled = rolled
+
+    def decide(self, batches: Iterable[BatchCommit], now_ms: int) -> Decision:
+        """Judge the batches in order, each knowing what became of those before it. Changes nothing."""
+        outcomes: list[Outcome] = []
+        slices: list[Slice] = []
+        rows: list[ProducerBatch] = []
+        changes: dict[PartitionKey, Change] = {}
+        new = tuple.__new__  # a third of the price of calling the class: this loop runs for every batch of the server
+        current, state = None, NOWHERE
+        end, size, slice_end = 0, 0, -1
+        producers: dict[int, Producer] = {}
+        for partition, position, length, count, timestamp, producer_id, epoch, sequence, flags in batches:
+            assert count > 0, "I2: a batch takes offsets"
+            if partition != current:
+                current = partition
+                if partition in changes:
+                    state, end, size, producers = changes[partition]
+                else:
+                    state = self.partitions[partition]
+                    end, size, producers = state.end, state.size, {}
+            if state.stream.is_deleted:
+                outcomes.append(Outcome(NOT_FOUND, -1, -1))
+                continue
+            if producer_id >= 0 and not flags & BATCH_CONTROL:
+                known = producers.get(producer_id) or state.producers.get(producer_id)
+                if known is None or known[0] != epoch or (known[3] + 1) & SEQUENCE_MASK != sequence:
+                    kind, base = judge(known, epoch, sequence, count, end)
+                    if kind is not ACCEPTED:
+                        outcomes.append(Outcome(kind, base, state.start))
+                        continue
+                producers[producer_id] = advanced(known, now_ms, epoch, sequence, count, end)
+                rows.append(new(ProducerBatch, (partition, producer_id, epoch, sequence, count, end, flags)))
+            outcomes.append(new(Outcome, (ACCEPTED, end, state.start)))
+            if position == slice_end and slices[-1].partition == partition:
+                _, base, before, first, bytes_before, newest = slices[-1]
+                slices[-1] = Slice(
+                    partition, base, before + count, first, bytes_before + length, max(newest, timestamp)
+                )
+            else:
+                slices.append(new(Slice, (partition, end, count, position, length, timestamp)))
+            slice_end = position + length
+            end += count
+            size += length
+            changes[partition] = new(Change, (state, end, size, producers))
+        return Decision(outcomes, slices, rows, changes)
+
+    def adopt(self, decision: Decision, position: int) -> None:
+        """Make the decision part of the state: its entry is committed at `position`, right behind `applied`."""
+        assert position == self.applied + 1, "entries are applied in order, without gaps"
+        unrolled = self.unrolled
+        for key, (state, end, size, producers) in decision.changes.items():
+            state.tail += (state.end, position)
+            state.end = end
+            state.size = size
+            state.changed = position
+            if producers:
+                state.producers.update(producers)
+            unrolled[key] = state
+        self.applied = position
+
+    def replay_commit(
+        self, position: int, now_ms: int, slices: Sequence[Slice], rows: Iterable[tuple[int, ...]]
+    ) -> None:
+        """Apply a commit's entry. What the checkpoint knew already is not applied twice."""
+        for key, base, count, _, length, _ in slices:
+            state = self.partitions[key]
+            assert base <= state.end, f"I2: partition {key} ends at {state.end}, the entry {position} starts at {base}"
+            if state.changed != position:
+                state.tail += (base, position)
+                self._changed(key, state, position)
+            if base == state.end:
+                state.end = base + count
+                state.size += length
+        for partition, producer_id, epoch, sequence, count, base, _ in rows:
+            producers = self.partitions[PartitionKey(partition)].producers
+            known = producers.get(producer_id)
+            if known is None or known[HEAD_FIELDS + 2] < base:
+                producers[producer_id] = advanced(known, now_ms, epoch, sequence, count, base)
+        self.applied = position
+
+    def replay_trim(self, position: int, key: PartitionKey, start: int, size_before: int) -> None:
+        """Apply the entry that moved a partition's start."""
+        state = self.partitions[key]
+        if start > state.start:
+            state.start = start
+            state.size_before = size_before
+        self._changed(key, state, position)
+        self.applied = position
+
+    def replay_stream(self, position: int, number: int) -> None:
+        """Apply the entry that says that a stream was changed."""
+        known = self.streams.get(number)
+        if known is not None:
+            stream = self._checkpoint.stream(number)
+            assert stream is not None, "streams are deleted softly"
+            known.partition_count = stream.partition_count
+            known.is_deleted = stream.is_deleted
+        self.applied = position
+
+    def rolled_up(self, position: int) -> None:
+        """The checkpoint has reached `position`: what needs memory because of older entries may go."""
+        self.rolled = position
+        for key, state in list(self.unrolled.items()):
+            tail = state.tail
+            count = next((at for at in range(1, len(tail), 2) if tail[at] > position), len(tail) + 1)
+            del tail[: count - 1]
+            if state.changed <= position:
+                del self.unrolled[key]
+        self.evict()
+
+    def evict(self) -> None:
+        """Keep the memory bounded: drop the oldest states (first in, first out: reads and writes need not reorder them)."""
+        if len(self.partitions) <= self._evict_above:
+            return
+        surplus = len(self.partitions) - self._partition_count_max * 9 // 10
+        droppable = [key for key in self.partitions if key not in self.unrolled][:surplus]
+        for key in droppable:
+            del self.partitions[key]
+        self._evict_above = max(self._partition_count_max, len(self.partitions) * 11 // 10)
+
+    def producers(self, state: PartitionState) -> list[ProducerState]:
+        """The newest states of a partition's producers, by id."""
+        return [
+            ProducerState(
+                producer_id=producer_id,
+                producer_epoch=entry[0],
+                last_sequence=entry[3],
+                last_offset=entry[4] + ((entry[3] - entry[2]) & SEQUENCE_MASK),
+                last_timestamp_ms=entry[1],
+            )
+            for producer_id, entry in sorted(state.producers.items())
+        ]
+
+    def _changed(self, key: PartitionKey, state: PartitionState, position: int) -> None:
+        state.changed = position
+        self.unrolled[key] = state

@@ -1,0 +1,77 @@
+"""From a URL to a metadata store.
+
+sqlite:///path/to/file.db     one file, shared by the processes of one host
+memory:///                    in this process only, gone when it ends; steps run at once in the caller's thread
+postgresql://user@host/name   a cluster; needs the extra `bearlake[postgresql]`
+"""
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from bearlake.clock import Clock, SystemClock
+from bearlake.errors import Invalid, Unavailable
+from bearlake.metadata import Metadata
+from bearlake.metadata.sqlite.settings import SqliteSettings
+from bearlake.metadata.sqlite.store import open_sqlite
+
+POSTGRESQL = ("postgresql", "postgres")
+
+
+async def open_metadata(
+    url: str,
+    settings: object | None = None,
+    *,
+    clock: Clock | None = None,
+    new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+) -> Metadata:
+    """Open the store, bring its layout up to date, and return it; the caller closes it.
+
+    `settings` are the backend's own (`SqliteSettings`, `PostgresqlSettings`), None for the defaults. `clock` is the store's time for
+    SQLite and memory; PostgreSQL has its own.
+
+    Raises:
+        Invalid: the URL names no store, or the driver is not installed. Passwords are never shown.
+        Unsupported: a newer program has used this store.
+        Unavailable: it cannot be reached or opened.
+    """
+    parts = urlsplit(url)
+    if parts.scheme in POSTGRESQL:
+        return await _open_postgresql(url, settings)
+    if settings is not None and not isinstance(settings, SqliteSettings):
+        raise Invalid(f"the metadata store {parts.scheme}: takes SqliteSettings, not {type(settings).__name__}")
+    chosen = settings or SqliteSettings()
+    if parts.scheme == "memory":
+        return await open_sqlite(None, chosen, clock=clock or SystemClock(), new_uuid=new_uuid)
+    if parts.scheme == "sqlite":
+        return await open_sqlite(sqlite_path(url), chosen, clock=clock or SystemClock(), new_uuid=new_uuid)
+    raise Invalid(
+        f"no metadata store has URLs like {parts.scheme}:…; known are sqlite:///path, memory:///, postgresql://…"
+    )
+
+
+def sqlite_path(url: str) -> Path:
+    """The file of a `sqlite:///path` URL. Its folder must exist.
+
+    Raises:
+        Invalid: there is no absolute path in it.
+        Unavailable: the folder does not exist.
+    """
+    parts = urlsplit(url)
+    path = Path(unquote(parts.path))
+    if parts.netloc or not path.is_absolute() or path == Path("/"):
+        raise Invalid("a SQLite store is named by an absolute path: sqlite:///path/to/file.db")
+    if not path.parent.is_dir():
+        raise Unavailable(f"the folder of the metadata store {path} does not exist")
+    return path
+
+
+async def _open_postgresql(url: str, settings: object | None) -> Metadata:
+    try:
+        from bearlake.metadata.postgresql.store import open_postgresql
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise Invalid("PostgreSQL needs the driver asyncpg: install bearlake[postgresql]") from error
+    return await open_postgresql(url, settings)

@@ -1,0 +1,86 @@
+"""Packed rows of integers: how slices, sequences and outcomes lie in one blob per commit.
+
+One blob per WAL object instead of one row per partition is what keeps a commit cheap (0.2 ms against 2 ms at 100 partitions).
+
+    byte   0      1                 9                       1 + 8 * width * rows
+           +------+-----------------+-------- … -------------+
+           | 0x01 | row 0, field 0  | row 0, field 1 …       |     fields: signed 64-bit integers, little-endian
+           +------+-----------------+-------- … -------------+
+
+The first byte is the version of the layout; a kind of row (`Rows`) fixes how many fields each has and what they mean.
+All fields have eight bytes: one `struct` call packs a whole commit, which costs less than narrower fields would save.
+Blobs of several appends may be joined with `joined`, so that an index page grows without being unpacked.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
+from struct import Struct, pack
+
+from bearlake.errors import Corrupt
+from bearlake.metadata.model import Outcome, OutcomeKind, Slice
+
+VERSION = 1
+EMPTY = b""
+
+SLICE_WIDTH = 6
+"""partition, base offset, record count, position, length, max timestamp: `model.Slice`."""
+
+SEQUENCE_WIDTH = 7
+"""partition, producer id, producer epoch, base sequence, record count, base offset, flags: `ledger.Sequence`."""
+
+OUTCOME_WIDTH = 3
+"""kind, base offset, start offset: `model.Outcome`."""
+
+PAGE_WIDTH = 6
+"""base offset, record count, position, length, max timestamp, log position of the object's commit (its number)."""
+
+PRODUCER_WIDTH = 3
+"""first sequence, last sequence, base offset of one remembered batch, newest first."""
+
+
+@lru_cache(maxsize=16)
+def _row(width: int) -> Struct:
+    return Struct(f"<{width}q")
+
+
+def pack_rows(rows: Sequence[Sequence[int]], width: int) -> bytes:
+    """The rows, each with `width` fields, as one blob; no rows are no bytes."""
+    if not rows:
+        return EMPTY
+    return pack(f"<B{len(rows) * width}q", VERSION, *chain.from_iterable(rows))
+
+
+def unpack_rows(blob: bytes, width: int) -> Iterator[tuple[int, ...]]:
+    """The rows of a blob as plain tuples.
+
+    Raises:
+        Corrupt: an unknown version, or bytes that are not whole rows.
+    """
+    if not blob:
+        return iter(())
+    if blob[0] != VERSION or (len(blob) - 1) % (8 * width):
+        raise Corrupt(
+            f"packed rows of {len(blob)} bytes, version {blob[0]}: not whole rows of {width} fields, version {VERSION}"
+        )
+    return _row(width).iter_unpack(memoryview(blob)[1:])
+
+
+def joined(first: bytes, second: bytes) -> bytes:
+    """The rows of `first`, then those of `second`."""
+    return first + second[1:] if first else second
+
+
+def unpack_slices(blob: bytes) -> list[Slice]:
+    """The slices of one commit, by position in the object."""
+    return list(map(Slice._make, unpack_rows(blob, SLICE_WIDTH)))
+
+
+def slices_of(blob: bytes, partition: int) -> Iterable[Slice]:
+    """Those slices of one commit that belong to `partition`, in offset order."""
+    return (Slice._make(row) for row in unpack_rows(blob, SLICE_WIDTH) if row[0] == partition)
+
+
+def unpack_outcomes(blob: bytes) -> list[Outcome]:
+    """The outcomes of one commit, one per batch."""
+    return [Outcome(OutcomeKind(kind), base, start) for kind, base, start in unpack_rows(blob, OUTCOME_WIDTH)]

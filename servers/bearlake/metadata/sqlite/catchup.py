@@ -1,0 +1,113 @@
+"""From the file to the ledger: states from the checkpoint's tables, entries of other processes from the log.
+
+`catch_up` is the first step of every transaction that uses the ledger. It needs the transaction's snapshot: what it applies
+is committed, so the ledger stays right also when the transaction is rolled back later.
+"""
+
+import sqlite3
+from typing import NamedTuple
+
+from bearlake.metadata.ledger import Ledger, PartitionState, StreamState
+from bearlake.metadata.model import EntryKind, PartitionKey
+from bearlake.metadata.packing import PRODUCER_WIDTH, SEQUENCE_WIDTH, unpack_rows, unpack_slices
+
+COMMIT, TRIM, STREAM = int(EntryKind.COMMIT), int(EntryKind.TRIM), int(EntryKind.STREAM)
+
+
+class Heads(NamedTuple):
+    """The log's ends in one snapshot: newest position, newest rolled up, newest truncated, count of forgettings."""
+
+    head: int
+    rolled: int
+    truncated: int
+    forgotten_count: int
+
+
+def read_heads(connection: sqlite3.Connection) -> Heads:
+    """The log's ends as of the connection's snapshot."""
+    return Heads._make(
+        connection.execute(
+            "SELECT coalesce((SELECT max(position) FROM log), rolled_position), rolled_position, truncated_position, forgotten_count"
+            " FROM store"
+        ).fetchone()
+    )
+
+
+class SqliteCheckpoint:
+    """The tables `streams`, `partitions` and `partition_producers` as the ledger's checkpoint."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def stream(self, number: int) -> StreamState | None:
+        """The stream as it is in the snapshot."""
+        row = self._connection.execute(
+            "SELECT partition_count, is_deleted FROM streams WHERE number = ?", (number,)
+        ).fetchone()
+        return None if row is None else StreamState(row[0], is_deleted=bool(row[1]))
+
+    def partition(self, key: PartitionKey, stream: StreamState) -> PartitionState:
+        """The partition with all its producers; both empty when nothing was rolled up yet."""
+        row = self._connection.execute(
+            "SELECT start, end, size, size_before FROM partitions WHERE partition = ?", (key,)
+        ).fetchone()
+        if row is None:
+            return PartitionState(stream)
+        start, end, size, size_before = row
+        producers = {}
+        for producer_id, epoch, last_ms, batches in self._connection.execute(
+            "SELECT producer_id, epoch, last_ms, batches FROM partition_producers WHERE partition = ?", (key,)
+        ):
+            remembered = [field for batch in unpack_rows(batches, PRODUCER_WIDTH) for field in batch]
+            producers[producer_id] = (epoch, last_ms, *remembered)
+        return PartitionState(stream, start=start, end=end, size=size, size_before=size_before, producers=producers)
+
+
+class Follower:
+    """Keeps a ledger abreast of the file."""
+
+    def __init__(self, connection: sqlite3.Connection, *, partition_count_max: int) -> None:
+        self._connection = connection
+        self._forgotten_count = -1  # as if all were stale: the first step starts at the checkpoint
+        self.ledger = Ledger(SqliteCheckpoint(connection), partition_count_max=partition_count_max)
+
+    def catch_up(self) -> Heads:
+        """Apply what other processes (and other steps of this one) have done until the present snapshot."""
+        heads = read_heads(self._connection)
+        ledger = self.ledger
+        ledger.evict()
+        if heads.forgotten_count != self._forgotten_count or ledger.applied < heads.truncated:
+            ledger.reset(heads.rolled)  # cached producers are stale, or entries that were not applied are gone
+            self._forgotten_count = heads.forgotten_count
+        if ledger.applied < heads.head:
+            self._apply(max(ledger.applied, heads.truncated))
+        if ledger.rolled < heads.rolled:
+            ledger.rolled_up(heads.rolled)
+        return heads
+
+    def _apply(self, after: int) -> None:
+        ledger = self.ledger
+        for (
+            position,
+            kind,
+            created_ms,
+            slices,
+            sequences,
+            partition,
+            start,
+            size_before,
+            stream_number,
+        ) in self._connection.execute(
+            "SELECT position, kind, created_ms, slices, sequences, partition, start_offset, size_before, stream_number"
+            " FROM log WHERE position > ? ORDER BY position",
+            (after,),
+        ):
+            assert position == ledger.applied + 1, "entries are applied in order, without gaps"
+            if kind == COMMIT:
+                ledger.replay_commit(
+                    position, created_ms, unpack_slices(slices), unpack_rows(sequences, SEQUENCE_WIDTH)
+                )
+            elif kind == TRIM:
+                ledger.replay_trim(position, partition, start, size_before)
+            else:
+                ledger.replay_stream(position, stream_number)

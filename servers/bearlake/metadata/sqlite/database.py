@@ -1,0 +1,166 @@
+"""Connections, threads and transactions of one SQLite file; sqlite3's errors end here.
+
+A file has two connections: one for writes and for reads that need the ledger, on a thread of its own, and one for plain reads on
+another, which do not wait behind a commit's fsync. In memory there is one connection, and steps run at once in the caller's
+thread: no threads, no waits, deterministic.
+
+A step is a function that runs as a whole on its thread, also when its caller is cancelled meanwhile.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from bearlake.errors import BearlakeError, Corrupt, Overloaded, Unavailable
+from bearlake.metadata.sqlite.settings import SqliteSettings
+
+Result = TypeVar("Result")
+
+DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def translated(error: sqlite3.Error, path: str) -> BearlakeError:
+    """The kind that the caller can act on: `Corrupt` for a damaged file, else `Unavailable`."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is not None and code & 0xFF in DAMAGED:
+        return Corrupt(f"the metadata store {path} is damaged or no SQLite file: {error}")
+    return Unavailable(f"the metadata store {path} failed: {error}")
+
+
+class Database:
+    """One file (or memory, `path=None`) with its threads. `open` comes first, `close` last."""
+
+    def __init__(self, path: Path | None, settings: SqliteSettings) -> None:
+        self.path = ":memory:" if path is None else str(path)
+        self._settings = settings
+        self._is_inline = path is None
+        self._is_closed = False
+        self.is_shared = path is not None
+        self._pending_count = 0
+        self._executors: list[ThreadPoolExecutor] = []
+        self.writer: sqlite3.Connection
+        self.reader: sqlite3.Connection
+
+    async def open(self, prepare: Callable[[sqlite3.Connection], None]) -> None:
+        """Connect, and run `prepare` (migrations) on the writing connection."""
+        if not self._is_inline:
+            self._executors = [
+                ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+                for name in ("metadata-write", "metadata-read")
+            ]
+        try:
+            await self.run(self._connect, prepare)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Finish the steps under way, then close connections and threads. Safe to repeat."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._executors:
+            await asyncio.get_running_loop().run_in_executor(self._executors[1], lambda: None)
+            await asyncio.get_running_loop().run_in_executor(self._executors[0], self._disconnect)
+            for executor in self._executors:
+                executor.shutdown(wait=False)
+        else:
+            self._disconnect()
+
+    async def run(self, step: Callable[..., Result], *arguments: object) -> Result:
+        """Run a step on the writer's thread.
+
+        Raises:
+            Overloaded: too many steps are waiting.
+            Unavailable: the store is closed or failed.
+        """
+        return await self._run(0, step, *arguments)
+
+    async def run_read(self, step: Callable[..., Result], *arguments: object) -> Result:
+        """Run a step on the reader's thread; raises as `run`."""
+        return await self._run(-1, step, *arguments)
+
+    async def _run(self, thread: int, step: Callable[..., Result], *arguments: object) -> Result:
+        if self._is_closed:
+            raise Unavailable(f"the metadata store {self.path} is closed")
+        if self._is_inline:
+            return self._guarded(step, *arguments)
+        if self._pending_count >= self._settings.queue_length_max:
+            raise Overloaded(f"{self._pending_count} steps wait for the metadata store {self.path}")
+        self._pending_count += 1
+        future = asyncio.get_running_loop().run_in_executor(self._executors[thread], self._guarded, step, *arguments)
+        future.add_done_callback(self._finished)
+        return await future
+
+    def _finished(self, _: object) -> None:
+        self._pending_count -= 1
+
+    def _guarded(self, step: Callable[..., Result], *arguments: object) -> Result:
+        try:
+            return step(*arguments)
+        except sqlite3.Error as error:
+            raise translated(error, self.path) from error
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction with the write lock from the start; rolled back when the block or the commit fails."""
+        connection = self.writer
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException:
+            self._roll_back(connection)
+            raise
+
+    def looking(self) -> AbstractContextManager[sqlite3.Connection]:
+        """One snapshot on the writing connection, for reads that use the ledger."""
+        return self._snapshot(self.writer)
+
+    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        """One snapshot on the reading connection."""
+        return self._snapshot(self.reader)
+
+    @contextmanager
+    def _snapshot(self, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+        connection.execute("BEGIN")
+        try:
+            yield connection
+        finally:
+            self._roll_back(connection)
+
+    @staticmethod
+    def _roll_back(connection: sqlite3.Connection) -> None:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+    def _connect(self, prepare: Callable[[sqlite3.Connection], None]) -> None:
+        self.writer = self._connection()
+        self.writer.execute("PRAGMA journal_mode = WAL")
+        self.writer.execute(f"PRAGMA synchronous = {self._settings.synchronous}")
+        self.writer.execute(f"PRAGMA wal_autocheckpoint = {self._settings.wal_checkpoint_pages}")
+        prepare(self.writer)
+        if self._is_inline:
+            self.reader = self.writer
+        else:
+            self.reader = self._connection()
+            self.reader.execute("PRAGMA query_only = ON")
+
+    def _connection(self) -> sqlite3.Connection:
+        return sqlite3.connect(
+            self.path,
+            timeout=self._settings.busy_timeout_ms / 1000,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+
+    def _disconnect(self) -> None:
+        for connection in {
+            id(c): c for c in (getattr(self, "reader", None), getattr(self, "writer", None)) if c
+        }.values():
+            connection.close()

@@ -1,0 +1,112 @@
+"""Consumer groups in SQLite: the coordinator's snapshot and the committed offsets. Every write checks the lease in its transaction."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from bearlake.clock import Clock
+from bearlake.errors import NotFound
+from bearlake.metadata.model import CommittedOffset, GroupListing, GroupSnapshot, Lease, PartitionKey
+from bearlake.metadata.sqlite.database import Database
+from bearlake.metadata.sqlite.servers import check_lease
+
+
+class SqliteGroups:
+    """`metadata.GroupStore`."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def load(self, group: str) -> GroupSnapshot | None:
+        """See `GroupStore.load`."""
+        return await self._database.run_read(self._load, group)
+
+    async def save(self, snapshot: GroupSnapshot, lease: Lease) -> None:
+        """See `GroupStore.save`."""
+        await self._database.run(self._save, snapshot, lease)
+
+    async def commit_offsets(self, group: str, offsets: Mapping[PartitionKey, CommittedOffset], lease: Lease) -> None:
+        """See `GroupStore.commit_offsets`. `committed_ms` is the store's time of this call, whatever the values say."""
+        await self._database.run(self._commit_offsets, group, offsets, lease)
+
+    async def offsets(
+        self, group: str, partitions: Collection[PartitionKey] | None = None
+    ) -> dict[PartitionKey, CommittedOffset]:
+        """See `GroupStore.offsets`."""
+        return await self._database.run_read(self._offsets, group, partitions)
+
+    async def delete_offsets(self, group: str, partitions: Collection[PartitionKey], lease: Lease) -> None:
+        """See `GroupStore.delete_offsets`."""
+        await self._database.run(self._delete_offsets, group, partitions, lease)
+
+    async def delete(self, group: str, lease: Lease) -> None:
+        """See `GroupStore.delete`."""
+        await self._database.run(self._delete, group, lease)
+
+    async def list(self, *, after: str = "", limit: int = 1000) -> Sequence[GroupListing]:
+        """See `GroupStore.list`."""
+        return await self._database.run_read(self._list, after, limit)
+
+    def _load(self, group: str) -> GroupSnapshot | None:
+        with self._database.reading() as connection:
+            row = connection.execute(
+                "SELECT protocol_type, state FROM group_snapshots WHERE name = ?", (group,)
+            ).fetchone()
+        return None if row is None else GroupSnapshot(group=group, protocol_type=row[0], state=row[1])
+
+    def _save(self, snapshot: GroupSnapshot, lease: Lease) -> None:
+        with self._database.writing() as connection:
+            check_lease(connection, lease)
+            connection.execute(
+                "INSERT INTO group_snapshots VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE"
+                " SET protocol_type = excluded.protocol_type, state = excluded.state",
+                (snapshot.group, snapshot.protocol_type, snapshot.state),
+            )
+
+    def _commit_offsets(self, group: str, offsets: Mapping[PartitionKey, CommittedOffset], lease: Lease) -> None:
+        now_ms = self._clock.now_ms()
+        with self._database.writing() as connection:
+            check_lease(connection, lease)
+            connection.executemany(
+                "INSERT INTO group_offsets VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name, partition) DO UPDATE"
+                " SET next_offset = excluded.next_offset, leader_epoch = excluded.leader_epoch, metadata = excluded.metadata,"
+                " committed_ms = excluded.committed_ms",
+                [(group, key, one.offset, one.leader_epoch, one.metadata, now_ms) for key, one in offsets.items()],
+            )
+
+    def _offsets(self, group: str, partitions: Collection[PartitionKey] | None) -> dict[PartitionKey, CommittedOffset]:
+        columns = "partition, next_offset, leader_epoch, metadata, committed_ms"
+        with self._database.reading() as connection:
+            if partitions is None:
+                rows = connection.execute(f"SELECT {columns} FROM group_offsets WHERE name = ?", (group,)).fetchall()
+            else:
+                find = f"SELECT {columns} FROM group_offsets WHERE name = ? AND partition = ?"
+                found = (connection.execute(find, (group, key)).fetchone() for key in partitions)
+                rows = [row for row in found if row is not None]
+        return {
+            key: CommittedOffset(offset=offset, leader_epoch=epoch, metadata=text, committed_ms=committed_ms)
+            for key, offset, epoch, text, committed_ms in rows
+        }
+
+    def _delete_offsets(self, group: str, partitions: Collection[PartitionKey], lease: Lease) -> None:
+        with self._database.writing() as connection:
+            check_lease(connection, lease)
+            connection.executemany(
+                "DELETE FROM group_offsets WHERE name = ? AND partition = ?", [(group, key) for key in partitions]
+            )
+
+    def _delete(self, group: str, lease: Lease) -> None:
+        with self._database.writing() as connection:
+            check_lease(connection, lease)
+            snapshots = connection.execute("DELETE FROM group_snapshots WHERE name = ?", (group,)).rowcount
+            offsets = connection.execute("DELETE FROM group_offsets WHERE name = ?", (group,)).rowcount
+            if snapshots + offsets == 0:
+                raise NotFound(f"there is no group {group!r}")
+
+    def _list(self, after: str, limit: int) -> Sequence[GroupListing]:
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                "SELECT name, max(protocol_type) FROM (SELECT name, protocol_type FROM group_snapshots WHERE name > ?1"
+                " UNION ALL SELECT DISTINCT name, '' FROM group_offsets WHERE name > ?1) GROUP BY name ORDER BY name LIMIT ?2",
+                (after, limit),
+            ).fetchall()
+        return [GroupListing(group=name, protocol_type=protocol_type) for name, protocol_type in rows]

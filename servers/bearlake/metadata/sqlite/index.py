@@ -1,0 +1,84 @@
+"""The index of what is rolled up: pages of slices per partition, and the objects that they name.
+
+A page is a row with the partition, the offsets `[base_offset, end_offset)`, the newest timestamp, the bytes of the partition below it
+and its slices packed (`packing.PAGE_WIDTH`). A look-up descends to the page that holds the offset and walks on from there.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from bearlake.metadata.model import LocatedSlice, PartitionKey, Slice
+from bearlake.metadata.packing import PAGE_WIDTH, unpack_rows
+
+FROM_OFFSET = (
+    "partition = ?1 AND end_offset > ?2 AND base_offset >="
+    " coalesce((SELECT max(base_offset) FROM index_pages WHERE partition = ?1 AND base_offset <= ?2), 0)"
+)
+"""Pages from the one that holds offset ?2, or the first behind it."""
+
+
+class IndexedSlice(NamedTuple):
+    """A slice with the log position of its object's commit, and the bytes of the partition below it."""
+
+    slice: Slice
+    position: int
+    size_before: int
+
+
+def slices_from(connection: sqlite3.Connection, partition: PartitionKey, offset: int) -> Iterator[IndexedSlice]:
+    """Rolled-up slices whose end is > `offset`, in offset order; reads a page when it gets there."""
+    pages = connection.execute(
+        f"SELECT size_before, slices FROM index_pages WHERE {FROM_OFFSET} ORDER BY base_offset", (partition, offset)
+    )
+    for size_before, blob in pages:
+        yield from _of_page(partition, offset, size_before, blob)
+
+
+def slices_with_timestamp(
+    connection: sqlite3.Connection, partition: PartitionKey, start: int, timestamp: int
+) -> Iterator[IndexedSlice]:
+    """Rolled-up slices behind `start` whose newest timestamp is >= `timestamp`, in offset order."""
+    pages = connection.execute(
+        f"SELECT size_before, slices FROM index_pages WHERE {FROM_OFFSET} AND max_timestamp >= ?3 ORDER BY base_offset",
+        (partition, start, timestamp),
+    )
+    for size_before, blob in pages:
+        yield from (
+            found for found in _of_page(partition, start, size_before, blob) if found.slice.max_timestamp >= timestamp
+        )
+
+
+def max_timestamp(connection: sqlite3.Connection, partition: PartitionKey, start: int) -> int | None:
+    """The newest timestamp of the rolled-up slices behind `start`, None when there is none."""
+    first = next(slices_from(connection, partition, start), None)
+    if first is None:
+        return None
+    (later,) = connection.execute(
+        "SELECT max(max_timestamp) FROM index_pages WHERE partition = ? AND base_offset > ?",
+        (partition, first.slice.base_offset),
+    ).fetchone()
+    of_page = connection.execute(
+        f"SELECT size_before, slices FROM index_pages WHERE {FROM_OFFSET} ORDER BY base_offset LIMIT 1",
+        (partition, start),
+    ).fetchone()
+    newest = max(found.slice.max_timestamp for found in _of_page(partition, start, *of_page))
+    return newest if later is None else max(newest, later)
+
+
+def with_objects(connection: sqlite3.Connection, found: list[IndexedSlice]) -> list[LocatedSlice]:
+    """The slices together with their objects' keys and sizes."""
+    objects: dict[int, tuple[str, int]] = {}
+    for _, position, _ in found:
+        if position not in objects:
+            objects[position] = connection.execute(
+                "SELECT key, size FROM objects WHERE position = ?", (position,)
+            ).fetchone()
+    return [LocatedSlice(slice_, *objects[position]) for slice_, position, _ in found]
+
+
+def _of_page(partition: PartitionKey, offset: int, size_before: int, blob: bytes) -> Iterator[IndexedSlice]:
+    for base, count, at, length, timestamp, position in unpack_rows(blob, PAGE_WIDTH):
+        if base + count > offset:
+            yield IndexedSlice(Slice(partition, base, count, at, length, timestamp), position, size_before)
+        size_before += length

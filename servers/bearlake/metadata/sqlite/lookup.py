@@ -1,0 +1,72 @@
+"""Look-ups in a partition: first the index of what is rolled up, then the log entries behind it.
+
+Both are read in one snapshot, so nothing is missed or seen twice. Of the log only the entries that touched the partition are read:
+the ledger remembers their positions (`PartitionState.tail`).
+"""
+
+import sqlite3
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import islice
+
+from bearlake.metadata.ledger import Ledger, PartitionState
+from bearlake.metadata.model import Located, LocatedSlice, PartitionKey
+from bearlake.metadata.packing import slices_of
+from bearlake.metadata.sqlite import index
+
+
+def locate(
+    connection: sqlite3.Connection, ledger: Ledger, key: PartitionKey, state: PartitionState, offset: int, limit: int
+) -> Located:
+    """At most `limit` slices from the one that holds `offset` (or the first behind it) on."""
+    offset = max(offset, state.start)
+    found = index.with_objects(connection, list(islice(index.slices_from(connection, key, offset), limit)))
+    if len(found) < limit:
+        found += islice(unrolled_from(connection, key, state, offset), limit - len(found))
+    return Located(slices=found, bounds=state.bounds(), position=ledger.applied)
+
+
+def locate_timestamp(
+    connection: sqlite3.Connection, ledger: Ledger, key: PartitionKey, state: PartitionState, timestamp: int
+) -> Located:
+    """The first slice whose newest timestamp is >= `timestamp`."""
+    rolled = index.slices_with_timestamp(connection, key, state.start, timestamp)
+    found = index.with_objects(connection, list(islice(rolled, 1)))
+    if not found:
+        unrolled = unrolled_from(connection, key, state, state.start)
+        found = list(islice((one for one in unrolled if one.slice.max_timestamp >= timestamp), 1))
+    return Located(slices=found, bounds=state.bounds(), position=ledger.applied)
+
+
+def locate_max_timestamp(
+    connection: sqlite3.Connection, ledger: Ledger, key: PartitionKey, state: PartitionState
+) -> Located:
+    """The first slice with the largest timestamp of the partition."""
+    known = [index.max_timestamp(connection, key, state.start)]
+    known += [one.slice.max_timestamp for one in unrolled_from(connection, key, state, state.start)]
+    timestamps = [timestamp for timestamp in known if timestamp is not None]
+    if not timestamps:
+        return Located(slices=[], bounds=state.bounds(), position=ledger.applied)
+    return locate_timestamp(connection, ledger, key, state, max(timestamps))
+
+
+def size_before(connection: sqlite3.Connection, key: PartitionKey, state: PartitionState, offset: int) -> int:
+    """Bytes of the partition below the slice that holds `offset` (start <= offset <= end)."""
+    if offset == state.end:
+        return state.size
+    for found in index.slices_from(connection, key, offset):
+        return found.size_before
+    return state.size - sum(one.slice.length for one in unrolled_from(connection, key, state, offset))
+
+
+def unrolled_from(
+    connection: sqlite3.Connection, key: PartitionKey, state: PartitionState, offset: int
+) -> Iterator[LocatedSlice]:
+    """Slices of entries that are not rolled up, whose end is > `offset`, in offset order."""
+    tail = state.tail
+    first = max(0, bisect_right(range(len(tail) // 2), offset, key=lambda at: tail[2 * at]) - 1)
+    for position in tail[2 * first + 1 :: 2]:
+        token, size, blob = connection.execute(
+            "SELECT token, object_size, slices FROM log WHERE position = ?", (position,)
+        ).fetchone()
+        yield from (LocatedSlice(slice_, token, size) for slice_ in slices_of(blob, key) if slice_.end_offset > offset)

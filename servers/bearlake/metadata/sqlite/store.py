@@ -1,0 +1,90 @@
+"""The SQLite backend as a whole: opens the file, holds the nouns."""
+
+import base64
+import sqlite3
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from bearlake.clock import Clock
+from bearlake.metadata import CommitLog, GroupStore, Leases, Membership, ProducerIds, StreamCatalog
+from bearlake.metadata.sqlite.database import Database
+from bearlake.metadata.sqlite.groups import SqliteGroups
+from bearlake.metadata.sqlite.log import SqliteLog
+from bearlake.metadata.sqlite.migrate import migrate
+from bearlake.metadata.sqlite.producers import SqliteProducerIds
+from bearlake.metadata.sqlite.servers import SqliteLeases, SqliteServers
+from bearlake.metadata.sqlite.settings import SqliteSettings
+from bearlake.metadata.sqlite.streams import SqliteStreams
+
+
+class SqliteMetadata:
+    """`metadata.Metadata` on one SQLite file, or in memory (`path=None`). Made by `open_sqlite`."""
+
+    def __init__(
+        self, path: Path | None, settings: SqliteSettings, clock: Clock, new_uuid: Callable[[], uuid.UUID]
+    ) -> None:
+        self._database = Database(path, settings)
+        self._clock = clock
+        self._new_uuid = new_uuid
+        self._log = SqliteLog(self._database, settings, clock)
+        self.log: CommitLog = self._log
+        self.streams: StreamCatalog = SqliteStreams(self._database, self._log, clock, new_uuid)
+        self.servers: Membership = SqliteServers(self._database, clock)
+        self.leases: Leases = SqliteLeases(self._database, clock)
+        self.producers: ProducerIds = SqliteProducerIds(self._database, self._log)
+        self.groups: GroupStore = SqliteGroups(self._database, clock)
+
+    async def open(self) -> None:
+        """Connect, bring the layout up to date, make the cluster id if there is none.
+
+        Raises:
+            Unsupported: a newer program has used the store.
+            Corrupt: the file is no SQLite file, or damaged.
+            Unavailable: it cannot be opened.
+        """
+        await self._database.open(self._prepare)
+        await self._database.run(self._log.prepare)
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        migrate(connection, self._clock.now_ms())
+        connection.execute(
+            "INSERT OR IGNORE INTO store"
+            " (id, cluster_id, rolled_position, truncated_position, forgotten_count, next_producer_id, last_epoch)"
+            " VALUES (1, ?, 0, 0, 0, 0, 0)",
+            (new_cluster_id(self._new_uuid),),
+        )
+
+    async def cluster_id(self) -> str:
+        """See `Metadata.cluster_id`."""
+        return await self._database.run_read(self._cluster_id)
+
+    async def close(self) -> None:
+        """See `Metadata.close`; safe to repeat."""
+        await self._database.close()
+
+    def _cluster_id(self) -> str:
+        with self._database.reading() as connection:
+            cluster_id: str = connection.execute("SELECT cluster_id FROM store").fetchone()[0]
+            return cluster_id
+
+
+def new_cluster_id(new_uuid: Callable[[], uuid.UUID]) -> str:
+    """22 characters of URL-safe base64 that do not start with a dash (which command lines would take for an option)."""
+    while True:
+        text = base64.urlsafe_b64encode(new_uuid().bytes).decode("ascii").rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+async def open_sqlite(
+    path: Path | None,
+    settings: SqliteSettings,
+    *,
+    clock: Clock,
+    new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+) -> SqliteMetadata:
+    """A store that is ready; raises as `SqliteMetadata.open`."""
+    metadata = SqliteMetadata(path, settings, clock, new_uuid)
+    await metadata.open()
+    return metadata

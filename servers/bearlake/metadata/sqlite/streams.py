@@ -1,0 +1,162 @@
+"""The stream catalog in SQLite. A change and its STREAM entry in the log are one transaction."""
+
+import json
+import sqlite3
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from bearlake.clock import Clock
+from bearlake.errors import AlreadyExists, Invalid, NotFound
+from bearlake.metadata.model import PARTITION_COUNT_MAX, Stream, StreamSpec
+from bearlake.metadata.sqlite.database import Database
+from bearlake.metadata.sqlite.log import SqliteLog
+
+COLUMNS = "name, id, number, partition_count, configs, created_ms, is_deleted, version"
+NUMBERS_PER_QUERY = 500
+
+
+class SqliteStreams:
+    """`metadata.StreamCatalog`."""
+
+    def __init__(self, database: Database, log: SqliteLog, clock: Clock, new_uuid: Callable[[], uuid.UUID]) -> None:
+        self._database = database
+        self._log = log
+        self._clock = clock
+        self._new_uuid = new_uuid
+
+    async def create(self, spec: StreamSpec) -> Stream:
+        """See `StreamCatalog.create`. Raises `Invalid` too, when the partition count is not in 1 … 2**20."""
+        return self._changed(await self._database.run(self._create, spec))
+
+    async def get(self, name: str) -> Stream:
+        """See `StreamCatalog.get`."""
+        return await self._database.run_read(self._get, name)
+
+    async def list(self, *, prefix: str = "", after: str = "", limit: int = 1000) -> Sequence[Stream]:
+        """See `StreamCatalog.list`."""
+        return await self._database.run_read(self._list, prefix, after, limit)
+
+    async def alter(self, name: str, *, set_configs: Mapping[str, str], unset_configs: Collection[str]) -> Stream:
+        """See `StreamCatalog.alter`."""
+        return self._changed(await self._database.run(self._alter, name, set_configs, unset_configs))
+
+    async def add_partitions(self, name: str, partition_count: int) -> Stream:
+        """See `StreamCatalog.add_partitions`."""
+        return self._changed(await self._database.run(self._add_partitions, name, partition_count))
+
+    async def delete(self, name: str) -> Stream:
+        """See `StreamCatalog.delete`."""
+        return self._changed(await self._database.run(self._delete, name))
+
+    async def by_numbers(self, numbers: Collection[int]) -> Sequence[Stream]:
+        """See `StreamCatalog.by_numbers`."""
+        return await self._database.run_read(self._by_numbers, sorted(set(numbers)))
+
+    def _changed(self, stream: Stream) -> Stream:
+        self._log.notify(stream.version)
+        return stream
+
+    def _create(self, spec: StreamSpec) -> Stream:
+        check_partition_count(spec.partition_count)
+        with self._database.writing() as connection:
+            if connection.execute("SELECT 1 FROM streams WHERE name = ? AND is_deleted = 0", (spec.name,)).fetchone():
+                raise AlreadyExists(f"there is a stream {spec.name!r}")
+            number = connection.execute(
+                "INSERT INTO streams (id, name, partition_count, configs, created_ms, is_deleted, version) VALUES (?, ?, ?, ?, ?, 0, 0)",
+                (self._new_uuid().bytes, spec.name, spec.partition_count, dumped(spec.configs), self._clock.now_ms()),
+            ).lastrowid
+            assert number is not None
+            return self._write(connection, number)
+
+    def _alter(self, name: str, set_configs: Mapping[str, str], unset_configs: Collection[str]) -> Stream:
+        with self._database.writing() as connection:
+            stream = find(connection, name)
+            configs = {key: value for key, value in stream.configs.items() if key not in unset_configs} | dict(
+                set_configs
+            )
+            connection.execute("UPDATE streams SET configs = ? WHERE number = ?", (dumped(configs), stream.number))
+            return self._write(connection, stream.number)
+
+    def _add_partitions(self, name: str, partition_count: int) -> Stream:
+        check_partition_count(partition_count)
+        with self._database.writing() as connection:
+            stream = find(connection, name)
+            if partition_count <= stream.partition_count:
+                raise Invalid(
+                    f"stream {name!r} has {stream.partition_count} partitions, it cannot be grown to {partition_count}"
+                )
+            connection.execute(
+                "UPDATE streams SET partition_count = ? WHERE number = ?", (partition_count, stream.number)
+            )
+            return self._write(connection, stream.number)
+
+    def _delete(self, name: str) -> Stream:
+        with self._database.writing() as connection:
+            stream = find(connection, name)
+            connection.execute("UPDATE streams SET is_deleted = 1 WHERE number = ?", (stream.number,))
+            return self._write(connection, stream.number)
+
+    def _write(self, connection: sqlite3.Connection, number: int) -> Stream:
+        position = self._log.append_stream_change(connection, number)
+        row = connection.execute(
+            f"UPDATE streams SET version = ? WHERE number = ? RETURNING {COLUMNS}", (position, number)
+        ).fetchone()
+        return loaded(row)
+
+    def _get(self, name: str) -> Stream:
+        with self._database.reading() as connection:
+            return find(connection, name)
+
+    def _list(self, prefix: str, after: str, limit: int) -> Sequence[Stream]:
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                f"SELECT {COLUMNS} FROM streams WHERE is_deleted = 0 AND name >= ? AND name > ? AND name < ? ORDER BY name LIMIT ?",
+                (prefix, after, prefix + "\U0010ffff", limit),
+            ).fetchall()
+        return [loaded(row) for row in rows]
+
+    def _by_numbers(self, numbers: Sequence[int]) -> Sequence[Stream]:
+        streams: list[Stream] = []
+        with self._database.reading() as connection:
+            for at in range(0, len(numbers), NUMBERS_PER_QUERY):
+                some = numbers[at : at + NUMBERS_PER_QUERY]
+                marks = ", ".join("?" * len(some))
+                rows = connection.execute(
+                    f"SELECT {COLUMNS} FROM streams WHERE number IN ({marks}) ORDER BY number", some
+                )
+                streams += [loaded(row) for row in rows]
+        return streams
+
+
+def check_partition_count(partition_count: int) -> None:
+    """Raise `Invalid` unless a stream can have so many partitions."""
+    if not 1 <= partition_count <= PARTITION_COUNT_MAX:
+        raise Invalid(f"a stream cannot have {partition_count} partitions, only 1 to {PARTITION_COUNT_MAX}")
+
+
+def find(connection: sqlite3.Connection, name: str) -> Stream:
+    """The active stream of that name. Raises `NotFound`."""
+    row = connection.execute(f"SELECT {COLUMNS} FROM streams WHERE name = ? AND is_deleted = 0", (name,)).fetchone()
+    if row is None:
+        raise NotFound(f"there is no stream {name!r}")
+    return loaded(row)
+
+
+def dumped(configs: Mapping[str, str]) -> str:
+    """Configs as JSON with sorted keys."""
+    return json.dumps(dict(configs), sort_keys=True, ensure_ascii=False)
+
+
+def loaded(row: tuple[str, bytes, int, int, str, int, int, int]) -> Stream:
+    """A row of `COLUMNS` as a stream."""
+    name, stream_id, number, partition_count, configs, created_ms, is_deleted, version = row
+    return Stream(
+        name=name,
+        id=uuid.UUID(bytes=stream_id),
+        number=number,
+        partition_count=partition_count,
+        configs=json.loads(configs),
+        created_ms=created_ms,
+        is_deleted=bool(is_deleted),
+        version=version,
+    )

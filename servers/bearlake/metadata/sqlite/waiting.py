@@ -1,0 +1,55 @@
+"""Waiting for the log to grow: woken at once by this process's commits, and by a look at the file for those of others.
+
+`PRAGMA data_version` changes when another connection has committed; looking costs microseconds, and nobody looks when nobody waits.
+"""
+
+import asyncio
+
+from bearlake.metadata.sqlite.catchup import read_heads
+from bearlake.metadata.sqlite.database import Database
+
+
+class Waiting:
+    """The followers of one process that wait for entries."""
+
+    def __init__(self, database: Database, *, poll_interval_ms: int) -> None:
+        self._database = database
+        self._poll_s = poll_interval_ms / 1000 if database.is_shared else 0.0
+        self._head = 0
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._data_version = -1
+
+    def notify(self, position: int) -> None:
+        """The log has reached `position`: wake those who wait for it."""
+        if position > self._head:
+            self._head = position
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def wait(self, after: int, wait_ms: int) -> None:
+        """Return when the head has passed `after`, or after `wait_ms`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_ms / 1000
+        self.notify(await self._database.run_read(self._read_head))
+        while self._head <= after and (left := deadline - loop.time()) > 0:
+            woken = loop.create_future()
+            self._waiters.add(woken)
+            try:
+                await asyncio.wait([woken], timeout=min(left, self._poll_s) if self._poll_s else left)
+            finally:
+                self._waiters.discard(woken)
+            if not woken.done() and self._poll_s:
+                self.notify(await self._database.run_read(self._look))
+
+    def _look(self) -> int:
+        """The head, if the file has changed since the last look; else 0."""
+        (version,) = self._database.reader.execute("PRAGMA data_version").fetchone()
+        if version == self._data_version:
+            return 0
+        self._data_version = version
+        return self._read_head()
+
+    def _read_head(self) -> int:
+        with self._database.reading() as connection:
+            return read_heads(connection).head
