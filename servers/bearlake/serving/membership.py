@@ -10,8 +10,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 from bearlake import __version__
 from bearlake.errors import Fenced, Unavailable
@@ -49,37 +48,29 @@ class ServerSettings:
             raise ValueError("timeout_ms must be at least three times heartbeat_ms")
 
 
-class MembersView(Protocol):
-    """Who is live, as this server saw it last; read on the hot path."""
-
-    @property
-    def servers(self) -> Sequence[Server]:
-        """Live servers by node id, this one among them, draining ones too."""
-
-    @property
-    def version(self) -> int:
-        """Grows whenever `servers` changes (ages of heartbeats aside); for caches of rendered answers."""
-
-
 class Member:
-    """This process's membership; a `MembersView`."""
+    """This process's membership, and its view of the live servers (the last one that the store told)."""
 
     def __init__(
         self,
         store: Membership,
         registration: Registration,
         settings: ServerSettings,
-        on_fenced: Callable[[], None] = lambda: None,
+        own: Server,
+        on_fenced: Callable[[], None],
     ) -> None:
+        """Use `join`. `own` is this server as others see it."""
         self._store = store
+        self._own = own
         self._settings = settings
         self._on_fenced = on_fenced
         self._is_failing = False
         self.server: ServerRef = registration.server
         self.cluster_id = registration.cluster_id
-        self.servers: Sequence[Server] = ()
         self.version = 0
-        metrics.SERVER_LIVE.set_function(lambda: len(self.servers))
+        """Grows whenever `live` changes (ages of heartbeats aside); for caches of rendered answers."""
+        self._live: Sequence[Server] = ()
+        metrics.SERVER_LIVE.set_function(lambda: len(self._live))
 
     @classmethod
     async def join(
@@ -90,21 +81,38 @@ class Member:
         on_fenced: Callable[[], None] = lambda: None,
     ) -> "Member":
         """Register under the settings' name with these endpoints, and see who else is live. Raises `Unavailable`."""
+        name = settings.name or default_name(endpoints)
         registration = await store.register(
-            settings.name or default_name(endpoints),
+            name, zone=settings.zone, endpoints=endpoints, version=__version__, timeout_ms=settings.timeout_ms
+        )
+        own = Server(
+            ref=registration.server,
+            name=name,
             zone=settings.zone,
             endpoints=endpoints,
             version=__version__,
-            timeout_ms=settings.timeout_ms,
+            is_draining=False,
+            heartbeat_age_ms=0,
         )
-        member = cls(store, registration, settings, on_fenced)
+        member = cls(store, registration, settings, own, on_fenced)
         await member.refresh()
         return member
 
+    @property
+    def node_id(self) -> int:
+        """This server's node id."""
+        return self.server.node_id
+
+    def live(self) -> Sequence[Server]:
+        """Live servers by node id, always with this one, draining ones too; read on the hot path, no waiting."""
+        return self._live
+
     async def run(self) -> None:
         """Heartbeats until cancelled. Ends after `on_fenced` was called only by waiting for its cancellation."""
-        while not await self._is_fenced_by_beat():
+        is_fenced = False
+        while not is_fenced:
             await asyncio.sleep(self._settings.heartbeat_ms / 1000)
+            is_fenced = await self._is_fenced_by_beat()
         log.error("a newer process of this name has registered, stopping", extra={"server": self.server})
         self._on_fenced()
         await asyncio.Event().wait()
@@ -134,15 +142,17 @@ class Member:
 
     async def refresh(self) -> None:
         """Read who is live now. Raises `Unavailable`."""
-        servers = sorted(await self._store.live(), key=lambda server: server.ref.node_id)
-        if _identity(servers) != _identity(self.servers):
+        others = [server for server in await self._store.live() if server.ref.node_id != self.node_id]
+        servers = sorted([self._own, *others], key=lambda server: server.ref.node_id)
+        if _identity(servers) != _identity(self._live):
             self.version += 1
             log.debug("live servers changed", extra={"node_ids": [server.ref.node_id for server in servers]})
-        self.servers = servers
+        self._live = servers
 
     async def drain(self) -> None:
         """Tell everybody that clients should go elsewhere. Raises `Fenced`, `Unavailable`."""
         metrics.SERVER_DRAINING.set(1)
+        self._own = replace(self._own, is_draining=True)
         await self._store.drain(self.server)
         await self.refresh()
 

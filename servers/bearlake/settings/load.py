@@ -7,7 +7,7 @@ of the command line (`BEARLAKE_ADMIN`) nor those that Kubernetes makes for a Ser
 
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any, Generic, TypeVar, get_type_hints
 
@@ -16,7 +16,7 @@ import yaml
 from bearlake.errors import Invalid
 from bearlake.settings import schema
 from bearlake.settings.schema import Path, Setting
-from bearlake.settings.values import Unfit, build, convert, parse_text
+from bearlake.settings.values import Unfit, convert, parse_text
 
 PREFIX = "BEARLAKE_"
 DEFAULT = "default"
@@ -66,7 +66,7 @@ def load(
         else:
             problems.append(_unknown(path, value.source, known))
     values = _converted(known, given, problems)
-    settings = _built(document, (), values, problems)
+    settings = _built(document(), (), values, problems)
     if problems:
         raise Invalid(f"settings: {problems[0]}" if len(problems) == 1 else "\n  ".join(["settings:", *problems]))
     sources = {path: given[path].source if path in given else DEFAULT for path in known}
@@ -138,18 +138,18 @@ def _converted(known: Mapping[Path, Setting], given: Mapping[Path, Given], probl
     return values
 
 
-def _built(section: type[T], path: Path, values: Mapping[Path, object], problems: list[str]) -> T:
-    """Make the section and those in it; a section whose own checks fail is replaced by its defaults, and reported."""
-    hints = get_type_hints(section)
-    arguments: dict[str, Any] = {}
-    for field in fields(section):  # type: ignore[arg-type]
+def _built(defaults: T, path: Path, values: Mapping[Path, object], problems: list[str]) -> T:
+    """The section `defaults` with these values; one whose own checks fail keeps its defaults, and is reported."""
+    changes: dict[str, Any] = {}
+    for field in fields(defaults):  # type: ignore[arg-type]
         here = (*path, field.name)
-        if schema.is_section(hints[field.name]):
-            arguments[field.name] = _built(hints[field.name], here, values, problems)
-        elif here in values:
-            arguments[field.name] = values[here]
+        default = getattr(defaults, field.name)
+        if here in values:
+            changes[field.name] = values[here]
+        elif is_dataclass(default):
+            changes[field.name] = _built(default, here, values, problems)
     try:
-        return build(section, arguments)  # type: ignore[return-value]
-    except Unfit as error:
-        problems.append(f"{'.'.join(path) or 'all'}: {error.what}")
-        return section()
+        return replace(defaults, **changes)  # type: ignore[type-var]
+    except (ValueError, Invalid) as error:
+        problems.append(f"{'.'.join(path) or 'settings'}: {error}")
+        return defaults

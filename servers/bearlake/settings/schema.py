@@ -5,7 +5,8 @@ sentences. The rest follows from the declaration: the unit from the name's end (
 annotation, limits from rules by name (`port`: 0 … 65535; `…fraction…`: 0 … 1; `…_max`, `…_count`: at least 1; other numbers: at least 0),
 or from the field itself: `field(default=3, metadata={"min": 1, "max": 9})`. `__post_init__` may raise `ValueError` or `Invalid`.
 
-Types: `bool`, `int`, `float`, `str`, `Literal[…]`, `T | None`, `tuple[T, ...]`, and dataclasses (sections), also inside a tuple.
+Types: `bool`, `int`, `float`, `str`, `Literal[…]`, `T | None`, `tuple[T, ...]`, `list[T]`, and dataclasses (sections),
+also inside a tuple or list.
 """
 
 import ast
@@ -74,18 +75,18 @@ class Setting:
         return attribute_docs(self.owner).get(self.path[-1], "")
 
 
-def walk(section: type, path: Path = ()) -> Iterator[Setting]:
-    """All settings of a section class and of the sections in it, in order of declaration."""
-    hints = get_type_hints(section)
-    for field in dataclasses.fields(section):
-        annotation = hints[field.name]
+def walk(section: Any, path: Path = ()) -> Iterator[Setting]:
+    """All settings of a section (a class, or an instance whose values are the defaults), in order of declaration."""
+    defaults = section() if isinstance(section, type) else section
+    owner = type(defaults)
+    hints = get_type_hints(owner)
+    for field in dataclasses.fields(owner):
         here = (*path, field.name)
-        if is_section(annotation):
-            yield from walk(annotation, here)
+        default = getattr(defaults, field.name)
+        if is_section(hints[field.name]):
+            yield from walk(default, here)
         else:
-            yield Setting(
-                path=here, annotation=annotation, default=_default(section, field), limits=_limits(field), owner=section
-            )
+            yield Setting(path=here, annotation=hints[field.name], default=default, limits=_limits(field), owner=owner)
 
 
 def sections(section: type, path: Path = ()) -> Iterator[tuple[Path, type]]:
@@ -122,13 +123,6 @@ def attribute_docs(section: type) -> dict[str, str]:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and is_text:
             docs[field.target.id] = " ".join(str(below.value.value).split())  # type: ignore[attr-defined]
     return docs
-
-
-def _default(section: type, field: dataclasses.Field[Any]) -> object:
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    assert field.default_factory is not dataclasses.MISSING, f"{section.__name__}.{field.name} has no default"
-    return field.default_factory()
 
 
 def _limits(field: dataclasses.Field[Any]) -> Limits:

@@ -38,8 +38,8 @@ def convert(raw: object, annotation: Any, limits: Limits) -> object:
         if raw not in choices:
             raise Unfit(f"expected one of {', '.join(map(str, choices))}, not {raw!r}")
         return raw
-    if origin is tuple:
-        return _convert_list(raw, get_args(annotation)[0], limits)
+    if origin in (tuple, list):
+        return origin(_convert_list(raw, get_args(annotation)[0], limits))
     if is_section(annotation):
         return _convert_section(raw, annotation)
     return _convert_scalar(raw, annotation, limits)
@@ -54,7 +54,7 @@ def parse_text(text: str, annotation: Any) -> object:
     kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     if str in kinds or any(get_origin(kind) is Literal for kind in kinds):
         return text
-    if any(get_origin(kind) is tuple for kind in kinds) and not text.lstrip().startswith("["):
+    if any(get_origin(kind) in (tuple, list) for kind in kinds) and not text.lstrip().startswith("["):
         return [part.strip() for part in text.split(",") if part.strip()]
     try:
         return yaml.safe_load(text)
@@ -98,7 +98,7 @@ def expectation(kind: type, limits: Limits) -> str:
     return noun if limits.high is None else f"{noun}, at most {limits.high:.0f}"
 
 
-def _convert_list(raw: object, kind: Any, limits: Limits) -> tuple[object, ...]:
+def _convert_list(raw: object, kind: Any, limits: Limits) -> list[object]:
     if not isinstance(raw, list | tuple):
         raise Unfit(f"expected a list, not {raw!r}")
     items = []
@@ -107,7 +107,7 @@ def _convert_list(raw: object, kind: Any, limits: Limits) -> tuple[object, ...]:
             items.append(convert(item, kind, limits))
         except Unfit as error:
             raise Unfit(error.what, f"[{index}]{error.where}") from error
-    return tuple(items)
+    return items
 
 
 def _convert_section(raw: object, section: type) -> object:

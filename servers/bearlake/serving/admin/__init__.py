@@ -1,0 +1,20 @@
+"""The admin API of every server process: HTTP and JSON, for people, the operator and Prometheus.
+
+| path | |
+|---|---|
+| `GET /healthz` | does real work: asks the metadata store and the event loop; 200 or 503 |
+| `GET /readyz` | 200 while the server takes work, 503 before and while draining |
+| `GET /metrics` | Prometheus' text format |
+| `GET /v1/streams?prefix=&after=&limit=` | streams by name, one page |
+| `POST /v1/streams` | create: `{"streams": [{"name", "partition_count", "configs"}]}` |
+| `PATCH /v1/streams` | alter: `{"streams": [{"name", "partition_count", "set", "unset"}]}` |
+| `DELETE /v1/streams?name=a&name=b` | delete |
+| `GET /v1/streams/{name}` | one stream |
+| `GET /v1/streams/{name}/partitions?after=&limit=` | its partitions with offsets and sizes, one page |
+| `GET /v1/servers` | live servers |
+| `GET /v1/config` | all settings with unit, source and meaning |
+
+Changes come in batches: the answer has one result per item, in order, each with its own `status`; the whole is 200 when all
+succeeded and 207 otherwise. Errors are problem documents (RFC 9457). Where others than this machine can reach the API, every
+path but `/healthz` and `/readyz` asks for the bearer token (RFC 6750).
+"""

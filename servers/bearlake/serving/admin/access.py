@@ -1,0 +1,81 @@
+"""Who may use the admin API.
+
+On a loopback address everybody on this machine may, as long as the request names the machine itself (a web page that has its
+own name resolve to 127.0.0.1 may not). On any other address a bearer token is asked for, and the server does not start without one.
+A token that is configured is always asked for.
+
+Source: RFC 6750 (bearer tokens); CWE-346 and CWE-350 (DNS rebinding).
+"""
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bearlake.errors import Invalid
+from bearlake.serving.listener import is_loopback
+
+TOKEN_VARIABLE = "BEARLAKE_ADMIN_TOKEN"  # noqa: S105 - a variable's name
+TOKEN_LENGTH_MIN = 16
+OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminSettings:
+    """The admin API: streams, servers, settings, metrics and health over HTTP."""
+
+    host: str = "127.0.0.1"
+    """Address to bind. Anything but a loopback address needs a token."""
+    port: int = 9644
+    """Port to bind; 0 takes a free one."""
+    advertised_host: str = ""
+    """Host that others are told; empty: `host`, or the machine's name when that means all addresses."""
+    token_file: str = ""
+    """File with the bearer token (at least 16 characters); empty: the variable BEARLAKE_ADMIN_TOKEN, if it is set."""
+    request_bytes_max: int = 1024 * 1024
+    """Largest request body."""
+    request_timeout_ms: int = 30_000
+    """Longest time for one request."""
+    request_count_max: int = 64
+    """Requests at once; further ones are told to come back."""
+    health_timeout_ms: int = 5_000
+    """Time in which the metadata store must answer for the server to count as healthy."""
+
+
+def read_token(settings: AdminSettings, environ: Mapping[str, str]) -> str | None:
+    """The configured token, or None when none is needed.
+
+    Raises:
+        Invalid: the token is missing though the address is not loopback, too short, or its file cannot be read.
+    """
+    token = environ.get(TOKEN_VARIABLE, "")
+    source = f"the variable {TOKEN_VARIABLE}"
+    if settings.token_file:
+        source = settings.token_file
+        try:
+            token = Path(settings.token_file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Invalid(f"admin.token_file: cannot read {settings.token_file}: {error}") from error
+    if not token and not settings.token_file and is_loopback(settings.host):
+        return None
+    if not token and not settings.token_file:
+        raise Invalid(
+            f"the admin API on {settings.host} can be reached from elsewhere and needs a token: "
+            f"set admin.token_file or the variable {TOKEN_VARIABLE}, or bind it to 127.0.0.1 (admin.host)"
+        )
+    if len(token) < TOKEN_LENGTH_MIN:
+        raise Invalid(f"the admin token in {source} is shorter than {TOKEN_LENGTH_MIN} characters")
+    return token
+
+
+def has_token(authorization: str | None, token: str) -> bool:
+    """Whether the Authorization header carries `token`; the time does not tell how much of it is right."""
+    scheme, _, given = (authorization or "").partition(" ")
+    return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
+
+
+def is_own_name(host_header: str | None) -> bool:
+    """Whether a request's Host header names this machine's loopback."""
+    name = (host_header or "").lower()
+    name = name[: name.rfind("]") + 1] if name.startswith("[") else name.partition(":")[0]
+    return is_loopback(name.strip("[]"))

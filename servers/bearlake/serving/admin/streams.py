@@ -1,0 +1,195 @@
+"""Streams over HTTP: list, describe, and batches of create, alter, delete.
+
+A batch is worked through in order; an item that fails does not stop the others, and says so in its own result.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from aiohttp import web
+
+from bearlake.errors import BearlakeError, Invalid, TooLarge
+from bearlake.metadata.model import PartitionKey
+from bearlake.serving.admin import problems
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.principal import Principal
+from bearlake.streams.service import Streams
+
+ADMIN = Principal("User", "admin")
+"""The caller of everything that comes through the admin API."""
+
+BATCH_COUNT_MAX = 1000
+PAGE_COUNT_MAX = 1000
+
+
+class StreamRoutes:
+    """The handlers under `/v1/streams`."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Register the handlers."""
+        router.add_get("/v1/streams", self.list)
+        router.add_post("/v1/streams", self.create)
+        router.add_patch("/v1/streams", self.alter)
+        router.add_delete("/v1/streams", self.delete)
+        router.add_get("/v1/streams/{name}", self.describe)
+        router.add_get("/v1/streams/{name}/partitions", self.partitions)
+
+    async def list(self, request: web.Request) -> web.Response:
+        """One page of streams by name; `next` is the `after` of the next page, null behind the last one."""
+        limit = _limit(request)
+        after, prefix = request.query.get("after", ""), request.query.get("prefix", "")
+        found = await self._streams.metadata.streams.list(prefix=prefix, after=after, limit=limit)
+        page = [_shown(StreamView(stream)) for stream in found]
+        return web.json_response({"streams": page, "next": found[-1].name if len(found) == limit else None})
+
+    async def describe(self, request: web.Request) -> web.Response:
+        """One stream, as the metadata store has it now."""
+        stream = await self._streams.metadata.streams.get(request.match_info["name"])
+        return web.json_response(_shown(StreamView(stream)))
+
+    async def partitions(self, request: web.Request) -> web.Response:
+        """One page of a stream's partitions with offsets and sizes, the truth as of now."""
+        view = StreamView(await self._streams.metadata.streams.get(request.match_info["name"]))
+        start = _number(request.query.get("after", "-1"), "after", -1, view.partition_count) + 1
+        end = min(start + _limit(request), view.partition_count)
+        keys = [view.partition(index) for index in range(start, end)]
+        page = await self._partition_rows(keys)
+        return web.json_response({"partitions": page, "next": end - 1 if end < view.partition_count else None})
+
+    async def _partition_rows(self, keys: Sequence[PartitionKey]) -> Sequence[dict[str, int]]:
+        bounds = await self._streams.bounds(keys)
+        usage = await self._streams.metadata.log.usage(keys)
+        return [
+            {
+                "partition": key & 0xFFFFF,
+                "start_offset": bounds[key].start,
+                "end_offset": bounds[key].end,
+                "size_bytes": usage[key].size_bytes if key in usage else 0,
+            }
+            for key in keys
+            if key in bounds
+        ]
+
+    async def create(self, request: web.Request) -> web.Response:
+        """Create streams."""
+
+        async def one(item: Mapping[str, Any]) -> dict[str, Any]:
+            check_keys(item, ("name", "partition_count", "configs"))
+            name, count = _text(item, "name"), _count(item) or 1
+            return _shown(await self._streams.create(ADMIN, name, count, _configs(item, "configs")))
+
+        return await _each(await read_items(request, "streams"), one, 201)
+
+    async def alter(self, request: web.Request) -> web.Response:
+        """Set and unset configs of streams, and grow them."""
+
+        async def one(item: Mapping[str, Any]) -> dict[str, Any]:
+            check_keys(item, ("name", "partition_count", "set", "unset"))
+            name, count, unset = _text(item, "name"), _count(item), item.get("unset", [])
+            if not isinstance(unset, list) or not all(isinstance(key, str) for key in unset):
+                raise Invalid("unset: expected a list of config names")
+            view = await self._streams.alter(ADMIN, name, _configs(item, "set"), unset)
+            if count is not None and count != view.partition_count:
+                view = await self._streams.add_partitions(ADMIN, name, count)
+            return _shown(view)
+
+        return await _each(await read_items(request, "streams"), one, 200)
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Delete streams: their names are free at once, their bytes go later."""
+
+        async def one(item: Mapping[str, Any]) -> dict[str, Any]:
+            await self._streams.delete(ADMIN, item["name"])
+            return {}
+
+        names = request.query.getall("name", [])
+        if not names:
+            raise Invalid("name at least one stream: DELETE /v1/streams?name=a&name=b")
+        return await _each([{"name": name} for name in names], one, 200)
+
+
+async def read_items(request: web.Request, key: str) -> list[Mapping[str, Any]]:
+    """The list of objects under `key` in the request's JSON. Raises `Invalid`, `TooLarge`."""
+    if request.content_type != "application/json":
+        raise Invalid("send JSON, with Content-Type: application/json")
+    try:
+        document = await request.json()
+    except ValueError as error:
+        raise Invalid(f"the body is not JSON: {error}") from error
+    items = document.get(key) if isinstance(document, dict) else None
+    if not isinstance(items, list) or not items or not all(isinstance(item, dict) for item in items):
+        raise Invalid(f'expected {{"{key}": [{{…}}, …]}} with at least one item')
+    return items
+
+
+async def _each(
+    items: Sequence[Mapping[str, Any]], work: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]], status: int
+) -> web.Response:
+    if len(items) > BATCH_COUNT_MAX:
+        raise TooLarge("the batch (counted in items)", len(items), BATCH_COUNT_MAX)
+    results = []
+    for item in items:
+        try:
+            stream = await work(item)
+            results.append({"name": item["name"], "status": status, **({"stream": stream} if stream else {})})
+        except BearlakeError as error:
+            document = problems.of_error(error)
+            results.append({"name": item.get("name"), "status": document["status"], "problem": document})
+    is_fine = all(result["status"] == status for result in results)
+    return web.json_response({"results": results}, status=200 if is_fine else 207)
+
+
+def check_keys(item: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise `Invalid` for a key that means nothing."""
+    for key in item:
+        if key not in known:
+            raise Invalid(f"unknown key {key!r}; known are {', '.join(known)}")
+
+
+def _text(item: Mapping[str, Any], key: str) -> str:
+    value = item.get(key)
+    if not isinstance(value, str):
+        raise Invalid(f"{key}: expected text")
+    return value
+
+
+def _count(item: Mapping[str, Any]) -> int | None:
+    value = item.get("partition_count")
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise Invalid("partition_count: expected a whole number")
+    return value
+
+
+def _configs(item: Mapping[str, Any], key: str) -> Mapping[str, str]:
+    configs = item.get(key, {})
+    if not isinstance(configs, dict) or not all(isinstance(value, str) for value in configs.values()):
+        raise Invalid(f"{key}: expected an object whose values are text")
+    return configs
+
+
+def _limit(request: web.Request) -> int:
+    return _number(request.query.get("limit", str(PAGE_COUNT_MAX)), "limit", 1, PAGE_COUNT_MAX)
+
+
+def _number(text: str, name: str, low: int, high: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = low - 1
+    if not low <= number <= high:
+        raise Invalid(f"{name}: expected a whole number from {low} to {high}")
+    return number
+
+
+def _shown(view: StreamView) -> dict[str, Any]:
+    stream = view.stream
+    return {
+        "name": stream.name,
+        "id": str(stream.id),
+        "partition_count": stream.partition_count,
+        "configs": dict(stream.configs),
+        "created_ms": stream.created_ms,
+    }
