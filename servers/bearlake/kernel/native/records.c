@@ -1,0 +1,143 @@
+/* The records section of a batch, uncompressed. Layout: bearlake/kernel/fallback/records.py. */
+#include "kernel.h"
+
+typedef struct {
+    const uint8_t *at;
+    const uint8_t *end;
+} Cursor;
+
+typedef struct {
+    int64_t timestamp_delta;
+    int32_t offset_delta;
+} Record;
+
+/* A zigzag varint of at most `bits` bits. */
+static inline bool read_zigzag(Cursor *cursor, int bits, int64_t *out)
+{
+    uint64_t value = 0;
+    for (int shift = 0; shift < bits; shift += 7) {
+        if (cursor->at == cursor->end)
+            return false;
+        const uint64_t byte = *cursor->at++;
+        if (shift == 63 && byte > 1)
+            return false;
+        value |= (byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            if (bits == 32 && value >> 32)
+                return false;
+            *out = (int64_t)(value >> 1 ^ (~(value & 1) + 1));
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Bytes with their length before them; -1 stands for null where `length_min` is -1. */
+static inline bool skip_bytes(Cursor *cursor, int64_t length_min)
+{
+    int64_t length;
+    if (!read_zigzag(cursor, 32, &length) || length < length_min || length > cursor->end - cursor->at)
+        return false;
+    cursor->at += length > 0 ? length : 0;
+    return true;
+}
+
+/* Reads the record at the cursor and moves it behind; false if the record is malformed. */
+static bool read_record(Cursor *section, Record *record)
+{
+    int64_t length, offset_delta, header_count;
+    if (!read_zigzag(section, 32, &length) || length <= 0 || length > section->end - section->at)
+        return false;
+    Cursor cursor = {section->at + 1, section->at + length}; /* + 1: the attributes, unused */
+    if (!read_zigzag(&cursor, 64, &record->timestamp_delta) || !read_zigzag(&cursor, 32, &offset_delta))
+        return false;
+    if (!skip_bytes(&cursor, -1) || !skip_bytes(&cursor, -1) || !read_zigzag(&cursor, 32, &header_count))
+        return false;
+    if (header_count < 0 || header_count > cursor.end - cursor.at)
+        return false;
+    while (header_count--)
+        if (!skip_bytes(&cursor, 0) || !skip_bytes(&cursor, -1))
+            return false;
+    record->offset_delta = (int32_t)offset_delta;
+    section->at = cursor.end;
+    return cursor.at == cursor.end;
+}
+
+static int64_t first_bad_record(Cursor section, int64_t record_count)
+{
+    Record record;
+    for (int64_t index = 0; index < record_count; index++)
+        if (!read_record(&section, &record) || record.offset_delta != index)
+            return index;
+    return section.at == section.end ? -1 : record_count;
+}
+
+/* 1: found, in `record` with its whole timestamp; 0: none; -1: the record `*index` is malformed. */
+static int first_at_time(Cursor section, int64_t record_count, int64_t base, int64_t timestamp, Record *record, int64_t *index)
+{
+    for (*index = 0; *index < record_count; ++*index) {
+        if (!read_record(&section, record) || __builtin_add_overflow(base, record->timestamp_delta, &record->timestamp_delta))
+            return -1;
+        if (record->timestamp_delta >= timestamp)
+            return 1;
+    }
+    return 0;
+}
+
+static int to_count(PyObject *number, int64_t *out)
+{
+    if (to_int64(number, out) < 0)
+        return -1;
+    if (*out >= 0)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "record count %S is negative", number);
+    return -1;
+}
+
+static inline Cursor whole(const Py_buffer *view)
+{
+    return (Cursor){(const uint8_t *)view->buf, (const uint8_t *)view->buf + view->len};
+}
+
+KERNEL_FUNCTION(kernel_check_records)
+{
+    Py_buffer view;
+    int64_t record_count, bad;
+    if (check_arguments("check_records", count, 2, 2) < 0 || to_count(arguments[1], &record_count) < 0
+        || PyObject_GetBuffer(arguments[0], &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (view.len < RELEASE_BYTES) {
+        bad = first_bad_record(whole(&view), record_count);
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+        bad = first_bad_record(whole(&view), record_count);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&view);
+    return PyLong_FromLongLong(bad);
+}
+
+KERNEL_FUNCTION(kernel_find_timestamp)
+{
+    Py_buffer view;
+    int64_t record_count, base, timestamp, index;
+    Record record;
+    int found;
+    if (check_arguments("find_timestamp", count, 4, 4) < 0 || to_count(arguments[1], &record_count) < 0
+        || to_int64(arguments[2], &base) < 0 || to_int64(arguments[3], &timestamp) < 0
+        || PyObject_GetBuffer(arguments[0], &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (view.len < RELEASE_BYTES) {
+        found = first_at_time(whole(&view), record_count, base, timestamp, &record, &index);
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+        found = first_at_time(whole(&view), record_count, base, timestamp, &record, &index);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&view);
+    if (found < 0)
+        return PyErr_Format(state_of(module)->corrupt, "record %lld of a batch is malformed", (long long)index);
+    if (found == 0)
+        return Py_NewRef(Py_None);
+    return Py_BuildValue("iL", record.offset_delta, (long long)record.timestamp_delta);
+}

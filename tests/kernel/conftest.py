@@ -1,0 +1,26 @@
+"""Both implementations of the kernel, one after the other; a missing native one is an error where BEARLAKE_KERNEL=require."""
+
+import importlib
+import os
+from types import ModuleType
+
+import pytest
+
+
+def load(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(f"bearlake.kernel.{name}")
+    except ImportError:
+        if os.environ.get("BEARLAKE_KERNEL") == "require":
+            raise
+        pytest.skip(f"bearlake.kernel.{name} is not built: install with a C compiler to test it")
+
+
+@pytest.fixture(params=["_native", "fallback"], scope="session")
+def kernel(request: pytest.FixtureRequest) -> ModuleType:
+    return load(request.param)
+
+
+@pytest.fixture(scope="session")
+def native() -> ModuleType:
+    return load("_native")
