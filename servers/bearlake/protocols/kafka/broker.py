@@ -4,13 +4,13 @@ A handler is `async def handle(broker, context, request) -> response` with messa
 frames. `Context` says who asks, and on which listener.
 """
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from bearlake.metadata.model import Server
 from bearlake.streams.principal import Principal
+from bearlake.streams.producer_ids import ProducerIds
 from bearlake.streams.service import Streams
 
 if TYPE_CHECKING:
@@ -85,8 +85,7 @@ class Broker:
         self.settings = settings
         self.is_redirecting = False
         """Whether produce and fetch are answered with NOT_LEADER_OR_FOLLOWER, so that clients go to other servers (drain)."""
-        self.creating: dict[str, asyncio.Task[None]] = {}
-        """Streams that are being created on demand, by name: many clients ask at once, one creation runs."""
+        self.producer_ids = ProducerIds(streams.metadata.producers)
 
     @property
     def node_id(self) -> int:

@@ -1,0 +1,109 @@
+"""Fetch: long polls over many partitions, answered with runs of whole batches by reference.
+
+Sessions (KIP-227) are answered statelessly: the session id is always 0, so every request names all its partitions and any server
+can take it. Errors are per partition. Source: KIP-74 (limits), KIP-227, KIP-320 (leader epochs), KIP-516 (topic ids).
+"""
+
+from bearlake.errors import BearlakeError, NotFound, Unavailable
+from bearlake.protocols.kafka.broker import LEADER_EPOCH, Broker, Context
+from bearlake.protocols.kafka.errors import ErrorCode, code_of
+from bearlake.protocols.kafka.messages import FetchRequest, FetchResponse
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.fetch import Fetched, FetchRange
+from bearlake.streams.principal import Operation
+from bearlake.telemetry import metrics
+
+_TOPIC_IDS_FROM = 13
+
+
+async def handle(broker: Broker, context: Context, request: FetchRequest) -> FetchResponse:
+    """Read every partition asked for; waits for `min_bytes` up to `max_wait_ms`."""
+    if request.session_id != 0:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    topics: list[FetchResponse.Topic] = []
+    ranges: list[FetchRange] = []
+    answers: list[FetchResponse.Partition] = []
+    has_errors = False
+    for topic in request.topics:
+        partitions: list[FetchResponse.Partition] = []
+        topics.append(FetchResponse.Topic(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
+        found = await _resolve(broker, context, topic)
+        for partition in topic.partitions:
+            answer = FetchResponse.Partition(
+                partition_index=partition.partition, high_watermark=-1, last_stable_offset=-1, records=b""
+            )
+            partitions.append(answer)
+            code = _check(found, partition)
+            if code:
+                has_errors = True
+                answer.error_code = code
+                metrics.KAFKA_ERRORS.labels("FETCH", code.name).inc()
+            else:
+                assert isinstance(found, StreamView)
+                answers.append(answer)
+                ranges.append(
+                    FetchRange(
+                        found.partition(partition.partition), partition.fetch_offset, partition.partition_max_bytes
+                    )
+                )
+    if ranges:
+        results = await broker.streams.fetch(
+            ranges,
+            bytes_min=0 if has_errors else request.min_bytes,
+            bytes_max=request.max_bytes,
+            wait_ms=max(request.max_wait_ms, 0),
+        )
+        for answer, result in zip(answers, results, strict=True):
+            _fill(answer, result, context)
+    return FetchResponse(responses=topics)
+
+
+async def _resolve(broker: Broker, context: Context, topic: FetchRequest.Topic) -> StreamView | ErrorCode:
+    if broker.is_redirecting:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    catalog = broker.streams.catalog
+    if context.version >= _TOPIC_IDS_FROM:
+        view = catalog.peek_id(topic.topic_id)
+        if view is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        try:
+            view = await catalog.find(topic.topic)
+        except NotFound:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        except Unavailable:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+    if not broker.streams.may(context.who, Operation.READ, view.name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return view
+
+
+def _check(found: StreamView | ErrorCode, partition: FetchRequest.Partition) -> ErrorCode:
+    if isinstance(found, ErrorCode):
+        return found
+    if not 0 <= partition.partition < found.partition_count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if partition.current_leader_epoch > LEADER_EPOCH:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ErrorCode.NONE
+
+
+def _fill(answer: FetchResponse.Partition, result: Fetched, context: Context) -> None:
+    if result.error is not None:
+        answer.error_code = _code(result.error, context)
+        metrics.KAFKA_ERRORS.labels("FETCH", ErrorCode(answer.error_code).name).inc()
+        return
+    answer.high_watermark = result.end
+    answer.last_stable_offset = result.last_stable
+    answer.log_start_offset = result.start
+    if result.views:
+        answer.records = result.views
+        metrics.FETCH_BYTES.inc(result.size_bytes)
+
+
+def _code(error: BearlakeError, context: Context) -> ErrorCode:
+    if isinstance(error, Unavailable):
+        return ErrorCode.KAFKA_STORAGE_ERROR  # the retriable code that consumers know in a Fetch answer
+    if isinstance(error, NotFound) and context.version >= _TOPIC_IDS_FROM:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    return code_of(error)

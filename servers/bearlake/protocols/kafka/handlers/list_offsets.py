@@ -1,0 +1,121 @@
+"""ListOffsets and OffsetForLeaderEpoch.
+
+There is one leader epoch, 0, for ever: a leaderless log has no elections, so its end is the partition's end offset.
+Source: KIP-79, KIP-734, KIP-405, KIP-1005 (special timestamps); KIP-320 (leader epochs).
+"""
+
+from bearlake.errors import BearlakeError, NotFound, Unavailable
+from bearlake.metadata.model import PartitionKey
+from bearlake.protocols.kafka.broker import LEADER_EPOCH, Broker, Context
+from bearlake.protocols.kafka.errors import ErrorCode, code_of
+from bearlake.protocols.kafka.messages import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, OffsetSpec
+from bearlake.streams.principal import Operation
+
+_SPECS = frozenset(OffsetSpec)
+_KNOWS_EPOCHS_FROM = 4
+
+
+async def handle(broker: Broker, context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Answer every partition's question by the store's truth as of now."""
+    topics: list[ListOffsetsResponse.Topic] = []
+    waiting: list[ListOffsetsResponse.Partition] = []
+    questions: list[OffsetQuestion] = []
+    for topic in request.topics:
+        found = await find(broker, context, topic.name)
+        partitions: list[ListOffsetsResponse.Partition] = []
+        topics.append(ListOffsetsResponse.Topic(name=topic.name, partitions=partitions))
+        for partition in topic.partitions:
+            answer = ListOffsetsResponse.Partition(
+                partition_index=partition.partition_index, timestamp=-1, offset=-1, leader_epoch=-1
+            )
+            partitions.append(answer)
+            answer.error_code = _check(found, partition)
+            if not answer.error_code:
+                assert isinstance(found, StreamView)
+                waiting.append(answer)
+                questions.append(OffsetQuestion(found.partition(partition.partition_index), partition.timestamp))
+    for answer, result in zip(waiting, await broker.streams.offsets(questions), strict=True):
+        _fill(answer, result)
+    return ListOffsetsResponse(topics=topics)
+
+
+async def find(broker: Broker, context: Context, name: str) -> StreamView | ErrorCode:
+    """The stream of that name if the caller may describe it, else the code to answer with."""
+    if not broker.streams.may(context.who, Operation.DESCRIBE, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    try:
+        return await broker.streams.catalog.find(name)
+    except NotFound:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except Unavailable:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def _check(found: StreamView | ErrorCode, partition: ListOffsetsRequest.Partition) -> ErrorCode:
+    if isinstance(found, ErrorCode):
+        return found
+    if not 0 <= partition.partition_index < found.partition_count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if partition.current_leader_epoch > LEADER_EPOCH:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    if partition.timestamp < 0 and partition.timestamp not in _SPECS:
+        return ErrorCode.UNSUPPORTED_VERSION
+    return ErrorCode.NONE
+
+
+def _fill(answer: ListOffsetsResponse.Partition, result: OffsetAnswer) -> None:
+    if result.error is not None:
+        answer.error_code = _code(result.error)
+        return
+    answer.offset = result.offset
+    answer.timestamp = result.timestamp
+    if result.offset >= 0:
+        answer.leader_epoch = LEADER_EPOCH
+
+
+def _code(error: BearlakeError) -> ErrorCode:
+    return ErrorCode.KAFKA_STORAGE_ERROR if isinstance(error, Unavailable) else code_of(error)
+
+
+async def for_leader_epoch(
+    broker: Broker, context: Context, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """End offset of an epoch: that of epoch 0 is the partition's end; later epochs do not exist (-1, -1)."""
+    topics: list[OffsetForLeaderEpochResponse.Topic] = []
+    waiting: list[tuple[OffsetForLeaderEpochResponse.Partition, PartitionKey]] = []
+    for topic in request.topics:
+        found = await find(broker, context, topic.topic)
+        partitions: list[OffsetForLeaderEpochResponse.Partition] = []
+        topics.append(OffsetForLeaderEpochResponse.Topic(topic=topic.topic, partitions=partitions))
+        for partition in topic.partitions:
+            answer = OffsetForLeaderEpochResponse.Partition(
+                partition=partition.partition, leader_epoch=-1, end_offset=-1
+            )
+            partitions.append(answer)
+            if isinstance(found, ErrorCode):
+                answer.error_code = found
+            elif not 0 <= partition.partition < found.partition_count:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif partition.current_leader_epoch > LEADER_EPOCH:
+                answer.error_code = ErrorCode.UNKNOWN_LEADER_EPOCH
+            elif partition.leader_epoch == LEADER_EPOCH:
+                waiting.append((answer, found.partition(partition.partition)))
+    try:
+        bounds = await broker.streams.bounds([partition for _, partition in waiting])
+    except Unavailable:
+        for answer, _ in waiting:
+            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    else:
+        for answer, key in waiting:
+            if key in bounds:
+                answer.leader_epoch, answer.end_offset = LEADER_EPOCH, bounds[key].end
+            else:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return OffsetForLeaderEpochResponse(topics=topics)

@@ -1,0 +1,263 @@
+"""Metadata, DescribeCluster, DescribeTopicPartitions: which servers there are, and whom to ask for a partition.
+
+Every server takes every partition. So the "leader" of a partition is a server near the client: rendezvous hashing over the live
+servers of its zone, which spreads partitions evenly and brings readers of one partition to one cache. The client's zone comes from
+its client id (`zone_id=…`), since `client.rack` reaches the server too late.
+
+Source: KIP-516 (topic ids), KIP-700 (DescribeCluster), KIP-966 (DescribeTopicPartitions).
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+from bearlake.errors import AlreadyExists, BearlakeError, Invalid, NotFound, Unavailable
+from bearlake.metadata.model import Server
+from bearlake.protocols.kafka.broker import LEADER_EPOCH, Broker, Context
+from bearlake.protocols.kafka.codec import UUID_ZERO
+from bearlake.protocols.kafka.errors import ErrorCode
+from bearlake.protocols.kafka.messages import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from bearlake.serving import routing
+from bearlake.streams.catalog import StreamView, check_name
+from bearlake.streams.principal import Operation
+
+NO_OPERATIONS = -(2**31)
+"""`authorized_operations` of a request that did not ask for them."""
+ALL_TOPIC_OPERATIONS = (
+    0b1_1101_1111_1000  # read write create delete alter describe … as Kafka answers without an authorizer
+)
+ALL_CLUSTER_OPERATIONS = 0b1_1111_1010_0000
+ENDPOINT_TYPE_BROKERS = 1
+
+
+async def handle(broker: Broker, context: Context, request: MetadataRequest) -> MetadataResponse:
+    """Servers, and the partitions of the streams asked for (all when none is named)."""
+    servers = candidates(broker, context)
+    wanted = request.topics
+    if wanted is None or (context.version == 0 and not wanted):
+        views = [view for name in broker.streams.catalog.names() if (view := broker.streams.catalog.peek(name))]
+        topics = [
+            _topic(view, servers, request)
+            for view in views
+            if broker.streams.may(context.who, Operation.DESCRIBE, view.name)
+        ]
+    else:
+        may_create = broker.settings.auto_create_streams and request.allow_auto_topic_creation
+        topics = list(
+            await asyncio.gather(*(_describe(broker, context, topic, servers, request, may_create) for topic in wanted))
+        )
+    return MetadataResponse(
+        brokers=[_broker(server, context) for server in all_of(broker, context)],
+        cluster_id=broker.members.cluster_id,
+        controller_id=broker.node_id,
+        topics=topics,
+        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NO_OPERATIONS,
+    )
+
+
+async def _describe(
+    broker: Broker,
+    context: Context,
+    topic: MetadataRequest.Topic,
+    servers: Sequence[Server],
+    request: MetadataRequest,
+    may_create: bool,
+) -> MetadataResponse.Topic:
+    if topic.name is None:
+        view = broker.streams.catalog.peek_id(topic.topic_id)
+        if view is None:
+            return MetadataResponse.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic.topic_id)
+        if not broker.streams.may(context.who, Operation.DESCRIBE, view.name):
+            return MetadataResponse.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic.topic_id)
+        return _topic(view, servers, request)
+    found = await find_or_create(broker, context, topic.name, may_create)
+    if isinstance(found, ErrorCode):
+        return MetadataResponse.Topic(error_code=found, name=topic.name, topic_id=UUID_ZERO)
+    return _topic(found, servers, request)
+
+
+async def find_or_create(broker: Broker, context: Context, name: str, may_create: bool) -> StreamView | ErrorCode:
+    """The stream of that name, created on demand if that is allowed; else the code to answer with."""
+    streams = broker.streams
+    try:
+        check_name(name)
+    except Invalid:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if not streams.may(context.who, Operation.DESCRIBE, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    try:
+        return await streams.catalog.find(name)
+    except NotFound:
+        if not may_create:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except Unavailable:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    if not streams.may(context.who, Operation.CREATE, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    try:
+        return await streams.create(context.who, name, broker.settings.default_partition_count, {})
+    except AlreadyExists:
+        return await _created_elsewhere(broker, name)
+    except Invalid:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    except BearlakeError:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+
+
+async def _created_elsewhere(broker: Broker, name: str) -> StreamView | ErrorCode:
+    try:
+        return await broker.streams.catalog.find(name)
+    except BearlakeError:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def _topic(view: StreamView, servers: Sequence[Server], request: MetadataRequest) -> MetadataResponse.Topic:
+    partitions = []
+    for index in range(view.partition_count):
+        leader = routing.choose(view.first_key | index, servers).ref.node_id
+        partitions.append(
+            MetadataResponse.Partition(
+                partition_index=index,
+                leader_id=leader,
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=[leader],
+                isr_nodes=[leader],
+                offline_replicas=[],
+            )
+        )
+    return MetadataResponse.Topic(
+        name=view.name,
+        topic_id=view.id_bytes,
+        is_internal=False,
+        partitions=partitions,
+        topic_authorized_operations=ALL_TOPIC_OPERATIONS
+        if request.include_topic_authorized_operations
+        else NO_OPERATIONS,
+    )
+
+
+def _broker(server: Server, context: Context) -> MetadataResponse.Broker:
+    host, port = address(server, context.listener)
+    return MetadataResponse.Broker(node_id=server.ref.node_id, host=host, port=port, rack=server.zone)
+
+
+# -- servers -------------------------------------------------------------------------------------------------------
+
+
+def candidates(broker: Broker, context: Context) -> list[Server]:
+    """The servers that this client may be sent to: reachable by its listener, in its zone if it told one."""
+    zone = zone_of(context.client_id, broker.settings.zone_client_id_keys)
+    return routing.candidates(broker.members.live(), context.listener, zone)
+
+
+def all_of(broker: Broker, context: Context) -> list[Server]:
+    """Every server that clients of this listener may reach and that does not drain."""
+    return routing.candidates(broker.members.live(), context.listener)
+
+
+def address(server: Server, listener: str) -> tuple[str, int]:
+    """Advertised host and port of a server's listener."""
+    host, _, port = server.endpoints[listener].rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def zone_of(client_id: str | None, keys: Sequence[str]) -> str | None:
+    """The zone that a client id names (`…zone_id=eu-1a…`), or None."""
+    if client_id and "=" in client_id:
+        for key in keys:
+            match = re.search(rf"(?:^|[,;:\s]){re.escape(key)}=([^,;:\s]+)", client_id)
+            if match:
+                return match[1]
+    return None
+
+
+async def describe_cluster(
+    broker: Broker, context: Context, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    """The live servers and the cluster's id."""
+    if request.endpoint_type != ENDPOINT_TYPE_BROKERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
+            error_message="there are no separate controllers: ask for brokers",
+        )
+    brokers = []
+    for server in all_of(broker, context):
+        host, port = address(server, context.listener)
+        brokers.append(
+            DescribeClusterResponse.Broker(broker_id=server.ref.node_id, host=host, port=port, rack=server.zone)
+        )
+    return DescribeClusterResponse(
+        cluster_id=broker.members.cluster_id,
+        controller_id=broker.node_id,
+        brokers=brokers,
+        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NO_OPERATIONS,
+    )
+
+
+async def describe_topic_partitions(
+    broker: Broker, context: Context, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """Partitions of the streams asked for, by name, at most `response_partition_limit`, with a cursor for the rest."""
+    servers = candidates(broker, context)
+    names = sorted({topic.name for topic in request.topics} or set(broker.streams.catalog.names()))
+    first_index = 0
+    if request.cursor is not None:
+        first_index = request.cursor.partition_index
+        names = [name for name in names if name >= request.cursor.topic_name]
+        if not names or names[0] != request.cursor.topic_name:
+            first_index = 0
+    room = min(max(request.response_partition_limit, 1), 2000)
+    topics: list[DescribeTopicPartitionsResponse.Topic] = []
+    for name in names:
+        if room == 0:
+            cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
+            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+        found = await find_or_create(broker, context, name, may_create=False)
+        if isinstance(found, ErrorCode):
+            topics.append(
+                DescribeTopicPartitionsResponse.Topic(error_code=found, name=name, topic_id=UUID_ZERO, partitions=[])
+            )
+            continue
+        end = min(found.partition_count, first_index + room)
+        topics.append(_page(found, servers, first_index, end))
+        room -= end - first_index
+        if end < found.partition_count:
+            cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=end)
+            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+        first_index = 0
+    return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _page(view: StreamView, servers: Sequence[Server], start: int, end: int) -> DescribeTopicPartitionsResponse.Topic:
+    partitions = []
+    for index in range(start, end):
+        leader = routing.choose(view.first_key | index, servers).ref.node_id
+        partitions.append(
+            DescribeTopicPartitionsResponse.Partition(
+                partition_index=index,
+                leader_id=leader,
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=[leader],
+                isr_nodes=[leader],
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=[],
+            )
+        )
+    return DescribeTopicPartitionsResponse.Topic(
+        name=view.name,
+        topic_id=view.id_bytes,
+        partitions=partitions,
+        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+    )

@@ -1,0 +1,284 @@
+"""Produce: the hot path. A request's batches go to the waist inline, in order; a callback answers when they are committed.
+
+The common request (known streams, plain rules, no errors) is parsed and answered by the kernel in one call each. A request that
+names a stream this server does not know waits for one look-up in the store; later Produce requests of the connection wait behind it.
+
+Source: KIP-98, KIP-467 (record errors), KIP-516 (topic ids), Produce versions 3-13. acks=0 gets no answer.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bearlake import kernel
+from bearlake.errors import BearlakeError, NotFound, Unavailable
+from bearlake.kernel import ProduceEntry, ProduceResult
+from bearlake.protocols.kafka import codec
+from bearlake.protocols.kafka.broker import Broker, Context
+from bearlake.protocols.kafka.codec import ApiKey
+from bearlake.protocols.kafka.errors import STATUS_CODES, VERDICT_CODES, ErrorCode, code_of
+from bearlake.protocols.kafka.messages import ProduceRequest, ProduceResponse
+from bearlake.serving.slabs import Slab
+from bearlake.streams.admission import BadRecord, BadTimestamp, Header, admit
+from bearlake.streams.append import Append, AppendCall
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.configs import TimestampSource
+from bearlake.streams.principal import Operation
+from bearlake.telemetry import metrics
+
+if TYPE_CHECKING:
+    from bearlake.protocols.kafka.connection import Connection, Slot
+
+VERSION_MIN = 3
+"""Older versions carry message formats 0 and 1."""
+
+
+class Refusal:
+    """Why one partition's batch is not appended."""
+
+    __slots__ = ("code", "message", "record_index")
+
+    def __init__(self, code: ErrorCode, message: str | None = None, record_index: int = -1) -> None:
+        self.code = code
+        self.message = message
+        self.record_index = record_index
+
+
+NOT_LEADER = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this server is draining: refresh the metadata")
+DENIED = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+NO_TRANSACTIONS = Refusal(ErrorCode.INVALID_REQUEST, "transactions are not served: send without a transactional id")
+
+
+class ProduceCall:
+    """One Produce request under way: its entries, what was refused at once, and the append of the others."""
+
+    __slots__ = ("connection", "context", "correlation_id", "entries", "now_ms", "outcomes", "places", "slot")
+
+    def __init__(
+        self,
+        connection: "Connection",
+        slot: "Slot | None",
+        context: Context,
+        correlation_id: int,
+        entries: Sequence[ProduceEntry],
+    ) -> None:
+        self.connection = connection
+        self.slot = slot
+        """Where the answer goes; None for acks=0."""
+        self.context = context
+        self.correlation_id = correlation_id
+        self.entries = entries
+        self.now_ms = connection.server.broker.streams.clock.now_ms()
+        self.outcomes: list[Refusal | None] = [None] * len(entries)
+        self.places: list[int] = []
+        """Entry of each append."""
+
+    def done(self, call: AppendCall) -> None:
+        """Callback of the waist: every batch has its outcome."""
+        results: list[ProduceResult] = []
+        has_messages = False
+        appended = iter(call.results)
+        now_ms = self.now_ms
+        catalog = self.connection.server.broker.streams.catalog
+        for entry, refusal in zip(self.entries, self.outcomes, strict=True):
+            topic = entry[0]
+            if refusal is not None:
+                has_messages = has_messages or refusal.message is not None
+                results.append((topic, entry[1], refusal.code, -1, -1, -1))
+                metrics.KAFKA_ERRORS.labels("PRODUCE", refusal.code.name).inc()
+                continue
+            verdict, base_offset, start_offset = next(appended)
+            code = VERDICT_CODES[verdict]
+            stamp = -1
+            if code:
+                metrics.KAFKA_ERRORS.labels("PRODUCE", code.name).inc()
+            else:
+                view = catalog.peek(topic) if isinstance(topic, str) else catalog.peek_id(topic)
+                if view is not None and view.rules.timestamp_source is TimestampSource.LOG_APPEND:
+                    stamp = now_ms
+            results.append((topic, entry[1], code, base_offset, stamp, start_offset))
+        if self.slot is None:
+            return
+        version = self.context.version
+        if has_messages:
+            response = self._with_messages(results)
+            chunks = codec.response(ApiKey.PRODUCE, version).frame(self.correlation_id, response)
+        else:
+            chunks = [kernel.encode_produce_response(version, self.correlation_id, results, 0)]
+        self.connection.answer(self.slot, chunks)
+
+    def _with_messages(self, results: Sequence[ProduceResult]) -> ProduceResponse:
+        topics: list[ProduceResponse.Topic] = []
+        last: str | bytes | None = None
+        for (topic, index, code, base_offset, stamp, start_offset), refusal in zip(results, self.outcomes, strict=True):
+            if topic != last:
+                last = topic
+                named = {"name": topic} if isinstance(topic, str) else {"topic_id": topic}
+                topics.append(ProduceResponse.Topic(**named, partition_responses=[]))
+            partition = ProduceResponse.Partition(
+                index=index,
+                error_code=code,
+                base_offset=base_offset,
+                log_append_time_ms=stamp,
+                log_start_offset=start_offset,
+            )
+            if refusal is not None:
+                partition.error_message = refusal.message
+                if refusal.record_index >= 0:
+                    partition.record_errors = [
+                        ProduceResponse.RecordError(
+                            batch_index=refusal.record_index, batch_index_error_message=refusal.message
+                        )
+                    ]
+            topics[-1].partition_responses.append(partition)
+        return ProduceResponse(responses=topics)
+
+
+def receive(
+    connection: "Connection",
+    slot: "Slot",
+    context: Context,
+    correlation_id: int,
+    frame: memoryview,
+    position: int,
+    slab: Slab,
+) -> None:
+    """Take a Produce request whose bytes lie in `slab`; answers through `connection.answer`. Raises `Corrupt`."""
+    if context.version < VERSION_MIN:
+        connection.answer(slot, _too_old(context, correlation_id, frame, position))
+        return
+    transactional_id, acks, _, entries = kernel.parse_produce(frame, position, context.version)
+    call = ProduceCall(connection, slot if acks else None, context, correlation_id, entries)
+    if acks not in (-1, 0, 1) or transactional_id is not None:
+        code = NO_TRANSACTIONS if transactional_id is not None else Refusal(ErrorCode.INVALID_REQUIRED_ACKS)
+        call.outcomes = [code] * len(entries)
+        call.done(AppendCall((), _ignore))
+    elif connection.produce_tail is not None or not _knows_all(connection.server.broker, entries):
+        slab.acquire()
+        before = connection.produce_tail
+        connection.produce_tail = connection.start(_later(call, frame, slab, before))
+    else:
+        _submit(call, frame, slab)
+    if acks == 0:
+        connection.answer(slot, ())
+
+
+async def _later(call: ProduceCall, frame: memoryview, slab: Slab, before: asyncio.Task[None] | None) -> None:
+    """Submit after the Produce requests before it, with unknown streams looked up."""
+    connection = call.connection
+    try:
+        if before is not None:
+            await asyncio.wait([before])
+        catalog = connection.server.broker.streams.catalog
+        for name in {entry[0] for entry in call.entries}:
+            if isinstance(name, str) and catalog.peek(name) is None:
+                try:
+                    await catalog.find(name)
+                except NotFound:
+                    pass  # answered per partition below
+                except Unavailable as error:
+                    for place, entry in enumerate(call.entries):
+                        if entry[0] == name:
+                            call.outcomes[place] = Refusal(ErrorCode.LEADER_NOT_AVAILABLE, str(error))
+        _submit(call, frame, slab)
+    finally:
+        slab.release()
+        if connection.produce_tail is asyncio.current_task():
+            connection.produce_tail = None
+
+
+def _knows_all(broker: Broker, entries: Sequence[ProduceEntry]) -> bool:
+    catalog = broker.streams.catalog
+    last: str | bytes | None = None
+    for entry in entries:
+        topic = entry[0]
+        if topic != last:
+            last = topic
+            if isinstance(topic, str) and catalog.peek(topic) is None:
+                return False
+    return True
+
+
+def _submit(call: ProduceCall, frame: memoryview, slab: Slab) -> None:
+    broker = call.connection.server.broker
+    appends: list[Append] = []
+    last: str | bytes | None = None
+    found: StreamView | Refusal = DENIED
+    for place, entry in enumerate(call.entries):
+        if call.outcomes[place] is not None:
+            continue
+        topic, index, start, end, status, attributes, count, base, latest, producer_id, epoch, sequence = entry
+        if topic != last:
+            last = topic
+            found = _resolve(broker, call.context, topic)
+        if isinstance(found, Refusal):
+            call.outcomes[place] = found
+        elif not 0 <= index < found.partition_count:
+            call.outcomes[place] = Refusal(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"stream {found.name} has {found.partition_count} partitions"
+            )
+        elif status:
+            call.outcomes[place] = Refusal(*STATUS_CODES[status])
+        else:
+            header = Header(attributes, count, base, latest, producer_id, epoch, sequence)
+            admitted = admit(found, index, frame[start:end], slab, header, call.now_ms)
+            if isinstance(admitted, Append):
+                appends.append(admitted)
+            else:
+                call.outcomes[place] = _refusal(admitted)
+    if appends:
+        broker.streams.submit(AppendCall(appends, call.done))
+    else:
+        call.done(AppendCall((), _ignore))
+
+
+def _resolve(broker: Broker, context: Context, topic: str | bytes) -> StreamView | Refusal:
+    streams = broker.streams
+    if broker.is_redirecting:
+        return NOT_LEADER
+    if isinstance(topic, str):
+        view = streams.catalog.peek(topic)
+        if view is None:
+            return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    else:
+        view = streams.catalog.peek_id(topic)
+        if view is None:
+            return Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
+    return view if streams.may(context.who, Operation.WRITE, view.name) else DENIED
+
+
+def _refusal(error: BearlakeError) -> Refusal:
+    if isinstance(error, BadRecord):
+        return Refusal(ErrorCode.INVALID_RECORD, str(error), error.index)
+    if isinstance(error, BadTimestamp):
+        return Refusal(ErrorCode.INVALID_TIMESTAMP, str(error))
+    return Refusal(code_of(error), str(error))
+
+
+def _too_old(context: Context, correlation_id: int, frame: memoryview, position: int) -> list[codec.Buffer]:
+    """Versions 0-2 are advertised (KAFKA-18659) but their message formats are not accepted."""
+    request: ProduceRequest = codec.request(ApiKey.PRODUCE, context.version).decode(frame, position)
+    topics = [
+        ProduceResponse.Topic(
+            name=topic.name,
+            partition_responses=[
+                ProduceResponse.Partition(
+                    index=partition.index, error_code=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, base_offset=-1
+                )
+                for partition in topic.partition_data
+            ],
+        )
+        for topic in request.topic_data
+    ]
+    if request.acks == 0:
+        return []
+    return codec.response(ApiKey.PRODUCE, context.version).frame(correlation_id, ProduceResponse(responses=topics))
+
+
+def _ignore(call: AppendCall) -> None:
+    """The callback of an empty call never runs."""
+
+
+async def handle(broker: Broker, context: Context, request: ProduceRequest) -> ProduceResponse:
+    """Never called: Produce is taken by `receive`, before decoding."""
+    raise AssertionError("Produce is taken inline by the connection")

@@ -1,0 +1,60 @@
+"""InitProducerId and DescribeProducers.
+
+An idempotent producer gets a fresh id with epoch 0; its sequences are checked in the commit itself. Source: KIP-98, KIP-360, KIP-664.
+"""
+
+from bearlake.errors import BearlakeError, NotFound
+from bearlake.protocols.kafka.broker import LEADER_EPOCH, Broker, Context
+from bearlake.protocols.kafka.errors import ErrorCode, code_of
+from bearlake.protocols.kafka.handlers.list_offsets import find
+from bearlake.protocols.kafka.messages import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+
+
+async def init(broker: Broker, context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    """A fresh producer id. Transactions are not served yet, so a transactional id is refused."""
+    if request.transactional_id is not None:
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
+    try:
+        producer_id = await broker.producer_ids.take()
+    except BearlakeError:
+        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_id=-1, producer_epoch=-1)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+async def describe(broker: Broker, context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    """The active idempotent producers of every partition asked for."""
+    topics: list[DescribeProducersResponse.Topic] = []
+    for topic in request.topics:
+        found = await find(broker, context, topic.name)
+        partitions: list[DescribeProducersResponse.Partition] = []
+        topics.append(DescribeProducersResponse.Topic(name=topic.name, partitions=partitions))
+        for index in topic.partition_indexes:
+            answer = DescribeProducersResponse.Partition(partition_index=index, active_producers=[])
+            partitions.append(answer)
+            if isinstance(found, ErrorCode):
+                answer.error_code = found
+                continue
+            try:
+                states = await broker.streams.metadata.log.producers(found.partition(index))
+            except NotFound:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            except BearlakeError as error:
+                answer.error_code, answer.error_message = code_of(error), str(error)
+            else:
+                answer.active_producers = [
+                    DescribeProducersResponse.Producer(
+                        producer_id=state.producer_id,
+                        producer_epoch=state.producer_epoch,
+                        last_sequence=state.last_sequence,
+                        last_timestamp=state.last_timestamp_ms,
+                        coordinator_epoch=LEADER_EPOCH,
+                        current_txn_start_offset=-1,
+                    )
+                    for state in states
+                ]
+    return DescribeProducersResponse(topics=topics)

@@ -1,0 +1,153 @@
+"""The Kafka server: listeners and connections of one process, and their drain.
+
+Kafka has no "go away": to drain, this server leaves Metadata (its membership says so), keeps serving while clients refresh, then
+answers produce and fetch with NOT_LEADER_OR_FOLLOWER, which makes them refresh at once, and closes connections as they fall idle.
+With no other server to go to it serves until its connections fall idle.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from bearlake.protocols.kafka import apis
+from bearlake.protocols.kafka.broker import Broker, KafkaSettings, Members
+from bearlake.protocols.kafka.connection import Connection
+from bearlake.serving import routing
+from bearlake.serving.listener import Listener
+from bearlake.serving.slabs import SlabPool, SlabSettings
+from bearlake.streams.groups.coordinator import Groups
+from bearlake.streams.service import Streams
+from bearlake.telemetry import metrics
+from bearlake.telemetry.meters import Counter, Histogram
+
+log = logging.getLogger(__name__)
+
+SWEEP_MS = 5_000
+"""Pause between two looks at idle connections."""
+DRAIN_POLL_MS = 20
+
+
+class _Meters(NamedTuple):
+    requests: Counter
+    seconds: Histogram
+
+
+class KafkaServer:
+    """A `serving.Service` that speaks the Kafka protocol on one or more listeners."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        members: Members,
+        groups: Groups,
+        settings: KafkaSettings,
+        listeners: Sequence[Listener],
+    ) -> None:
+        """`listeners` are bound already; they belong to the server then."""
+        self.settings = settings
+        self.broker = Broker(streams, members, groups, settings)
+        self.apis = apis.BY_KEY
+        self.handlers = apis.handlers()
+        self.meters = {
+            api.key: _Meters(
+                metrics.KAFKA_REQUESTS.labels(api.key.name), metrics.KAFKA_REQUEST_SECONDS.labels(api.key.name)
+            )
+            for api in apis.APIS
+        }
+        self.slabs = SlabPool(SlabSettings())
+        self.loop: asyncio.AbstractEventLoop
+        self._listeners = list(listeners)
+        self._servers: list[asyncio.Server] = []
+        self._connections: set[Connection] = set()
+        self._sweeper: asyncio.TimerHandle | None = None
+        metrics.KAFKA_CONNECTIONS.set_function(lambda: len(self._connections))
+
+    @property
+    def name(self) -> str:
+        """`kafka`."""
+        return "kafka"
+
+    @property
+    def endpoints(self) -> Mapping[str, str]:
+        """Advertised `host:port` by listener."""
+        return dict(listener.endpoint(self.name) for listener in self._listeners)
+
+    async def start(self) -> None:
+        """Accept connections when this returns."""
+        self.loop = asyncio.get_running_loop()
+        for listener in self._listeners:
+            endpoint, _ = listener.endpoint(self.name)
+            server = await self.loop.create_server(
+                lambda endpoint=endpoint: Connection(self, endpoint), sock=listener.socket, ssl=listener.tls
+            )
+            self._servers.append(server)
+        self._sweeper = self.loop.call_later(SWEEP_MS / 1000, self._sweep)
+
+    async def drain(self, deadline_ms: int) -> None:
+        """See the module's docstring; returns within `deadline_ms`."""
+        until = self.loop.time() + deadline_ms / 1000
+        redirect_at = self.loop.time() + min(self.settings.drain_redirect_after_ms, deadline_ms / 2) / 1000
+        for server in self._servers:
+            server.close()
+        while self._connections and self.loop.time() < until:
+            if not self.broker.is_redirecting and self._has_others() and self.loop.time() >= redirect_at:
+                self.broker.is_redirecting = True
+                log.info("draining: clients are told to go elsewhere", extra={"connections": len(self._connections)})
+            if self.broker.is_redirecting or not self._has_others():
+                for connection in list(self._connections):
+                    connection.close_if_idle()
+            await asyncio.sleep(DRAIN_POLL_MS / 1000)
+        await self.broker.streams.drain()
+
+    async def close(self) -> None:
+        """Close listeners and connections at once."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for server in self._servers:
+            server.close()
+        for listener in self._listeners:
+            listener.socket.close()
+        for connection in list(self._connections):
+            connection.close("the server stops", "stopping")
+
+    # -- for connections -----------------------------------------------------------------------------------------
+
+    def add(self, connection: Connection) -> bool:
+        """Count a new connection; False when there are too many."""
+        if len(self._connections) >= self.settings.connections_max:
+            return False
+        self._connections.add(connection)
+        metrics.KAFKA_CONNECTIONS_OPENED.inc()
+        return True
+
+    def remove(self, connection: Connection) -> None:
+        """Forget a connection."""
+        self._connections.discard(connection)
+
+    @property
+    def is_over_budget(self) -> bool:
+        """Whether sockets must not be read now: too much is waiting to be written, or to be taken by the write path."""
+        return self.broker.streams.is_over_budget or self.slabs.used_bytes > self.settings.receive_bytes_max
+
+    def on_relief(self, resume: Callable[[], None]) -> None:
+        """Call `resume` once when there is room again."""
+        if self.broker.streams.is_over_budget:
+            self.broker.streams.on_relief(resume)
+        else:
+            self.loop.call_later(DRAIN_POLL_MS / 1000, resume)
+
+    def _sweep(self) -> None:
+        now = self.loop.time()
+        for connection in list(self._connections):
+            idle_ms = (now - connection.last_active) * 1000
+            if idle_ms > self.settings.idle_ms:
+                connection.close_if_idle()
+            elif idle_ms > SWEEP_MS:
+                connection.release_idle_memory()
+        self._sweeper = self.loop.call_later(SWEEP_MS / 1000, self._sweep)
+
+    def _has_others(self) -> bool:
+        live = self.broker.members.live()
+        others = [server for server in live if server.ref.node_id != self.broker.node_id]
+        return any(not server.is_draining for server in others) and bool(routing.candidates(others, self.name))

@@ -1,0 +1,119 @@
+"""May this batch enter this stream? The rules that look at a batch's header, and, where the stream asks for it, into its records.
+
+The kernel has already checked the batch against itself (`kernel.inspect`). A batch is never changed here, except that a stream
+with `message.timestamp.type=LogAppendTime` gets a stamped copy.
+
+Source: Apache Kafka, LogValidator (timestamps, sizes, KIP-467 record errors), KIP-937 (timestamp bounds).
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from bearlake import kernel
+from bearlake.errors import BearlakeError, Invalid, TooLarge
+from bearlake.metadata.model import BATCH_CONTROL, BATCH_TRANSACTIONAL
+from bearlake.objects import Buffer
+from bearlake.records import batch as record_batch
+from bearlake.records import codec as record_codec
+from bearlake.records import compression as record_compression
+from bearlake.streams.append import Append, Hold
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.configs import StreamRules, TimestampSource
+
+NO_TIMESTAMP = -1
+UNCOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
+"""Bytes that one batch may decompress to when its records are looked at (a bomb is refused before it goes off)."""
+
+
+class BadTimestamp(Invalid):
+    """A record's timestamp is too far from the server's clock."""
+
+
+class BadRecord(Invalid):
+    """Record `index` of the batch is malformed or lacks what the stream requires."""
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(reason)
+        self.index = index
+
+
+class Header(NamedTuple):
+    """What the rules look at, from `kernel.inspect` or `kernel.parse_produce`."""
+
+    attributes: int
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+def admit(
+    view: StreamView, index: int, batch: Buffer, hold: Hold | None, header: Header, now_ms: int
+) -> Append | BearlakeError:
+    """The batch as an `Append` to partition `index` (which exists), or the error to answer its producer with.
+
+    Returned errors: `TooLarge`, `BadTimestamp`, `BadRecord`.
+    """
+    rules = view.rules
+    max_timestamp = header.max_timestamp
+    if len(batch) > rules.batch_bytes_max:
+        return TooLarge("record batch", len(batch), rules.batch_bytes_max)
+    if rules.timestamp_source is TimestampSource.CREATE:
+        latest, earliest = now_ms + rules.timestamp_after_max_ms, now_ms - rules.timestamp_before_max_ms
+        if not (max_timestamp <= latest and (header.base_timestamp >= earliest or max_timestamp == NO_TIMESTAMP)):
+            return BadTimestamp(
+                f"timestamps {header.base_timestamp} to {max_timestamp}: expected {max(earliest, 0)} to {latest}"
+            )
+    if not rules.is_plain:
+        try:
+            if rules.validates_records:
+                check_records(batch, header, rules)
+        except BearlakeError as error:
+            return error
+        if rules.timestamp_source is TimestampSource.LOG_APPEND:
+            batch, hold, max_timestamp = record_codec.stamp(batch, now_ms), None, now_ms
+    flags = 0
+    if header.attributes & (record_batch.TRANSACTIONAL | record_batch.CONTROL):
+        flags = BATCH_TRANSACTIONAL * record_batch.is_transactional(header.attributes)
+        flags |= BATCH_CONTROL * record_batch.is_control(header.attributes)
+    return Append(
+        view.partition(index),
+        view.id_bytes,
+        batch,
+        hold,
+        header.record_count,
+        max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        flags,
+    )
+
+
+def check_records(batch: Buffer, header: Header, rules: StreamRules) -> None:
+    """Decompress and check every record (`record.validation=full`, and keys where key compaction needs them).
+
+    Raises:
+        BadRecord: a record is malformed, or has no key though `cleanup.policy` contains `compact`.
+        TooLarge: the batch decompresses to more than `UNCOMPRESSED_BYTES_MAX`.
+        Corrupt: the compressed bytes are damaged.
+    """
+    body = record_compression.decompress(
+        record_batch.compression(header.attributes),
+        memoryview(batch)[kernel.HEADER_BYTES :],
+        UNCOMPRESSED_BYTES_MAX,
+    )
+    bad = kernel.check_records(body, header.record_count)
+    if bad >= 0:
+        raise BadRecord(bad, f"record {bad} of the batch is malformed")
+    if rules.requires_keys:
+        for position, key in enumerate(_keys(batch)):
+            if key is None:
+                raise BadRecord(position, "a stream with cleanup.policy=compact needs a key in every record")
+
+
+def _keys(batch: Buffer) -> Iterator[bytes | None]:
+    for record in record_codec.decode(batch):
+        yield record.key
