@@ -47,17 +47,16 @@ def index_bytes(slice_count: int) -> int:
     return HEADER.size + ENTRY.size * slice_count + CRC.size
 
 
-def fill_in(target: bytearray, slices: Sequence[SliceEntry], node_id: int, server_epoch: int) -> None:
-    """Write header, index and trailer around the slices, which are in place; `slices` cover `target` without gaps."""
+def fill_in(target: bytearray, entries: bytes, node_id: int, server_epoch: int) -> None:
+    """Write header, index and trailer around the slices, which are in place; `entries` is one packed `ENTRY` per slice."""
     size = len(target)
-    HEADER.pack_into(target, 0, MAGIC, VERSION, 0, len(slices), size, server_epoch, node_id, 0)
-    at = HEADER.size
-    for entry in slices:
-        ENTRY.pack_into(target, at, *entry)
-        at += ENTRY.size
+    slice_count = len(entries) // ENTRY.size
+    HEADER.pack_into(target, 0, MAGIC, VERSION, 0, slice_count, size, server_epoch, node_id, 0)
+    at = HEADER.size + len(entries)
+    target[HEADER.size : at] = entries
     crc = kernel.crc32c(target, 0, at)
     CRC.pack_into(target, at, crc)
-    assert at + CRC.size == index_bytes(len(slices))
+    assert at + CRC.size == index_bytes(slice_count)
     trailer = size - TRAILER_BYTES
     TRAILER.pack_into(target, trailer, 0, at + CRC.size, crc, size, VERSION, 0)
     CRC.pack_into(target, trailer + TRAILER.size, kernel.crc32c(target, trailer, trailer + TRAILER.size))

@@ -7,24 +7,27 @@ of the bytes as sealed: they hold for the stored object, not for a rebased copy.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain, groupby, islice, repeat
+from operator import itemgetter, ne
+from typing import NamedTuple
 
 from bearlake import kernel
 from bearlake.errors import TooLarge
 from bearlake.wal import v1
-from bearlake.wal.format import TRAILER_BYTES, Buffer, Part, SliceEntry
+from bearlake.wal.format import TRAILER_BYTES, Part
+
+_OWNER = itemgetter(0, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sealed:
-    """A WAL object's bytes, its index, and where each part went.
+    """A WAL object's bytes, and where each part went.
 
     `positions` is parallel to the parts as they were given: the position in the object of the part's first batch; its other
     batches follow back to back.
     """
 
     buffer: bytearray
-    slices: Sequence[SliceEntry]
     positions: Sequence[int]
 
 
@@ -38,42 +41,60 @@ def seal(parts: Sequence[Part], *, node_id: int, server_epoch: int) -> Sealed:
         TooLarge: a slice has 4 GiB or more, or there are more than 2**20 partitions.
     """
     assert parts
-    order = sorted(range(len(parts)), key=lambda at: parts[at][:2])
-    chunks: list[Buffer] = [b""]
-    owners: list[tuple[bytes, int]] = []
-    lengths: list[int] = []
-    counts: list[int] = []
-    before: list[int] = []
-    total = 0
-    for at in order:
-        stream_id, partition, batches = parts[at]
-        length = sum(map(len, batches))
-        assert length
-        chunks += batches
-        before.append(total)
-        total += length
-        if owners and owners[-1] == (stream_id, partition):
-            lengths[-1] += length
-            counts[-1] += len(batches)
-        else:
-            owners.append((stream_id, partition))
-            lengths.append(length)
-            counts.append(len(batches))
-    front = _check_sizes(lengths)
-    chunks[0] = bytes(front)
-    chunks.append(bytes(TRAILER_BYTES))
-    buffer = bytearray().join(chunks)
-    assert len(buffer) == front + total + TRAILER_BYTES
+    # Columns and C-level loops: with a thousand small partitions per object, a statement per part is what seals cost.
+    given = list(map(_OWNER, parts))
+    order = sorted(range(len(parts)), key=given.__getitem__)
+    owners = [given[at] for at in order]
+    batches = [parts[at].batches for at in order]
+    counts = list(map(len, batches))
+    lengths = [sum(map(len, part)) for part in batches]
+    assert all(lengths)
+    columns = _Columns(owners, counts, lengths) if _is_ascending(owners) else _merge(owners, counts, lengths)
+    front = _check_sizes(columns.lengths)
+    buffer = bytearray().join([bytes(front), *chain.from_iterable(batches), bytes(TRAILER_BYTES)])
+    _fill_in(buffer, columns, front, node_id, server_epoch)
+    starts = accumulate(lengths, initial=front)
+    if order == list(range(len(parts))):
+        return Sealed(buffer=buffer, positions=list(starts)[:-1])
     positions = [0] * len(parts)
-    for at, relative in zip(order, before, strict=True):
-        positions[at] = front + relative
-    starts = accumulate(lengths[:-1], initial=front)
-    slices = [
-        SliceEntry(*owner, count, start, length, kernel.crc32c(buffer, start, start + length))
-        for owner, count, length, start in zip(owners, counts, lengths, starts, strict=True)
-    ]
-    v1.fill_in(buffer, slices, node_id, server_epoch)
-    return Sealed(buffer=buffer, slices=slices, positions=positions)
+    for at, start in zip(order, starts, strict=False):  # the last start is the end
+        positions[at] = start
+    return Sealed(buffer=buffer, positions=positions)
+
+
+class _Columns(NamedTuple):
+    """The slices of an object: whose, how many batches, how many bytes."""
+
+    owners: list[tuple[bytes, int]]
+    counts: list[int]
+    lengths: list[int]
+
+
+def _is_ascending(owners: Sequence[tuple[bytes, int]]) -> bool:
+    """Whether the sorted owners are all different."""
+    return all(map(ne, owners, islice(owners, 1, None)))
+
+
+def _merge(owners: list[tuple[bytes, int]], counts: list[int], lengths: list[int]) -> _Columns:
+    """One slice for each run of parts of one partition."""
+    merged = _Columns([], [], [])
+    for owner, run in groupby(zip(owners, counts, lengths, strict=True), key=itemgetter(0)):
+        _, run_counts, run_lengths = zip(*run, strict=True)
+        merged.owners.append(owner)
+        merged.counts.append(sum(run_counts))
+        merged.lengths.append(sum(run_lengths))
+    return merged
+
+
+def _fill_in(buffer: bytearray, columns: _Columns, front: int, node_id: int, server_epoch: int) -> None:
+    """Write header, index and trailer around the slices."""
+    ends = list(accumulate(columns.lengths, initial=front))
+    starts, ends = ends[:-1], ends[1:]
+    assert ends[-1] + TRAILER_BYTES == len(buffer)
+    checksums = map(kernel.crc32c, repeat(buffer), starts, ends)
+    stream_ids, partitions = zip(*columns.owners, strict=True)
+    entries = map(v1.ENTRY.pack, stream_ids, partitions, columns.counts, starts, columns.lengths, checksums)
+    v1.fill_in(buffer, b"".join(entries), node_id, server_epoch)
 
 
 def _check_sizes(lengths: Sequence[int]) -> int:
