@@ -28,6 +28,7 @@ CACHE = HERE.parent / ".cache" / "bench"
 JARS = CACHE / "kafka"
 HEAP = "1g"
 JVM_OPTIONS = (
+    "-server",
     "-XX:+UseG1GC",
     "-XX:MaxGCPauseMillis=20",
     "-XX:InitiatingHeapOccupancyPercent=35",

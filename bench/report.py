@@ -1,6 +1,6 @@
 """The result as a table for people and as JSON for programs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from bench import figures
@@ -27,10 +27,10 @@ class Result:
 def text(machine: Mapping[str, str], effort: str, results: Sequence[Result]) -> str:
     """Markdown: the machine, a table of figures and a table of ratios against the goals."""
     parts = ["; ".join(f"{name}: {value}" for name, value in machine.items()), effort]
-    parts.append(_table(HEADS, [row for result in results for row in _rows(result)]))
+    parts.append(table(HEADS, [row for result in results for row in _rows(result)], left=(0, 1)))
     ratio_rows = [row for result in results if (row := _ratio_row(result))]
     if ratio_rows:
-        parts.append(_table(RATIO_HEADS, ratio_rows))
+        parts.append(table(RATIO_HEADS, ratio_rows, left=(0, len(RATIO_HEADS) - 1)))
     failures = [f"- {r.case.name}, {server}: {why}" for r in results for server, why in r.failures.items()]
     if failures:
         parts.append("Failed:\n\n" + "\n".join(failures))
@@ -64,6 +64,27 @@ def line(server: str, run: Run) -> str:
     )
 
 
+def short(value: float | None) -> str:
+    """Three significant digits, at least none behind the point; empty for None."""
+    if value is None:
+        return ""
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:,.{digits}f}"
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,)) -> str:
+    """A Markdown table whose columns line up: those in `left` to the left, the others to the right."""
+    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
+
+    def render(row: Sequence[str]) -> str:
+        cells = zip(row, widths, strict=True)
+        padded = (cell.ljust(width) if i in left else cell.rjust(width) for i, (cell, width) in enumerate(cells))
+        return "| " + " | ".join(padded) + " |"
+
+    rule = "|".join("-" * (width + 1) + ("-" if i in left else ":") for i, width in enumerate(widths))
+    return "\n".join([render(heads), f"|{rule}|", *map(render, rows)])
+
+
 def _ratios_json(result: Result) -> dict[str, float] | None:
     found = figures.ratios(result.runs.get(OURS, ()), result.runs.get(PEER, ()))
     return asdict(found) if found else None
@@ -87,17 +108,17 @@ def _figures(runs: Sequence[Run]) -> list[str]:
         runs, lambda run: run.object_bytes / run.objects if run.objects and run.object_bytes else None
     )
     return [
-        f"{_short(figures.of_runs(runs, lambda run: run.mb_per_s))} [{_short(low)}-{_short(high)}]",
+        f"{short(figures.of_runs(runs, lambda run: run.mb_per_s))} [{short(low)}-{short(high)}]",
         f"{figures.of_runs(runs, lambda run: run.requests_per_s):,.0f}",
-        _short(figures.of_runs(runs, lambda run: run.p50_ms)),
-        _short(figures.of_runs(runs, lambda run: run.p99_ms)),
-        _short(figures.of_runs(runs, lambda run: run.cpu_s_per_gb)),
-        _short(figures.of_runs(runs, lambda run: run.cpu_us_per_request)),
-        _short(figures.of_runs(runs, lambda run: run.rss_bytes / 1e6)),
-        _short(objects),
-        _short(None if size is None else size / 1e6),
-        _short(figures.of_runs(runs, lambda run: run.commits)),
-        _short(figures.of_runs(runs, lambda run: run.other_cores)),
+        short(figures.of_runs(runs, lambda run: run.p50_ms)),
+        short(figures.of_runs(runs, lambda run: run.p99_ms)),
+        short(figures.of_runs(runs, lambda run: run.cpu_s_per_gb)),
+        short(figures.of_runs(runs, lambda run: run.cpu_us_per_request)),
+        short(figures.of_runs(runs, lambda run: run.rss_bytes / 1e6)),
+        short(objects),
+        short(None if size is None else size / 1e6),
+        short(figures.of_runs(runs, lambda run: run.commits)),
+        short(figures.of_runs(runs, lambda run: run.other_cores)),
     ]
 
 
@@ -111,34 +132,11 @@ def _ratio_row(result: Result) -> list[str] | None:
     verdict = "missed: " + ", ".join(missed) if missed else "reached" if goal != figures.Goal() else ""
     return [
         result.case.title,
-        _short(found.throughput),
+        short(found.throughput),
         "" if goal.throughput_ratio_min is None else f">= {goal.throughput_ratio_min}",
-        _short(found.cpu),
+        short(found.cpu),
         "" if goal.cpu_ratio_max is None else f"<= {goal.cpu_ratio_max}",
-        _short(found.p50) + ("" if goal.p50_ms_max is None else f" (goal: <= {goal.p50_ms_max} ms)"),
-        _short(found.p99),
+        short(found.p50) + ("" if goal.p50_ms_max is None else f" (goal: <= {goal.p50_ms_max} ms)"),
+        short(found.p99),
         verdict,
     ]
-
-
-def _short(value: float | None) -> str:
-    """Three significant digits; empty for None."""
-    if value is None:
-        return ""
-    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
-    return f"{value:,.{digits}f}"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose columns line up; numbers to the right."""
-    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
-    left = {0, 1} if heads is HEADS else {0, len(heads) - 1}
-
-    def render(row: Sequence[str]) -> str:
-        cells = (
-            cell.ljust(w) if i in left else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        return "| " + " | ".join(cells) + " |"
-
-    rule = "|" + "|".join("-" * (w + 1) + ("-" if i in left else ":") for i, w in enumerate(widths)) + "|"
-    return "\n".join([render(heads), rule, *map(render, rows)])

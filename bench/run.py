@@ -99,7 +99,7 @@ def run_suite(chosen: Sequence[Case], effort: Effort, options: argparse.Namespac
         group = [case for case in chosen if case.medium == medium]
         if not group:
             continue
-        with _workspace(root) as directory, contextlib.ExitStack() as running:
+        with workspace(root) as directory, contextlib.ExitStack() as running:
             servers = _start(directory, options, running)
             for server in servers:
                 if server.name == PEER:
@@ -217,7 +217,7 @@ def _warm(server: Server, effort: Effort, directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def _workspace(root: Path) -> Iterator[Path]:
+def workspace(root: Path) -> Iterator[Path]:
     """A new directory below `root` that is wiped at the end; what a killed run left behind is wiped at the start."""
     root.mkdir(parents=True, exist_ok=True)
     for old in root.glob(f"{PREFIX}*"):

@@ -1,0 +1,161 @@
+"""One default producer against a server whose object store takes 80 ms for a PUT, as cloud object stores do.
+
+    python bench/cold_put.py [--bearlake PROGRAM] [--put-latency-ms 80] [--seconds 10] [--json FILE]
+
+The producer is what the clients ship as default: one connection, five requests of 1 MiB in flight. Two modes: a linger of
+250 ms (few PUTs: at rest four per second and server) and the latency mode (flush at once when nothing is in flight), each
+with one partition and with a hundred: the number of partitions must change neither PUT rate nor latency.
+There is no peer here: a broker that writes to its own disk does another thing.
+"""
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench import figures, processes, report
+from bench.bearlake_server import COMMAND, BearlakeServer
+from bench.cases import KIB, Case
+from bench.errors import BenchError
+from bench.figures import Run
+from bench.run import MEMORY_ROOT, Effort, measure, workspace
+from bench.templates import BatchShape
+
+# Names in the settings file of `bearlake serve kafka --config FILE`, all in one place.
+PUT_LATENCY_MS = "objects.put_latency_ms"
+LINGER_MS = "streams.writer.linger_ms"
+FLUSH_WHEN_IDLE = "streams.writer.flush_when_idle"
+
+
+def settings_of_place(directory: Path, ready: Path) -> dict[str, object]:
+    """Settings that say where the server keeps its data and listens (dotted names)."""
+    return {
+        "objects.url": f"file://{directory}/objects",
+        "metadata.url": f"sqlite:///{directory}/metadata.db",
+        "kafka.port": 0,
+        "admin.port": 0,
+        "ready_file": str(ready),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mode:
+    """How the server flushes, and what one default producer is to see."""
+
+    name: str
+    settings: Mapping[str, object]
+    mb_per_s_min: float | None = None
+    p50_ms_max: float
+    p99_ms_max: float | None = None
+
+
+MODES = (
+    Mode(
+        name="linger 250 ms", settings={LINGER_MS: 250, FLUSH_WHEN_IDLE: False},
+        mb_per_s_min=30, p50_ms_max=220, p99_ms_max=450,
+    ),
+    Mode(name="latency mode", settings={LINGER_MS: 5, FLUSH_WHEN_IDLE: True}, p50_ms_max=110),
+)  # fmt: skip
+PARTITION_COUNTS = (1, 100)
+RECORD_COUNT = 1000
+"""Records of 1 KiB in one request."""
+HEADS = ("mode", "partitions", "MB/s", "p50 ms", "p99 ms", "PUT/s", "MB/object", "commits/s", "result")
+
+
+class SlowStoreServer(BearlakeServer):
+    """`bearlake serve kafka` with a settings file."""
+
+    def __init__(self, directory: Path, *, command: Path, settings: Mapping[str, object]) -> None:
+        super().__init__(directory, command=command)
+        self._settings = settings
+
+    def words(self, ready: Path) -> Sequence[str | Path]:
+        """Writes the settings file, then names it on the command line."""
+        config = self.directory / "bearlake.yaml"
+        config.write_text(
+            yaml.safe_dump(nested({**settings_of_place(self.directory / "data", ready), **self._settings}))
+        )
+        return [self._command, "serve", "kafka", "--config", config]
+
+
+def nested(dotted: Mapping[str, object]) -> dict[str, object]:
+    """`{"a.b": 1}` as `{"a": {"b": 1}}`."""
+    tree: dict[str, object] = {}
+    for name, value in dotted.items():
+        *sections, key = name.split(".")
+        here = tree
+        for section in sections:
+            inner = here.setdefault(section, {})
+            assert isinstance(inner, dict), f"{name}: {section} is a setting and a section"
+            here = inner
+        here[key] = value
+    return tree
+
+
+def measure_mode(mode: Mode, options: argparse.Namespace) -> list[tuple[int, Run]]:
+    """The producer's runs under one mode, one for each partition count, on a server of their own."""
+    effort = Effort(seconds=options.seconds, warmup_s=2)
+    found = []
+    with workspace(MEMORY_ROOT) as directory:
+        latency = {PUT_LATENCY_MS: options.put_latency_ms}
+        server = SlowStoreServer(
+            directory / "bearlake", command=options.bearlake, settings={**latency, **mode.settings}
+        )
+        try:
+            server.start()
+            for count in PARTITION_COUNTS:
+                shape = BatchShape(record_count=RECORD_COUNT // count, record_bytes=KIB)
+                case = Case(name="cold-put", title=mode.name, shape=shape, connections=1, partitions_per_request=count)
+                found.append((count, measure(server, case, effort, directory / "templates")))
+        finally:
+            server.stop()
+    return found
+
+
+def main() -> None:
+    """Command line: see the head of the file. Exit code 2 when nothing could be measured."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bearlake", type=Path, default=COMMAND, metavar="PROGRAM")
+    parser.add_argument("--put-latency-ms", type=float, default=80)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        found = [(mode, count, run) for mode in MODES for count, run in measure_mode(mode, options)]
+    except BenchError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        sys.exit(2)
+    print("; ".join(f"{name}: {value}" for name, value in processes.machine().items()))
+    print(f"PUT latency {options.put_latency_ms:g} ms, {options.seconds:g} s each\n")
+    print(report.table(HEADS, [_row(mode, count, run) for mode, count, run in found], left=(0, len(HEADS) - 1)))
+    if options.json:
+        runs = [{"mode": mode.name, "partitions": count, **figures.as_json(run)} for mode, count, run in found]
+        options.json.write_text(json.dumps(runs, indent=1) + "\n")
+
+
+def _row(mode: Mode, count: int, run: Run) -> list[str]:
+    missed = [
+        name
+        for name, is_missed in (
+            ("throughput", mode.mb_per_s_min is not None and run.mb_per_s < mode.mb_per_s_min),
+            ("p50", run.p50_ms > mode.p50_ms_max),
+            ("p99", mode.p99_ms_max is not None and run.p99_ms > mode.p99_ms_max),
+        )
+        if is_missed
+    ]
+    size_mb = run.object_bytes / run.objects / 1e6 if run.objects and run.object_bytes else None
+    figures_of_run = (run.mb_per_s, run.p50_ms, run.p99_ms, run.objects, size_mb, run.commits)
+    verdict = "missed: " + ", ".join(missed) if missed else "reached"
+    return [mode.name, str(count), *map(report.short, figures_of_run), verdict]
+
+
+if __name__ == "__main__":
+    main()
