@@ -32,6 +32,7 @@ def decode(api, version, payload, kind="request"):
         (3, 9, "02 00 00 00 00", "topics.name: null is not allowed here"),
         (3, 9, "02 03 61", "topics.name: 2 bytes announced, 1 left"),
         (3, 9, "00 01 00 00 02 63 02 0000 63 7f", "tagged fields: 127 bytes announced, 0 left"),
+        (3, 9, "00 01 00 00 ffffff7f", "268435455 tagged fields exceed the limit of 1000000 elements per message"),
         (3, 9, "00 01 00 00 00 aabb", "2 bytes follow the message, at byte 5"),
         (12, 4, "01 00000000 01 00 01 07", "tagged fields: the bytes end here"),
         (0, 9, "00 0001 00000000 02 02 61 02 00000000 85808080 01", "partition_data.records: .* announced, 0 left"),
@@ -92,6 +93,7 @@ def test_header_that_is_cut_off_is_refused(cut):
         ("0003 000c 00000001 0005 6161", "5 bytes of client id announced, 2 left"),
         ("0003 000c 00000001 0001 ff 00", "utf-8"),
         ("0003 000c 00000001 ffff 01 00 05 00", "5 bytes announced, 1 left"),
+        ("0003 000c 00000001 ffff ffffff7f", "268435455 tagged fields exceed the limit"),
         ("0003 000c 00000001 ffff ffffffffff", "more than 5 bytes"),
     ],
 )

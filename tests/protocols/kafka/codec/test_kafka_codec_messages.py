@@ -267,6 +267,8 @@ def test_values_that_do_not_fit_their_field_are_refused_by_name(message, what, v
 def test_what_has_no_schema_is_unsupported():
     with pytest.raises(Unsupported, match="API key 4"):
         codec.request(4, 0)
+    with pytest.raises(Unsupported, match="API key 4"):
+        codec.versions(4)
     with pytest.raises(Unsupported, match="Fetch version 3: versions 4 to 18"):
         codec.response(1, 3)
     with pytest.raises(Unsupported, match="API key 9999"):

@@ -65,6 +65,7 @@ def test_versions_from_the_flexible_one_on_are_flexible_even_without_a_schema():
         (TEXT.replace("response", "answer"), "followed by `request` and by `response`"),
         (TEXT.replace("int16  ", "int16 ?"), "line 8: not a field"),
         (TEXT.replace("[int32]", "[int32"), "line 14: not a field"),
+        (TEXT.replace("always  ", "name    "), "line 10: ListOffsetsRequest already has a field name"),
         (TEXT.replace("    id  uuid\n", ""), "struct Shared is named but has no fields"),
     ],
 )

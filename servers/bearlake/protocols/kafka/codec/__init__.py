@@ -39,5 +39,9 @@ __all__ = [
 
 
 def versions(key: int) -> range:
-    """The versions of an API that have a schema."""
-    return load(ApiKey(key)).versions
+    """The versions of an API that have a schema.
+
+    Raises:
+        Unsupported: no schema of this API.
+    """
+    return load(ApiKey.of(key)).versions

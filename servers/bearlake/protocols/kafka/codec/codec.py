@@ -124,12 +124,12 @@ class ResponseCodec(Codec):
 
 @cache
 def _request(key: int, version: int) -> RequestCodec:
-    return RequestCodec(_known(key), "request", version)
+    return RequestCodec(ApiKey.of(key), "request", version)
 
 
 @cache
 def _response(key: int, version: int) -> ResponseCodec:
-    return ResponseCodec(_known(key), "response", version)
+    return ResponseCodec(ApiKey.of(key), "response", version)
 
 
 def request(key: int, version: int) -> RequestCodec:
@@ -148,13 +148,6 @@ def response(key: int, version: int) -> ResponseCodec:
         Unsupported: no schema of this API or version.
     """
     return _response(key, version)
-
-
-def _known(key: int) -> ApiKey:
-    try:
-        return ApiKey(key)
-    except ValueError:
-        raise Unsupported(f"API key {key} has no schema") from None
 
 
 def _place(error: Exception, places: list[str]) -> str:

@@ -4,7 +4,8 @@ The result is straight-line code with one loop per array, no calls per struct:
 
     def decode(b, p, n):            # view, position, end -> message, position behind it
         o1 = new(ProduceRequest)
-        x, = unpack_from_B(b, p); p += 1
+        x, = unpack_from_B(b, p)
+        p += 1
         …
 
 Runs of fields of fixed size, together with the length that follows them, are one `unpack_from`. Every announced length is
@@ -32,9 +33,9 @@ _NAMES = {
     "read_varint": wire.read_varint,
     "refuse_count": wire.refuse_count,
     "refuse_length": wire.refuse_length,
+    "refuse_tags": wire.refuse_tags,
     "Malformed": wire.Malformed,
 }
-_STRING_X_MAX = wire.STRING_BYTES_MAX + 1
 
 
 def build_decode(
@@ -120,7 +121,7 @@ class _Decoder:
         self.length("h" if type_ == "string" else "i")
         length, null, end = ("x - 1", "x < 1", "p + x - 1") if self.is_flexible else ("x", "x < 0", "p + x")
         value = {"string": "str(b[p:q], 'utf-8')", "bytes": "bytes(b[p:q])", "records": "b[p:q]"}[type_]
-        too_long = f" or x > {_STRING_X_MAX}" if self.is_flexible and type_ == "string" else ""
+        too_long = f" or x > {wire.STRING_BYTES_MAX + 1}" if self.is_flexible and type_ == "string" else ""
 
         if is_nullable:
             with source.block(f"if {null}:"):
@@ -189,6 +190,9 @@ class _Decoder:
         self.flush()
         with source.block("if x:"):
             self.varint("x")
+            source.line("k -= x")
+            with source.block("if k < 0:"):
+                source.line("refuse_tags(x)")
             with source.block("for _ in range(x):"):
                 for name in "tx":
                     source.line(f"{name} = b[p]")

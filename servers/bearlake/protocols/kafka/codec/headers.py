@@ -13,7 +13,7 @@ import struct
 from functools import cache
 from typing import NamedTuple
 
-from bearlake.errors import Corrupt, Unsupported
+from bearlake.errors import Corrupt
 from bearlake.protocols.kafka.codec.codec import response
 from bearlake.protocols.kafka.codec.keys import ApiKey
 from bearlake.protocols.kafka.codec.schema import load
@@ -21,6 +21,8 @@ from bearlake.protocols.kafka.codec.wire import Malformed, skip_tags
 
 _REQUEST = struct.Struct(">hhih")
 _CORRELATION = struct.Struct(">i")
+_NEVER = 1 << 15
+"""Above every version, which are 16-bit numbers."""
 
 
 class RequestHeader(NamedTuple):
@@ -50,14 +52,12 @@ def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
             if position > len(frame):
                 raise Malformed(f"{length} bytes of client id announced, {len(frame) - 10} left")
             client_id = str(frame[10:position], "utf-8")
-        first_flexible = _FLEXIBLE_FROM.get(key)
-        if first_flexible is None:
-            first_flexible = _flexible_from(key)
-        if version >= first_flexible:
+        api_key, flexible_from = _known_api(key)
+        if version >= flexible_from:
             position = skip_tags(frame, position)
     except (IndexError, ValueError, struct.error) as error:
         raise Corrupt(f"request header: {error}") from error
-    return RequestHeader(_KEYS[key], version, correlation_id, client_id), position
+    return RequestHeader(api_key, version, correlation_id, client_id), position
 
 
 def read_response_header(frame: memoryview, key: int, version: int) -> tuple[int, int]:
@@ -77,14 +77,8 @@ def read_response_header(frame: memoryview, key: int, version: int) -> tuple[int
     return correlation_id, position
 
 
-_NEVER = 1 << 15
-_KEYS = {int(key): key for key in ApiKey}
-_FLEXIBLE_FROM: dict[int, int] = {}
-
-
 @cache
-def _flexible_from(key: int) -> int:
-    if key not in _KEYS:
-        raise Unsupported(f"API key {key} has no schema")
-    first = load(_KEYS[key]).flexible_from
-    return _FLEXIBLE_FROM.setdefault(key, _NEVER if first is None else first)
+def _known_api(key: int) -> tuple[ApiKey, int]:
+    """The key and its first flexible version, for keys that have a schema."""
+    flexible_from = load(ApiKey.of(key)).flexible_from
+    return ApiKey.of(key), _NEVER if flexible_from is None else flexible_from

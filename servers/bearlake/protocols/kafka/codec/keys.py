@@ -1,6 +1,9 @@
 """The API keys that have a schema here; which of them a server advertises is the server's decision."""
 
 from enum import IntEnum
+from typing import Self
+
+from bearlake.errors import Unsupported
 
 
 class ApiKey(IntEnum):
@@ -42,3 +45,15 @@ class ApiKey(IntEnum):
     DESCRIBE_PRODUCERS = 61
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+
+    @classmethod
+    def of(cls, key: int) -> Self:
+        """The member with this number.
+
+        Raises:
+            Unsupported: the API has no schema.
+        """
+        try:
+            return cls(key)
+        except ValueError:
+            raise Unsupported(f"API key {key} has no schema") from None

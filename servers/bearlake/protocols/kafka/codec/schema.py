@@ -161,6 +161,8 @@ def _parse_schema(name: str, lines: list[tuple[int, int, str]], versions: range)
             if not (found := _FIELD.fullmatch(content)):
                 raise ValueError(f"line {number}: not a field: {content!r}")
             one = _parse_field(found, around)
+            if any(one.name == other.name for other in struct.fields):
+                raise ValueError(f"line {number}: {struct.name} already has a field {one.name}")
             struct.fields.append(one)
             type_, inner = one.type, one.versions
             if not one.is_struct:

@@ -15,7 +15,7 @@ STRING_BYTES_MAX = 32_767
 """Of any string, compact or not, as in Kafka."""
 
 ELEMENTS_MAX = 1_000_000
-"""Of all arrays of one message together. An element of 3 bytes can become an object of 150: this bounds a decoded message
+"""Of all arrays and tagged fields of one message together. An element of 3 bytes can become an object of 150: this bounds a decoded message
 to some 200 MB beside its frame, and is far above the largest message that makes sense (100,000 partitions)."""
 
 INLINE_BYTES_MAX = 1024
@@ -45,6 +45,8 @@ def read_varint(view: memoryview, position: int, first: int) -> tuple[int, int]:
 def skip_tags(view: memoryview, position: int) -> int:
     """Skip a section of tagged fields; returns the position behind it."""
     count, position = _varint(view, position)
+    if count > ELEMENTS_MAX:
+        refuse_tags(count)
     for _ in range(count):
         _, position = _varint(view, position)
         size, position = _varint(view, position)
@@ -75,6 +77,11 @@ def refuse_count(count: int, left: int, budget: int) -> None:
     if budget < 0 and count <= left:
         raise Malformed(f"{count} more elements exceed the limit of {ELEMENTS_MAX} per message")
     raise Malformed(f"{count} elements announced, {left} bytes left")
+
+
+def refuse_tags(count: int) -> None:
+    """Raise for a number of tagged fields that would keep the server busy for nothing."""
+    raise Malformed(f"{count} tagged fields exceed the limit of {ELEMENTS_MAX} elements per message")
 
 
 def write_varint(out: bytearray, value: int) -> None:
