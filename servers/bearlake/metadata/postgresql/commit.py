@@ -1,0 +1,121 @@
+"""The commit of a WAL object: arrays in, one call of `commit_object`, outcomes out. Pure functions on both sides of the call.
+
+Batches without producer that lie back to back in one partition share their fate, so they go as one *run*; an idempotent producer's
+batch is a run of its own. Runs go ordered by partition, because the function locks partitions in that order. The slices that the
+entry holds are those of the accepted runs, joined where they lie back to back; they are computed here again for the answer.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from bearlake.metadata.model import (
+    BATCH_CONTROL,
+    BatchCommit,
+    Outcome,
+    OutcomeKind,
+    PartitionKey,
+    Slice,
+)
+
+GROUP_BITS = 5
+"""32 partitions share a row (`partition_group`)."""
+
+ACCEPTED = OutcomeKind.ACCEPTED
+_KINDS = tuple(OutcomeKind)
+
+
+class Runs(NamedTuple):
+    """The arrays of a commit, one element per run, ordered by partition; `of_batch`: run and records before, per batch."""
+
+    partitions: list[PartitionKey]
+    positions: list[int]
+    lengths: list[int]
+    record_counts: list[int]
+    timestamps: list[int]
+    producers: list[int]
+    """Index (from 1) of the run's producer in `pairs`, 0 without."""
+    epochs: list[int]
+    sequences: list[int]
+    pairs: list[tuple[PartitionKey, int]]
+    """Each partition and producer id once."""
+    of_batch: list[tuple[int, int]]
+
+    def groups(self) -> list[int]:
+        """The rows to lock, each once, in order."""
+        return sorted({partition >> GROUP_BITS for partition in self.partitions})
+
+
+def runs_of(batches: Sequence[BatchCommit]) -> Runs:
+    """Arrange the batches of an object for `commit_object`."""
+    runs = Runs([], [], [], [], [], [], [], [], [], [(0, 0)] * len(batches))
+    pairs: dict[tuple[PartitionKey, int], int] = {}
+    mergeable_end = -1
+    run = -1
+    for index in _by_partition(batches):
+        partition, position, length, count, timestamp, producer_id, epoch, sequence, flags = batches[index]
+        assert count > 0, "I2: a batch takes offsets"
+        has_producer = producer_id >= 0 and not flags & BATCH_CONTROL
+        if not has_producer and position == mergeable_end and runs.partitions[run] == partition:
+            runs.of_batch[index] = (run, runs.record_counts[run])
+            runs.lengths[run] += length
+            runs.record_counts[run] += count
+            runs.timestamps[run] = max(runs.timestamps[run], timestamp)
+            mergeable_end += length
+            continue
+        run += 1
+        runs.of_batch[index] = (run, 0)
+        runs.partitions.append(partition)
+        runs.positions.append(position)
+        runs.lengths.append(length)
+        runs.record_counts.append(count)
+        runs.timestamps.append(timestamp)
+        runs.producers.append(pairs.setdefault((partition, producer_id), len(pairs) + 1) if has_producer else 0)
+        runs.epochs.append(epoch)
+        runs.sequences.append(sequence)
+        mergeable_end = -1 if has_producer else position + length
+    runs.pairs.extend(pairs)
+    return runs
+
+
+def _by_partition(batches: Sequence[BatchCommit]) -> Iterable[int]:
+    partitions = [batch.partition for batch in batches]
+    return sorted(range(len(partitions)), key=partitions.__getitem__)
+
+
+def outcomes_of(runs: Runs, decided: Sequence[int]) -> list[Outcome]:
+    """Outcomes per batch, from (kind, base offset, start offset) per run."""
+    rows = list(zip(decided[0::3], decided[1::3], decided[2::3], strict=True))
+    outcomes = []
+    for run, before in runs.of_batch:
+        kind, base, start = rows[run]
+        outcomes.append(Outcome(_KINDS[kind], base + before if kind == ACCEPTED else base, start))
+    return outcomes
+
+
+def slices_of(runs: Runs, decided: Sequence[int]) -> list[Slice]:
+    """The slices that the commit's entry holds, by position in the object."""
+    slices: list[Slice] = []
+    end, last = -1, -1
+    rows = zip(runs.partitions, runs.positions, runs.lengths, runs.record_counts, runs.timestamps, strict=True)
+    for (partition, position, length, count, timestamp), kind, base in zip(
+        rows, decided[0::3], decided[1::3], strict=True
+    ):
+        if kind != ACCEPTED:
+            continue
+        if position == end and partition == last:
+            _, first, before, at, size, newest = slices[-1]
+            slices[-1] = Slice(partition, first, before + count, at, size + length, max(newest, timestamp))
+        else:
+            slices.append(Slice(partition, base, count, position, length, timestamp))
+        end, last = position + length, partition
+    return by_position(slices)
+
+
+def by_position(slices: list[Slice]) -> list[Slice]:
+    """Sort slices by their position in the object (in place, and returned)."""
+    slices.sort(key=_position)
+    return slices
+
+
+def _position(one: Slice) -> int:
+    return one.position

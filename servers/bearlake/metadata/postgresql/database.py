@@ -1,0 +1,186 @@
+"""Connections to PostgreSQL: the pool, time limits, repeats, and the door through which every statement goes.
+
+Statements are written with the schema name `bearlake.`, which `Database` replaces by the configured one. Each runs in a transaction
+of its own (one statement, often one stored function). Sessions are plain ones; what they set, they set when they connect, so a
+pooler between must either be in session mode or be told to ignore those parameters (`ignore_startup_parameters`).
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import asyncpg
+
+from bearlake.errors import Invalid, Unavailable
+from bearlake.metadata.postgresql import failures
+from bearlake.metadata.postgresql.settings import PostgresqlSettings
+
+ATTEMPTS_MAX = 3
+"""Tries of a step that had no effect (deadlock) or may be repeated (connection lost): the caller retries beyond."""
+
+GRACE_S = 1.0
+"""How much longer than the database's own limit this process waits for an answer."""
+
+
+def split_url(url: str, schema: str) -> tuple[str, str]:
+    """The URL for the driver, and the schema that it names with `?schema=` (default: the one given).
+
+    Raises:
+        Invalid: not a PostgreSQL URL. The message does not repeat it, since it may hold a password.
+    """
+    try:
+        parts = urlsplit(url)
+        query = parse_qsl(parts.query, keep_blank_values=True)
+        _ = parts.port
+    except ValueError:
+        raise Invalid("the metadata URL is malformed; expected postgresql://user:password@host:port/database") from None
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise Invalid("the metadata URL must start with postgresql://")
+    kept = [(key, value) for key, value in query if key != "schema"]
+    named = [value for key, value in query if key == "schema"]
+    return urlunsplit(parts._replace(query=urlencode(kept))), (named or [schema])[-1]
+
+
+class Database:
+    """A bounded pool of connections to one schema of one database."""
+
+    def __init__(self, url: str, settings: PostgresqlSettings) -> None:
+        self.settings = settings
+        self._url = url
+        self._pool: asyncpg.Pool | None = None
+
+    async def open(self) -> None:
+        """Make the pool, with one connection to show that it works. Raises `Unavailable`, `Denied`, `NotFound`, `Invalid`."""
+        settings = self.settings
+        try:
+            self._pool = await asyncpg.create_pool(
+                **self._arguments(settings.statement_timeout_ms),
+                min_size=1,
+                max_size=settings.connections_max,
+                max_inactive_connection_lifetime=300.0,
+                reset=_leave_as_it_is,
+            )
+        except failures.FOREIGN as error:
+            raise failures.translated(error) from error
+
+    async def connect(self, statement_timeout_ms: int) -> "Session":
+        """A connection beside the pool, with its own time limit; the caller closes it."""
+        try:
+            return Session(await asyncpg.connect(**self._arguments(statement_timeout_ms)), self.sql)
+        except failures.FOREIGN as error:
+            raise failures.translated(error) from error
+
+    def _arguments(self, statement_timeout_ms: int) -> dict[str, Any]:
+        settings = self.settings
+        sessions = {
+            "application_name": "bearlake",
+            "statement_timeout": str(statement_timeout_ms),
+            "lock_timeout": str(min(settings.lock_timeout_ms, statement_timeout_ms)),
+            "idle_in_transaction_session_timeout": str(settings.idle_transaction_timeout_ms),
+            "default_transaction_isolation": "read committed",
+            # Every statement here goes by an index, also when the planner's statistics are of the time when all was empty.
+            "jit": "off",
+            "enable_seqscan": "off",
+            "enable_hashjoin": "off",
+            "enable_mergejoin": "off",
+            "plan_cache_mode": "force_generic_plan",
+        }
+        return {
+            "dsn": self._url,
+            "timeout": settings.connect_timeout_ms / 1000,
+            "command_timeout": statement_timeout_ms / 1000 + GRACE_S,
+            "statement_cache_size": settings.statement_cache_count,
+            "server_settings": sessions,
+        }
+
+    def sql(self, statement: str) -> str:
+        """The statement with the schema's real name."""
+        return _with_schema(statement, self.settings.schema)
+
+    async def rows(self, statement: str, *values: object, is_repeatable: bool = True) -> list[asyncpg.Record]:
+        """Run one statement and return its rows.
+
+        A step that surely had no effect (deadlock, serialization failure) is repeated; one whose connection broke only if
+        `is_repeatable`: it changes nothing, or changes it once however often it runs.
+
+        Raises:
+            Unavailable: no connection, no answer in time, or the connection broke.
+            BearlakeError: the kind that the statement itself raised.
+        """
+        attempt = 1
+        while True:
+            try:
+                return await self._run(self.sql(statement), values)
+            except failures.FOREIGN as error:
+                may_repeat = failures.is_rolled_back(error) or (is_repeatable and failures.is_lost(error))
+                if not may_repeat or attempt >= ATTEMPTS_MAX:
+                    raise failures.translated(error) from error
+                attempt += 1
+
+    async def row(self, statement: str, *values: object, is_repeatable: bool = True) -> asyncpg.Record | None:
+        """The first row, or None."""
+        rows = await self.rows(statement, *values, is_repeatable=is_repeatable)
+        return rows[0] if rows else None
+
+    async def value(self, statement: str, *values: object, is_repeatable: bool = True) -> Any:
+        """The first field of the first row, which must exist. (Any: its type is the statement's.)"""
+        return (await self.rows(statement, *values, is_repeatable=is_repeatable))[0][0]
+
+    async def _run(self, statement: str, values: Sequence[object]) -> list[asyncpg.Record]:
+        if self._pool is None:
+            raise Unavailable("the metadata store is closed")
+        async with self._pool.acquire(timeout=self.settings.acquire_timeout_ms / 1000) as connection:
+            rows: list[asyncpg.Record] = await connection.fetch(statement, *values)
+            return rows
+
+    async def close(self) -> None:
+        """Close all connections; those still busy after a statement's time limit are cut."""
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        try:
+            async with asyncio.timeout(self.settings.statement_timeout_ms / 1000 + GRACE_S):
+                await pool.close()
+        except failures.FOREIGN:
+            pool.terminate()
+
+
+class Session:
+    """One connection of its own; errors are translated as the pool's are."""
+
+    def __init__(self, connection: asyncpg.Connection, sql: Any) -> None:
+        self.connection = connection
+        self._sql = sql
+
+    async def execute(self, script: str) -> None:
+        """Run a script of statements."""
+        try:
+            await self.connection.execute(self._sql(script))
+        except failures.FOREIGN as error:
+            raise failures.translated(error) from error
+
+    async def value(self, statement: str, *values: object) -> Any:
+        """The first field of the first row. (Any: its type is the statement's.)"""
+        try:
+            return await self.connection.fetchval(self._sql(statement), *values)
+        except failures.FOREIGN as error:
+            raise failures.translated(error) from error
+
+    async def close(self) -> None:
+        """Close, or cut when the other side does not answer."""
+        try:
+            await self.connection.close(timeout=GRACE_S)
+        except failures.FOREIGN:
+            self.connection.terminate()
+
+
+async def _leave_as_it_is(_: asyncpg.Connection) -> None:
+    """Sessions keep no state between steps, so there is nothing to reset (which would cost a round trip)."""
+
+
+@lru_cache(maxsize=256)
+def _with_schema(statement: str, schema: str) -> str:
+    return re.sub(r"\bbearlake\.", f'"{schema}".', statement)

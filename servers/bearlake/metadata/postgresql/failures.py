@@ -1,0 +1,82 @@
+"""Translation of the driver's errors into the kinds of `bearlake.errors`; nothing of asyncpg leaves `metadata/postgresql/`.
+
+Messages name the database's error code and text; both are free of passwords (the driver's complaints about a URL are not: see `store.py`).
+"""
+
+import asyncpg
+
+from bearlake.errors import (
+    AlreadyExists,
+    BearlakeError,
+    Conflict,
+    Denied,
+    Fenced,
+    Invalid,
+    NotFound,
+    OutOfRange,
+    Unavailable,
+)
+
+FOREIGN = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+"""What a call of the driver may raise."""
+
+TOKEN_KNOWN = "BL009"  # noqa: S105 (an error code)
+"""`commit_object`: the token has a result already."""
+
+
+class TokenKnown(Conflict):
+    """Never leaves the package: the commit asks for the first result instead."""
+
+
+_OWN = {
+    "BL001": Fenced,
+    "BL002": NotFound,
+    "BL004": Conflict,
+    "BL005": AlreadyExists,
+    "BL006": Invalid,
+    TOKEN_KNOWN: TokenKnown,
+}
+
+_ROLLED_BACK = ("40001", "40P01")
+"""Serialization failure, deadlock: surely without effect."""
+
+
+def is_rolled_back(error: BaseException) -> bool:
+    """Whether the step surely had no effect and may succeed when it is repeated at once."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _ROLLED_BACK
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether the connection broke, so that the step may or may not have happened."""
+    if isinstance(error, asyncpg.PostgresError):
+        return str(error.sqlstate).startswith(("08", "57P0"))
+    return isinstance(error, asyncpg.InterfaceError | ConnectionError) and not isinstance(error, ValueError)
+
+
+def translated(error: BaseException) -> BearlakeError:
+    """The kind for a foreign error; raise it chained."""
+    if isinstance(error, asyncpg.PostgresError):
+        return _of_database(error)
+    if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
+        return Invalid(f"a value does not fit the metadata store: {error}")
+    if isinstance(error, TimeoutError):
+        return Unavailable("the metadata store did not answer in time")
+    return Unavailable(f"the metadata store cannot be reached: {error}")
+
+
+def _of_database(error: asyncpg.PostgresError) -> BearlakeError:
+    code, text = str(error.sqlstate), str(error)
+    if code in _OWN:
+        return _OWN[code](text)
+    if code == "BL003":
+        start, end = map(int, str(error.as_dict()["detail"]).split())
+        return OutOfRange(text, start=start, end=end)
+    if code == "23505" and error.as_dict().get("constraint_name") == "stream_active_name":
+        return AlreadyExists("an active stream has this name")
+    if code.startswith("22"):
+        return Invalid(f"a value does not fit the metadata store: {text}")
+    if code.startswith("28") or code == "42501":
+        return Denied(f"the metadata store refuses this user: {text}")
+    if code == "3D000":
+        return NotFound(f"the metadata store does not exist: {text}")
+    return Unavailable(f"the metadata store failed ({code}): {text}")

@@ -1,0 +1,216 @@
+"""The commit log in PostgreSQL: commits, following, look-ups, trims and upkeep. See `migrations/0002_commit.sql`, `0004_index.sql`."""
+
+from collections.abc import Collection
+
+import asyncpg
+
+from bearlake.errors import NotFound, OutOfRange
+from bearlake.metadata.model import (
+    Entries,
+    Entry,
+    EntryKind,
+    Located,
+    LocatedSlice,
+    ObjectCommit,
+    ObjectCommitted,
+    PartitionBounds,
+    PartitionKey,
+    PartitionUsage,
+    ProducerState,
+    Slice,
+)
+from bearlake.metadata.postgresql import failures
+from bearlake.metadata.postgresql.commit import Runs, by_position, outcomes_of, runs_of, slices_of
+from bearlake.metadata.postgresql.database import Database
+from bearlake.metadata.postgresql.watch import Watch
+
+SEQUENCE_MASK = 0x7FFF_FFFF
+
+COMMIT = "select log_position, outcomes from bearlake.commit_object($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15)"
+FOLLOW = """
+select h.position as head, t.truncated, l.*
+  from bearlake.log_head h cross join bearlake.log_tail t
+  left join lateral (select * from bearlake.log e where e.position > $1 order by e.position limit $2) l on true
+ order by l.position"""
+OF_PARTITIONS = """
+  from unnest($1::bigint[]) u (partition)
+  join bearlake.partition_group g on g.group_key = u.partition >> 5
+ where g.starts[(u.partition & 31) + 1] is not null"""
+BOUNDS = f"select u.partition, g.starts[(u.partition & 31) + 1], g.ends[(u.partition & 31) + 1] {OF_PARTITIONS}"
+USAGE = f"""
+select u.partition, g.sizes[(u.partition & 31) + 1] - g.sizes_before[(u.partition & 31) + 1],
+       g.ends[(u.partition & 31) + 1] - g.starts[(u.partition & 31) + 1] {OF_PARTITIONS}"""  # noqa: S608 (no input in it)
+
+
+class PostgresqlLog:
+    """`CommitLog` on a `Database`."""
+
+    def __init__(self, database: Database, watch: Watch) -> None:
+        self._database = database
+        self._watch = watch
+
+    async def commit(self, commit: ObjectCommit) -> ObjectCommitted:
+        """See `CommitLog.commit`: one round trip; repeated here with the same token when the connection broke."""
+        runs = runs_of(commit.batches)
+        try:
+            row = await self._database.row(COMMIT, *_arguments(commit, runs))
+        except failures.TokenKnown:
+            row = await self._database.row("select log_position, outcomes from bearlake.token_result($1)", commit.token)
+        assert row is not None
+        position, decided = row[0], row[1] or ()
+        self._watch.saw(position)
+        return ObjectCommitted(position=position, outcomes=outcomes_of(runs, decided), slices=slices_of(runs, decided))
+
+    async def follow(self, after: int, *, limit: int) -> Entries:
+        """See `CommitLog.follow`; entries and head are of one snapshot."""
+        rows = await self._database.rows(FOLLOW, after, limit)
+        head, truncated = rows[0]["head"], rows[0]["truncated"]
+        if after < truncated:
+            raise OutOfRange(f"log entries up to {truncated} are truncated", start=truncated, end=head)
+        entries = [_entry(row) for row in rows if row["position"] is not None]
+        return Entries(entries=entries, head=head)
+
+    async def wait(self, after: int, *, wait_ms: int) -> None:
+        """See `CommitLog.wait`."""
+        await self._watch.wait(after, wait_ms=wait_ms)
+
+    async def head(self) -> int:
+        """See `CommitLog.head`."""
+        position: int = await self._database.value("select position from bearlake.log_head")
+        return position
+
+    async def bounds(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
+        """See `CommitLog.bounds`."""
+        rows = await self._database.rows(BOUNDS, list(partitions))
+        return {partition: PartitionBounds(start, end, end) for partition, start, end in rows}
+
+    async def usage(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionUsage]:
+        """See `CommitLog.usage`; bytes of a slice count until all of it is below the start offset."""
+        rows = await self._database.rows(USAGE, list(partitions))
+        return {partition: PartitionUsage(size, record_count) for partition, size, record_count in rows}
+
+    async def locate(self, partition: PartitionKey, offset: int, *, limit: int) -> Located:
+        """See `CommitLog.locate`."""
+        return await self._locate(partition, offset, None, limit)
+
+    async def locate_timestamp(self, partition: PartitionKey, timestamp: int) -> Located:
+        """See `CommitLog.locate_timestamp`."""
+        return await self._locate(partition, 0, timestamp, 1)
+
+    async def locate_max_timestamp(self, partition: PartitionKey) -> Located:
+        """See `CommitLog.locate_max_timestamp`."""
+        rows = await self._database.rows(
+            "select * from bearlake.locate($1, 0, coalesce(bearlake.max_timestamp($1), 0), 1)", partition
+        )
+        return _located(partition, rows)
+
+    async def _locate(self, partition: PartitionKey, offset: int, timestamp: int | None, limit: int) -> Located:
+        rows = await self._database.rows(
+            "select * from bearlake.locate($1, $2, $3, $4)", partition, offset, timestamp, limit
+        )
+        return _located(partition, rows)
+
+    async def trim(self, partition: PartitionKey, start: int) -> PartitionBounds:
+        """See `CommitLog.trim`."""
+        row = await self._database.row(
+            "select start_offset, end_offset from bearlake.trim_partition($1, $2)", partition, start
+        )
+        assert row is not None
+        return PartitionBounds(row[0], row[1], row[1])
+
+    async def producers(self, partition: PartitionKey) -> list[ProducerState]:
+        """See `CommitLog.producers`."""
+        rows = await self._database.rows(
+            "select p.* from bearlake.partition_group g left join bearlake.producer p on p.partition = $1"
+            " where g.group_key = $1 >> 5 and g.starts[($1 & 31) + 1] is not null order by p.producer_id",
+            partition,
+        )
+        if not rows:
+            raise NotFound(f"there is no partition {partition}")
+        return [_producer(row) for row in rows if row["producer_id"] is not None]
+
+    async def forbid(self, tokens: Collection[str]) -> set[str]:
+        """See `CommitLog.forbid`."""
+        rows = await self._database.rows("select bearlake.forbid_tokens($1)", list(tokens))
+        return {row[0] for row in rows}
+
+    async def maintain(self, *, entry_count_min: int) -> int:
+        """See `CommitLog.maintain`; three short transactions, each bounded by the settings."""
+        database, settings = self._database, self._database.settings
+        rolled: int = await database.value(
+            "select bearlake.roll_up($1, $2, $3)",
+            entry_count_min,
+            settings.roll_entry_count_max,
+            settings.page_slice_count_max,
+        )
+        await database.rows("select bearlake.sweep($1)", settings.sweep_page_count_max)
+        await database.rows(
+            "select bearlake.forget_results($1, $2)", settings.token_result_keep_ms, settings.sweep_page_count_max
+        )
+        return rolled
+
+
+def _arguments(commit: ObjectCommit, runs: Runs) -> tuple[object, ...]:
+    return (
+        commit.token,
+        commit.server.node_id,
+        commit.server.epoch,
+        commit.size,
+        runs.groups(),
+        runs.partitions,
+        runs.positions,
+        runs.lengths,
+        runs.record_counts,
+        runs.timestamps,
+        *((runs.producers, runs.epochs, runs.sequences) if runs.pairs else (None, None, None)),
+        [partition for partition, _ in runs.pairs],
+        [producer_id for _, producer_id in runs.pairs],
+    )
+
+
+def _entry(row: asyncpg.Record) -> Entry:
+    if row["kind"] == EntryKind.COMMIT:
+        rows = zip(
+            row["partitions"],
+            row["base_offsets"],
+            row["record_counts"],
+            row["positions"],
+            row["lengths"],
+            row["timestamps"],
+            strict=True,
+        )
+        slices = by_position([Slice._make(one) for one in rows])
+        return Entry(
+            position=row["position"],
+            kind=EntryKind.COMMIT,
+            object_key=row["object_key"],
+            object_size=row["object_size"],
+            slices=slices,
+        )
+    return Entry(
+        position=row["position"],
+        kind=EntryKind(row["kind"]),
+        partition=PartitionKey(row["partition"] or 0),
+        start_offset=row["start_offset"] or 0,
+        stream_number=row["stream_number"] or 0,
+    )
+
+
+def _located(partition: PartitionKey, rows: list[asyncpg.Record]) -> Located:
+    start, end, position = rows[0]["base_offset"], rows[0]["record_count"], rows[0]["at"]
+    slices = [
+        LocatedSlice(Slice(partition, base, count, at, length, timestamp), key, size)
+        for base, count, at, length, timestamp, key, size in rows[1:]
+    ]
+    return Located(slices=slices, bounds=PartitionBounds(start, end, end), position=position)
+
+
+def _producer(row: asyncpg.Record) -> ProducerState:
+    first, last, base = row["batches"][:3]
+    return ProducerState(
+        producer_id=row["producer_id"],
+        producer_epoch=row["producer_epoch"],
+        last_sequence=last,
+        last_offset=base + ((last - first) & SEQUENCE_MASK),
+        last_timestamp_ms=row["updated_ms"],
+    )

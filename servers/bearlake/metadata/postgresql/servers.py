@@ -1,0 +1,106 @@
+"""Servers and leases in PostgreSQL. A server is live while its heartbeat is younger than its timeout; leases live and die with it."""
+
+import json
+from collections.abc import Mapping
+
+from bearlake.errors import Fenced
+from bearlake.metadata.model import Lease, Registration, Server, ServerRef
+from bearlake.metadata.postgresql.database import Database
+
+
+class PostgresqlServers:
+    """`metadata.Membership`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def register(
+        self, name: str, *, zone: str | None, endpoints: Mapping[str, str], version: str, timeout_ms: int
+    ) -> Registration:
+        """See `Membership.register`. Epochs grow over all servers, node ids start at 0."""
+        row = await self._database.row(
+            "select r.node_id, r.epoch, c.id from bearlake.register_server($1, $2, $3, $4, $5) r, bearlake.cluster c",
+            name,
+            zone,
+            json.dumps(dict(endpoints), ensure_ascii=False),
+            version,
+            timeout_ms,
+        )
+        assert row is not None
+        return Registration(server=ServerRef(node_id=row[0], epoch=row[1]), cluster_id=row[2])
+
+    async def heartbeat(self, server: ServerRef) -> None:
+        """See `Membership.heartbeat`. Raises `Fenced` too when the server has left."""
+        await self._update(server, "heartbeat_ms = bearlake.now_ms()")
+
+    async def drain(self, server: ServerRef) -> None:
+        """See `Membership.drain`."""
+        await self._update(server, "is_draining = true")
+
+    async def leave(self, server: ServerRef) -> None:
+        """See `Membership.leave`."""
+        await self._database.rows("select bearlake.leave_server($1, $2)", server.node_id, server.epoch)
+
+    async def live(self) -> list[Server]:
+        """See `Membership.live`."""
+        rows = await self._database.rows(
+            "select s.*, n.now from bearlake.server s, (select bearlake.now_ms() as now) n"
+            " where not s.has_left and s.heartbeat_ms + s.timeout_ms > n.now order by s.node_id"
+        )
+        return [
+            Server(
+                ref=ServerRef(node_id=row["node_id"], epoch=row["epoch"]),
+                name=row["name"],
+                zone=row["zone"],
+                endpoints=json.loads(row["endpoints"]),
+                version=row["version"],
+                is_draining=row["is_draining"],
+                heartbeat_age_ms=max(0, row["now"] - row["heartbeat_ms"]),
+            )
+            for row in rows
+        ]
+
+    async def _update(self, server: ServerRef, assignment: str) -> None:
+        rows = await self._database.rows(
+            f"update bearlake.server set {assignment} where node_id = $1 and epoch = $2 and not has_left returning 1",  # noqa: S608 (no input in it)
+            server.node_id,
+            server.epoch,
+        )
+        if not rows:
+            raise Fenced(f"epoch {server.epoch} of server {server.node_id} is not its newest, or it has left")
+
+
+class PostgresqlLeases:
+    """`metadata.Leases`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def acquire(self, name: str, holder: ServerRef) -> Lease:
+        """See `Leases.acquire`."""
+        epoch = await self._database.value(
+            "select bearlake.acquire_lease($1, $2, $3)", name, holder.node_id, holder.epoch
+        )
+        return Lease(name=name, holder=holder, epoch=epoch)
+
+    async def holder(self, name: str) -> Lease | None:
+        """See `Leases.holder`."""
+        row = await self._database.row(
+            "select node_id, server_epoch, epoch from bearlake.lease"
+            " where name = $1 and node_id is not null and bearlake.is_live(node_id, server_epoch)",
+            name,
+        )
+        return None if row is None else Lease(name=name, holder=ServerRef(node_id=row[0], epoch=row[1]), epoch=row[2])
+
+    async def release(self, lease: Lease) -> None:
+        """See `Leases.release`."""
+        await self._database.rows(
+            "update bearlake.lease set node_id = null, server_epoch = null"
+            " where name = $1 and epoch = $2 and node_id = $3 and server_epoch = $4",
+            *lease_values(lease),
+        )
+
+
+def lease_values(lease: Lease) -> tuple[str, int, int, int]:
+    """The lease as the stored functions take it: name, epoch, node id, server epoch."""
+    return lease.name, lease.epoch, lease.holder.node_id, lease.holder.epoch

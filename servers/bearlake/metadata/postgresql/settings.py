@@ -1,0 +1,86 @@
+"""Settings of the PostgreSQL store."""
+
+import re
+from dataclasses import dataclass
+
+from bearlake.errors import Invalid
+
+_AT_LEAST_ONE = (
+    "connections_max",
+    "connect_timeout_ms",
+    "acquire_timeout_ms",
+    "statement_timeout_ms",
+    "lock_timeout_ms",
+    "idle_transaction_timeout_ms",
+    "migrate_timeout_ms",
+    "poll_interval_ms",
+    "poll_interval_listening_ms",
+    "page_slice_count_max",
+    "roll_entry_count_max",
+    "sweep_page_count_max",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresqlSettings:
+    """How the store uses its database, and how long it waits for it."""
+
+    schema: str = "bearlake"
+    """The database schema that holds the tables, so that several deployments may share a database. `?schema=` in the URL overrides it."""
+
+    connections_max: int = 8
+    """Connections of this process, besides one that listens for hints. More do not speed commits up: they end one by one."""
+
+    connect_timeout_ms: int = 5_000
+    """How long a new connection may take."""
+
+    acquire_timeout_ms: int = 5_000
+    """How long a step waits for a free connection before it is `Unavailable`."""
+
+    statement_timeout_ms: int = 10_000
+    """How long one statement may take in the database; this process gives up a second later."""
+
+    lock_timeout_ms: int = 5_000
+    """How long a statement waits for another one's row locks; shorter than the former, so that the cause is told."""
+
+    idle_transaction_timeout_ms: int = 10_000
+    """When the database ends a transaction whose client has fallen silent, so that a stalled host cannot keep the locks."""
+
+    migrate_timeout_ms: int = 60_000
+    """How long changes of the layout (and waiting for another process that makes them) may take when the store is opened."""
+
+    statement_cache_count: int = 100
+    """Prepared statements per connection; 0 behind a pooler that cannot keep them (PgBouncer before 1.21 in transaction mode)."""
+
+    poll_interval_ms: int = 50
+    """How often a waiting follower asks for the head while there is no listening connection (PgBouncer, or it was lost)."""
+
+    poll_interval_listening_ms: int = 1_000
+    """How often it asks although it listens, since notifications are only hints."""
+
+    listen_backoff_min_ms: int = 100
+    """Pause after the listening connection was lost; doubled by each failure."""
+
+    listen_backoff_max_ms: int = 5_000
+    """The longest such pause."""
+
+    page_slice_count_max: int = 128
+    """Slices per index page (about: one round of maintenance is never split): 48 bytes each, rewritten as a whole by an append."""
+
+    roll_entry_count_max: int = 256
+    """Log entries rolled up by one round of maintenance, a bound on its duration."""
+
+    sweep_page_count_max: int = 1_000
+    """Index pages (and rows of deleted streams) dropped by one round of maintenance."""
+
+    token_result_keep_ms: int = 3_600_000
+    """How long the result of a commit token can be asked for again; a retry comes within minutes."""
+
+    def __post_init__(self) -> None:
+        for name in _AT_LEAST_ONE:
+            if getattr(self, name) < 1:
+                raise Invalid(f"metadata.postgresql.{name} is {getattr(self, name)}, it must be at least 1")
+        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", self.schema):
+            raise Invalid(
+                f"metadata.postgresql.schema is {self.schema!r}; it must be lower-case letters, digits and `_`, at most 48 of them"
+            )

@@ -1,0 +1,94 @@
+"""The PostgreSQL backend as a whole: opens the database, brings its layout up to date, holds the nouns."""
+
+import base64
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from bearlake.errors import Invalid
+from bearlake.metadata import CommitLog, GroupStore, Leases, Membership, ProducerIds, StreamCatalog
+from bearlake.metadata.postgresql.database import Database, split_url
+from bearlake.metadata.postgresql.groups import PostgresqlGroups
+from bearlake.metadata.postgresql.log import PostgresqlLog
+from bearlake.metadata.postgresql.migrate import Migration, available, migrate
+from bearlake.metadata.postgresql.producers import PostgresqlProducerIds
+from bearlake.metadata.postgresql.servers import PostgresqlLeases, PostgresqlServers
+from bearlake.metadata.postgresql.settings import PostgresqlSettings
+from bearlake.metadata.postgresql.streams import PostgresqlStreams
+from bearlake.metadata.postgresql.watch import Watch
+
+
+class PostgresqlMetadata:
+    """`metadata.Metadata` in one schema of a PostgreSQL database. Made by `open_postgresql`."""
+
+    def __init__(self, url: str, settings: PostgresqlSettings, new_uuid: Callable[[], uuid.UUID]) -> None:
+        self._database = Database(url, settings)
+        self._new_uuid = new_uuid
+        self._watch = Watch(self._database)
+        self.log: CommitLog = PostgresqlLog(self._database, self._watch)
+        self.streams: StreamCatalog = PostgresqlStreams(self._database, self._watch, new_uuid)
+        self.servers: Membership = PostgresqlServers(self._database)
+        self.leases: Leases = PostgresqlLeases(self._database)
+        self.producers: ProducerIds = PostgresqlProducerIds(self._database)
+        self.groups: GroupStore = PostgresqlGroups(self._database)
+
+    async def open(self, migrations: Sequence[Migration]) -> None:
+        """Connect, bring the layout up to date, make the cluster id if there is none. Raises as `open_postgresql`."""
+        await migrate(self._database, migrations)
+        try:
+            await self._database.open()
+            if await self._database.value("select current_setting('synchronous_commit')") == "off":
+                raise Invalid(
+                    "the metadata store runs with synchronous_commit = off and would lose acknowledged records in a crash:"
+                    " set it for this user or database, or add ?synchronous_commit=on to the URL"
+                )
+            await self._database.rows(
+                "insert into bearlake.cluster (id) values ($1) on conflict do nothing", _new_cluster_id(self._new_uuid)
+            )
+        except BaseException:
+            await self.close()
+            raise
+
+    async def cluster_id(self) -> str:
+        """See `Metadata.cluster_id`."""
+        cluster_id: str = await self._database.value("select id from bearlake.cluster")
+        return cluster_id
+
+    async def close(self) -> None:
+        """See `Metadata.close`; safe to repeat."""
+        await self._watch.close()
+        await self._database.close()
+
+
+def _new_cluster_id(new_uuid: Callable[[], uuid.UUID]) -> str:
+    """22 characters of URL-safe base64 that do not start with a dash (which command lines would take for an option)."""
+    while True:
+        text = base64.urlsafe_b64encode(new_uuid().bytes).decode("ascii").rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+async def open_postgresql(
+    url: str,
+    settings: PostgresqlSettings | None = None,
+    *,
+    new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+    migrations: Sequence[Migration] | None = None,
+) -> PostgresqlMetadata:
+    """A store that is ready, in the database that the URL names.
+
+    `url` is a libpq URL (`postgresql://user:password@host:port/database?sslmode=verify-full&sslrootcert=…`); `?schema=name`
+    chooses the schema, other parameters of PostgreSQL are passed on to the sessions. `migrations`: all that are known (default).
+
+    Raises:
+        Invalid: not such a URL, or the database would not keep commits durably.
+        Denied: the database refuses this user; it must be allowed to create the schema, or own it.
+        NotFound: there is no such database.
+        Unsupported: a newer program has used the store.
+        Unavailable: it does not answer.
+    """
+    settings = settings or PostgresqlSettings()
+    driver_url, schema = split_url(url, settings.schema)
+    metadata = PostgresqlMetadata(driver_url, replace(settings, schema=schema), new_uuid)
+    await metadata.open(available() if migrations is None else migrations)
+    return metadata

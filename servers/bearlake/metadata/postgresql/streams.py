@@ -1,0 +1,104 @@
+"""Streams in PostgreSQL. Each change writes its STREAM entry in the same transaction; a stream's version is that entry's position."""
+
+import json
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import asyncpg
+
+from bearlake.errors import Invalid, NotFound
+from bearlake.metadata.model import PARTITION_COUNT_MAX, Stream, StreamSpec
+from bearlake.metadata.postgresql.database import Database
+from bearlake.metadata.postgresql.watch import Watch
+
+COLUMNS = "number, name, id, partition_count, configs, created_ms, deleted_ms, version"
+
+
+class PostgresqlStreams:
+    """`metadata.StreamCatalog`."""
+
+    def __init__(self, database: Database, watch: Watch, new_uuid: Callable[[], uuid.UUID]) -> None:
+        self._database = database
+        self._watch = watch
+        self._new_uuid = new_uuid
+
+    async def create(self, spec: StreamSpec) -> Stream:
+        """See `StreamCatalog.create`. Raises `Invalid` for an impossible partition count."""
+        _check_partition_count(spec.partition_count)
+        return await self._changed(
+            "bearlake.create_stream($1, $2, $3, $4)",
+            spec.name,
+            self._new_uuid(),
+            spec.partition_count,
+            _dumped(spec.configs),
+        )
+
+    async def get(self, name: str) -> Stream:
+        """See `StreamCatalog.get`."""
+        rows = await self._database.rows(
+            f"select {COLUMNS} from bearlake.stream where name = $1 and deleted_ms is null", name
+        )
+        if not rows:
+            raise NotFound(f"there is no stream {name!r}")
+        return _stream(rows[0])
+
+    async def list(self, *, prefix: str = "", after: str = "", limit: int = 1000) -> Sequence[Stream]:
+        """See `StreamCatalog.list`. Names sort by code point."""
+        rows = await self._database.rows(
+            f"select {COLUMNS} from bearlake.stream where deleted_ms is null and name > $1 and name >= $2"
+            " and starts_with(name, $2) order by name limit $3",
+            after,
+            prefix,
+            limit,
+        )
+        return [_stream(row) for row in rows]
+
+    async def alter(self, name: str, *, set_configs: Mapping[str, str], unset_configs: Collection[str]) -> Stream:
+        """See `StreamCatalog.alter`. A key that is both unset and set is set."""
+        return await self._changed("bearlake.alter_stream($1, $2, $3)", name, _dumped(set_configs), list(unset_configs))
+
+    async def add_partitions(self, name: str, partition_count: int) -> Stream:
+        """See `StreamCatalog.add_partitions`."""
+        _check_partition_count(partition_count)
+        return await self._changed("bearlake.add_partitions($1, $2)", name, partition_count)
+
+    async def delete(self, name: str) -> Stream:
+        """See `StreamCatalog.delete`."""
+        return await self._changed("bearlake.delete_stream($1)", name)
+
+    async def by_numbers(self, numbers: Collection[int]) -> Sequence[Stream]:
+        """See `StreamCatalog.by_numbers`."""
+        rows = await self._database.rows(
+            f"select {COLUMNS} from bearlake.stream where number = any ($1) order by number", list(numbers)
+        )
+        return [_stream(row) for row in rows]
+
+    async def _changed(self, call: str, *values: object) -> Stream:
+        # Not repeatable: a second creation finds the name taken, a second deletion finds nothing.
+        row = await self._database.row(f"select {COLUMNS} from {call}", *values, is_repeatable=False)
+        assert row is not None
+        stream = _stream(row)
+        self._watch.saw(stream.version)
+        return stream
+
+
+def _check_partition_count(partition_count: int) -> None:
+    if not 1 <= partition_count <= PARTITION_COUNT_MAX:
+        raise Invalid(f"a stream cannot have {partition_count} partitions, only 1 to {PARTITION_COUNT_MAX}")
+
+
+def _dumped(configs: Mapping[str, str]) -> str:
+    return json.dumps(dict(configs), ensure_ascii=False)
+
+
+def _stream(row: asyncpg.Record) -> Stream:
+    return Stream(
+        name=row["name"],
+        id=uuid.UUID(bytes=row["id"].bytes),
+        number=row["number"],
+        partition_count=row["partition_count"],
+        configs=json.loads(row["configs"]),
+        created_ms=row["created_ms"],
+        is_deleted=row["deleted_ms"] is not None,
+        version=row["version"],
+    )

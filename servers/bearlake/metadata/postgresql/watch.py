@@ -1,0 +1,121 @@
+"""Hearing of new log entries: LISTEN on a connection of its own, polling where that does not work.
+
+Notifications are hints. A waiter that listens still asks for the head once in a while, and one that cannot listen asks often; so a
+lost notification, a lost connection or a pooler that does not pass them on costs time, never an entry. There is no background
+task: who waits keeps the listening connection alive, with a growing pause between attempts.
+"""
+
+import asyncio
+from contextlib import suppress
+
+import asyncpg
+
+from bearlake.errors import BearlakeError
+from bearlake.metadata.postgresql import failures
+from bearlake.metadata.postgresql.database import Database, Session
+
+CHANNEL = "bearlake.log"
+"""Replaced as all names of the schema are: each schema has a channel of its own."""
+
+
+class Watch:
+    """The newest position that was heard of, and the waiters for newer ones. Positions only grow."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._settings = database.settings
+        self._head = 0
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._session: Session | None = None
+        self._is_connecting = False
+        self._is_closed = False
+        self._backoff_ms = 0
+        self._next_attempt = 0.0
+
+    def saw(self, position: int) -> None:
+        """An entry with this position is committed: wake who waits for it."""
+        if position > self._head:
+            self._head = position
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def wait(self, after: int, *, wait_ms: int) -> None:
+        """Return when an entry behind `after` is heard of, `wait_ms` later at the latest. Raises `Unavailable` like any step."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_ms / 1000
+        while self._head <= after:
+            await self._listen(deadline)
+            self.saw(await self._database.value("select position from bearlake.log_head"))
+            remaining = deadline - loop.time()
+            if self._head > after or remaining <= 0:
+                return
+            await self._next_hint(min(remaining, self._interval_s()))
+
+    def _interval_s(self) -> float:
+        is_listening = self._session is not None
+        return (self._settings.poll_interval_listening_ms if is_listening else self._settings.poll_interval_ms) / 1000
+
+    async def _next_hint(self, timeout_s: float) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await waiter
+        except TimeoutError:
+            return
+        finally:
+            self._waiters.discard(waiter)
+
+    async def _listen(self, deadline: float) -> None:
+        """Make sure that a connection listens, unless one was tried a moment ago or is being made."""
+        loop = asyncio.get_running_loop()
+        if self._session is not None or self._is_connecting or self._is_closed or loop.time() < self._next_attempt:
+            return
+        self._is_connecting = True
+        self._backoff_ms = min(
+            max(self._backoff_ms * 2, self._settings.listen_backoff_min_ms), self._settings.listen_backoff_max_ms
+        )
+        self._next_attempt = loop.time() + self._backoff_ms / 1000
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._connect()
+        except (BearlakeError, TimeoutError):
+            return  # polling goes on; the step that follows says what is wrong with the store
+        finally:
+            self._is_connecting = False
+
+    async def _connect(self) -> None:
+        session = await self._database.connect(self._settings.statement_timeout_ms)
+        try:
+            session.connection.add_termination_listener(self._lost)
+            await session.connection.add_listener(self._database.sql(CHANNEL), self._heard)
+        except failures.FOREIGN as error:
+            await session.close()
+            raise failures.translated(error) from error
+        except asyncio.CancelledError:
+            session.connection.terminate()
+            raise
+        if self._is_closed or session.connection.is_closed():
+            await session.close()
+            return
+        self._session = session
+        self._backoff_ms = 0
+
+    def _heard(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
+        with suppress(ValueError):
+            self.saw(int(str(payload)))
+
+    def _lost(self, connection: asyncpg.Connection) -> None:
+        if self._session is not None and self._session.connection is connection:
+            self._session = None
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        self._is_closed = True
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
