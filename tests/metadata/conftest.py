@@ -3,6 +3,8 @@
 A test asks for `metadata` (a handle on an empty store), and for `peer` where two servers meet (a second handle on the same
 store; in memory it is the same one). `backend` opens further handles, makes further empty stores, and moves the store's time.
 
+`scene` is `metadata` with a registered server and short ways to make streams, batches and commits.
+
 To add a store: write a class with the four methods of `Backend`, and a fixture that yields one; name the fixture in `BACKENDS`.
 A store that cannot run here skips loudly in its fixture. `turns` sends each call to another of two handles on one file.
 """
@@ -15,6 +17,15 @@ import pytest
 
 from bearlake.clock import ManualClock
 from bearlake.metadata import Metadata
+from bearlake.metadata.model import (
+    BatchCommit,
+    ObjectCommit,
+    ObjectCommitted,
+    PartitionKey,
+    ServerRef,
+    Stream,
+    StreamSpec,
+)
 from bearlake.metadata.open import open_metadata
 
 BACKENDS = ["memory_backend", "sqlite_backend", "turns_backend"]
@@ -148,3 +159,70 @@ async def metadata(backend: Backend) -> Metadata:
 @pytest.fixture
 async def peer(backend: Backend, metadata: Metadata) -> Metadata:
     return await backend.open()
+
+
+class Scene:
+    """A store with a server, and short ways to do common things."""
+
+    def __init__(self, backend: Backend, metadata: Metadata, server: ServerRef) -> None:
+        self.backend = backend
+        self.metadata = metadata
+        self.server = server
+        self.object_count = 0
+
+    @classmethod
+    async def on(cls, backend: Backend, metadata: Metadata) -> "Scene":
+        return cls(backend, metadata, await cls.register(metadata))
+
+    @staticmethod
+    async def register(metadata: Metadata, name: str = "server-0", timeout_ms: int = 10_000) -> ServerRef:
+        endpoints = {"kafka": "127.0.0.1:9092"}
+        registration = await metadata.servers.register(
+            name, zone=None, endpoints=endpoints, version="1", timeout_ms=timeout_ms
+        )
+        return registration.server
+
+    async def stream(self, name: str = "orders", partition_count: int = 1) -> Stream:
+        return await self.metadata.streams.create(StreamSpec(name=name, partition_count=partition_count))
+
+    async def partition(self, name: str = "orders") -> PartitionKey:
+        return (await self.stream(name)).partition(0)
+
+    def batch(
+        self,
+        partition: PartitionKey,
+        record_count: int = 1,
+        *,
+        length: int = 100,
+        timestamp: int = 1_000,
+        producer: int = -1,
+        epoch: int = 0,
+        sequence: int = 0,
+    ) -> BatchCommit:
+        if producer < 0:
+            return BatchCommit(partition, -1, length, record_count, timestamp)
+        return BatchCommit(partition, -1, length, record_count, timestamp, producer, epoch, sequence)
+
+    def object(self, *batches: BatchCommit, token: str = "", server: ServerRef | None = None) -> ObjectCommit:
+        """An object with these batches back to back."""
+        laid, position = [], 0
+        for batch in batches:
+            laid.append(batch._replace(position=position))
+            position += batch.length
+        self.object_count += 1
+        return ObjectCommit(
+            token=token or f"wal/{self.object_count:08}", server=server or self.server, size=position, batches=laid
+        )
+
+    async def commit(self, *batches: BatchCommit, token: str = "", by: Metadata | None = None) -> ObjectCommitted:
+        return await (by or self.metadata).log.commit(self.object(*batches, token=token))
+
+    async def settle(self, entry_count_min: int = 1_000_000) -> None:
+        """Maintain until nothing is left to do."""
+        while await self.metadata.log.maintain(entry_count_min=entry_count_min):
+            pass
+
+
+@pytest.fixture
+async def scene(backend: Backend, metadata: Metadata) -> Scene:
+    return await Scene.on(backend, metadata)

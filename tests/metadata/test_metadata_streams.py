@@ -1,0 +1,165 @@
+"""The stream catalog of every store."""
+
+import asyncio
+import uuid
+from typing import Any
+
+import pytest
+
+from bearlake.errors import AlreadyExists, Invalid, NotFound
+from bearlake.metadata import Metadata
+from bearlake.metadata.model import PARTITION_COUNT_MAX, EntryKind, StreamSpec
+
+
+async def test_a_created_stream_is_read_back_and_its_partitions_are_empty(metadata: Metadata, peer: Metadata) -> None:
+    spec = StreamSpec(name="orders", partition_count=3, configs={"retention.ms": "1000", "x": "ü"})
+    stream = await metadata.streams.create(spec)
+
+    assert await peer.streams.get("orders") == stream
+    assert (stream.name, stream.partition_count, stream.configs) == ("orders", 3, {"retention.ms": "1000", "x": "ü"})
+    assert isinstance(stream.id, uuid.UUID)
+    assert not stream.is_deleted
+    assert stream.created_ms > 0
+    partitions = [stream.partition(index) for index in range(3)]
+    assert await peer.log.bounds(partitions) == dict.fromkeys(partitions, (0, 0, 0))
+
+
+async def test_a_name_is_taken_until_its_stream_is_deleted(metadata: Metadata, peer: Metadata) -> None:
+    first = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
+    with pytest.raises(AlreadyExists):
+        await peer.streams.create(StreamSpec(name="orders", partition_count=2))
+    deleted = await peer.streams.delete("orders")
+    second = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
+
+    assert deleted.is_deleted
+    assert deleted.id == first.id
+    assert second.id != first.id
+    assert second.number > first.number
+
+
+async def test_one_of_many_concurrent_creations_wins(metadata: Metadata, peer: Metadata) -> None:
+    spec = StreamSpec(name="orders", partition_count=1)
+    handles = [metadata, peer] * 5
+    results = await asyncio.gather(*(handle.streams.create(spec) for handle in handles), return_exceptions=True)
+
+    assert sum(not isinstance(result, Exception) for result in results) == 1
+    assert sum(isinstance(result, AlreadyExists) for result in results) == 9
+
+
+@pytest.mark.parametrize("partition_count", [0, -1, PARTITION_COUNT_MAX + 1])
+async def test_a_partition_count_outside_the_limits_is_invalid(metadata: Metadata, partition_count: int) -> None:
+    with pytest.raises(Invalid):
+        await metadata.streams.create(StreamSpec(name="orders", partition_count=partition_count))
+    with pytest.raises(NotFound):
+        await metadata.streams.get("orders")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda streams: streams.get("none"),
+        lambda streams: streams.delete("none"),
+        lambda streams: streams.alter("none", set_configs={"a": "b"}, unset_configs=()),
+        lambda streams: streams.add_partitions("none", 2),
+    ],
+)
+async def test_steps_on_unknown_and_deleted_names_are_not_found(metadata: Metadata, step: Any) -> None:
+    with pytest.raises(NotFound):
+        await step(metadata.streams)
+
+    await metadata.streams.create(StreamSpec(name="none", partition_count=1))
+    await metadata.streams.delete("none")
+    with pytest.raises(NotFound):
+        await step(metadata.streams)
+
+
+async def test_configs_are_set_and_unset_in_one_step(metadata: Metadata, peer: Metadata) -> None:
+    await metadata.streams.create(StreamSpec(name="orders", partition_count=1, configs={"a": "1", "b": "2", "c": "3"}))
+    altered = await peer.streams.alter("orders", set_configs={"a": "9", "d": "4"}, unset_configs=["b", "unknown"])
+
+    assert altered.configs == {"a": "9", "c": "3", "d": "4"}
+    assert await metadata.streams.get("orders") == altered
+
+
+async def test_partitions_are_added_and_never_removed(scene: Any, peer: Metadata) -> None:
+    stream = await scene.stream(partition_count=2)
+    assert (await scene.commit(scene.batch(stream.partition(2)))).outcomes[0].base_offset == -1
+    grown = await peer.streams.add_partitions("orders", 3)
+    committed = await scene.commit(scene.batch(stream.partition(2)))
+
+    assert grown.partition_count == 3
+    assert committed.outcomes[0].base_offset == 0
+    for partition_count in (3, 2, 0, PARTITION_COUNT_MAX + 1):
+        with pytest.raises(Invalid):
+            await scene.metadata.streams.add_partitions("orders", partition_count)
+
+
+async def test_streams_are_listed_by_name_in_pages(metadata: Metadata) -> None:
+    for name in ("b", "a.2", "a.10", "a", "c", "B", "a-1", "ab"):
+        await metadata.streams.create(StreamSpec(name=name, partition_count=1))
+    await metadata.streams.delete("c")
+
+    async def names(**how: Any) -> list[str]:
+        return [stream.name for stream in await metadata.streams.list(**how)]
+
+    assert await names() == ["B", "a", "a-1", "a.10", "a.2", "ab", "b"]
+    assert await names(prefix="a.") == ["a.10", "a.2"]
+    assert await names(prefix="a", after="a", limit=2) == ["a-1", "a.10"]
+    assert await names(after="a.2") == ["ab", "b"]
+    assert await names(prefix="zzz") == []
+
+
+async def test_incarnations_are_found_by_number_also_when_deleted(metadata: Metadata, peer: Metadata) -> None:
+    first = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
+    await metadata.streams.delete("orders")
+    second = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
+    found = await peer.streams.by_numbers([second.number, first.number, 999_999])
+
+    assert {stream.number: stream.is_deleted for stream in found} == {first.number: True, second.number: False}
+    assert await peer.streams.by_numbers([]) == []
+
+
+async def test_every_change_of_a_stream_is_an_entry_of_the_log(metadata: Metadata) -> None:
+    before = await metadata.log.head()
+    changes = [
+        await metadata.streams.create(StreamSpec(name="orders", partition_count=1)),
+        await metadata.streams.alter("orders", set_configs={"a": "b"}, unset_configs=()),
+        await metadata.streams.add_partitions("orders", 2),
+        await metadata.streams.delete("orders"),
+    ]
+    entries = (await metadata.log.follow(before, limit=10)).entries
+
+    assert [entry.kind for entry in entries] == [EntryKind.STREAM] * 4
+    assert {entry.stream_number for entry in entries} == {changes[0].number}
+    assert [entry.position for entry in entries] == [stream.version for stream in changes]
+
+
+async def test_a_refused_change_is_no_entry_of_the_log(metadata: Metadata) -> None:
+    await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
+    head = await metadata.log.head()
+    with pytest.raises(AlreadyExists):
+        await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
+    with pytest.raises(Invalid):
+        await metadata.streams.add_partitions("orders", 1)
+
+    assert await metadata.log.head() == head
+
+
+async def test_partitions_of_a_deleted_stream_do_not_exist(scene: Any, peer: Metadata) -> None:
+    stream = await scene.stream()
+    partition = stream.partition(0)
+    await scene.commit(scene.batch(partition))
+    await peer.streams.delete("orders")
+    log = scene.metadata.log
+
+    assert await log.bounds([partition]) == {}
+    assert await log.usage([partition]) == {}
+    for step in (
+        log.locate(partition, 0, limit=1),
+        log.locate_timestamp(partition, 0),
+        log.locate_max_timestamp(partition),
+        log.trim(partition, 0),
+        log.producers(partition),
+    ):
+        with pytest.raises(NotFound):
+            await step
