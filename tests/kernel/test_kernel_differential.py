@@ -145,6 +145,7 @@ def test_record_checks_agree(native: ModuleType, records: list[bytes], count: in
     body = b"".join(records)
 
     assert outcome(native.check_records, body, count) == outcome(fallback.check_records, body, count)
+    assert outcome(native.decode_records, body, count, base) == outcome(fallback.decode_records, body, count, base)
     ours = outcome(native.find_timestamp, body, count, base, wanted)
     assert ours == outcome(fallback.find_timestamp, body, count, base, wanted)
 

@@ -32,6 +32,7 @@ from bearlake.kernel.header import (
     BatchStatus,
     ProduceEntry,
     ProduceResult,
+    RecordFields,
     SliceLike,
 )
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         batches,
         check_records,
         crc32c,
+        decode_records,
         encode_produce_response,
         find_timestamp,
         inspect,
@@ -66,6 +68,7 @@ else:
     batches = _implementation.batches
     check_records = _implementation.check_records
     crc32c = _implementation.crc32c
+    decode_records = _implementation.decode_records
     encode_produce_response = _implementation.encode_produce_response
     find_timestamp = _implementation.find_timestamp
     inspect = _implementation.inspect
@@ -81,10 +84,12 @@ __all__ = [
     "BatchStatus",
     "ProduceEntry",
     "ProduceResult",
+    "RecordFields",
     "SliceLike",
     "batches",
     "check_records",
     "crc32c",
+    "decode_records",
     "encode_produce_response",
     "find_timestamp",
     "inspect",

@@ -74,3 +74,6 @@ ProduceResult: TypeAlias = tuple[str | bytes, int, int, int, int, int]
 
 SliceLike: TypeAlias = tuple[int, int, int, int, int, int]
 """(partition, base_offset, record_count, position, length, max_timestamp), as `metadata.model.Slice`"""
+
+RecordFields: TypeAlias = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+"""(offset_delta, timestamp, key, value, headers)"""

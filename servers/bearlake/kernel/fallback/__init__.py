@@ -7,12 +7,13 @@ both. Positions outside a buffer are a bug of the caller and raise `ValueError`;
 from bearlake.kernel.fallback.batches import batches, inspect, rebase, seek, take
 from bearlake.kernel.fallback.checksum import crc32c
 from bearlake.kernel.fallback.produce import encode_produce_response, parse_produce
-from bearlake.kernel.fallback.records import check_records, find_timestamp
+from bearlake.kernel.fallback.records import check_records, decode_records, find_timestamp
 
 __all__ = [
     "batches",
     "check_records",
     "crc32c",
+    "decode_records",
     "encode_produce_response",
     "find_timestamp",
     "inspect",

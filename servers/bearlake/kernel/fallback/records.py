@@ -7,6 +7,7 @@ Source: Apache Kafka, "Message format", Record; variable-length integers as in P
 
 from bearlake.errors import Corrupt
 from bearlake.kernel.fallback.checksum import Buffer, view_of
+from bearlake.kernel.header import RecordFields
 
 
 class _Bad(Exception):
@@ -18,13 +19,11 @@ def check_records(body: Buffer, record_count: int, /) -> int:
 
     Bytes behind the last record count as a bad record of index `record_count`.
     """
-    view = view_of(body)
-    if record_count < 0:
-        raise ValueError(f"record count {record_count} is negative")
+    view = _view(body, record_count)
     position = 0
     for index in range(record_count):
         try:
-            position, _, offset_delta = _record(view, position)
+            position, _, offset_delta, _, _, _ = _record(view, position)
         except _Bad:
             return index
         if offset_delta != index:
@@ -38,49 +37,93 @@ def find_timestamp(body: Buffer, record_count: int, base_timestamp: int, timesta
     Raises:
         Corrupt: a record up to the one found is malformed or its timestamp is not an int64.
     """
-    view = view_of(body)
-    if record_count < 0:
-        raise ValueError(f"record count {record_count} is negative")
+    view = _view(body, record_count)
     position = 0
     for index in range(record_count):
-        try:
-            position, delta, offset_delta = _record(view, position)
-        except _Bad:
-            raise Corrupt(f"record {index} of a batch is malformed") from None
-        found = base_timestamp + delta
-        if not -(2**63) <= found < 2**63:
-            raise Corrupt(f"record {index} of a batch is malformed")
+        position, found, offset_delta, _, _, _ = _record_at(view, position, index, base_timestamp)
         if found >= timestamp:
             return offset_delta, found
     return None
 
 
-def _record(view: memoryview, position: int) -> tuple[int, int, int]:
-    """(end, timestamp delta, offset delta) of the record at `position`."""
+def decode_records(body: Buffer, record_count: int, base_timestamp: int, /) -> list[RecordFields]:
+    """The records of `body`, which has exactly `record_count` of them, as copies: see `RecordFields`.
+
+    Offset deltas are taken as they are. Header keys that are not UTF-8 come with surrogate escapes.
+
+    Raises:
+        Corrupt: a record is malformed or its timestamp is not an int64, or there are bytes behind the last one.
+    """
+    view = _view(body, record_count)
+    position = 0
+    records: list[RecordFields] = []
+    for index in range(record_count):
+        position, timestamp, offset_delta, key, value, fields = _record_at(view, position, index, base_timestamp)
+        headers = [(str(name, "utf-8", "surrogateescape"), _copy(content)) for name, content in fields]
+        records.append((offset_delta, timestamp, _copy(key), _copy(value), tuple(headers)))
+    if position != len(view):
+        raise Corrupt(f"record {record_count} of a batch is malformed")
+    return records
+
+
+def _view(body: Buffer, record_count: int) -> memoryview:
+    if record_count < 0:
+        raise ValueError(f"record count {record_count} is negative")
+    return view_of(body)
+
+
+def _copy(field: memoryview | None) -> bytes | None:
+    return None if field is None else bytes(field)
+
+
+_Headers = list[tuple[memoryview, memoryview | None]]
+_Parsed = tuple[int, int, int, memoryview | None, memoryview | None, _Headers]
+
+
+def _record_at(view: memoryview, position: int, index: int, base_timestamp: int) -> _Parsed:
+    """`_record`, with the whole timestamp instead of its delta."""
+    try:
+        end, delta, offset_delta, key, value, headers = _record(view, position)
+    except _Bad:
+        raise Corrupt(f"record {index} of a batch is malformed") from None
+    timestamp = base_timestamp + delta
+    if not -(2**63) <= timestamp < 2**63:
+        raise Corrupt(f"record {index} of a batch is malformed")
+    return end, timestamp, offset_delta, key, value, headers
+
+
+def _record(view: memoryview, position: int) -> _Parsed:
+    """(end, timestamp delta, offset delta, key, value, headers) of the record at `position`."""
     length, position = _varint(view, position, len(view))
     end = position + length
-    if length < 0 or end > len(view) or position == end:
+    if length <= 0 or end > len(view):
         raise _Bad
     timestamp_delta, position = _varlong(view, position + 1, end)
     offset_delta, position = _varint(view, position, end)
-    position = _bytes(view, position, end, -1)
-    position = _bytes(view, position, end, -1)
+    key, position = _bytes(view, position, end)
+    value, position = _bytes(view, position, end)
     header_count, position = _varint(view, position, end)
     if not 0 <= header_count <= end - position:
         raise _Bad
+    headers: _Headers = []
     for _ in range(header_count):
-        position = _bytes(view, position, end, 0)
-        position = _bytes(view, position, end, -1)
+        name, position = _bytes(view, position, end)
+        content, position = _bytes(view, position, end)
+        if name is None:
+            raise _Bad
+        headers.append((name, content))
     if position != end:
         raise _Bad
-    return end, timestamp_delta, offset_delta
+    return end, timestamp_delta, offset_delta, key, value, headers
 
 
-def _bytes(view: memoryview, position: int, end: int, length_min: int) -> int:
+def _bytes(view: memoryview, position: int, end: int) -> tuple[memoryview | None, int]:
     length, position = _varint(view, position, end)
-    if not length_min <= length <= end - position:
+    if not -1 <= length <= end - position:
         raise _Bad
-    return position + max(length, 0)
+    if length < 0:
+        return None, position
+    return view[position : position + length], position + length
 
 
 def _varint(view: memoryview, position: int, end: int) -> tuple[int, int]:

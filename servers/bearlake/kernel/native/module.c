@@ -7,6 +7,7 @@ static PyMethodDef functions[] = {
     FUNCTION(batches),
     FUNCTION(check_records),
     FUNCTION(crc32c),
+    FUNCTION(decode_records),
     FUNCTION(encode_produce_response),
     FUNCTION(find_timestamp),
     FUNCTION(inspect),

@@ -6,9 +6,19 @@ typedef struct {
     const uint8_t *end;
 } Cursor;
 
+/* A key, value or header part; `bytes` is NULL for null. */
+typedef struct {
+    const uint8_t *bytes;
+    int64_t size;
+} Field;
+
 typedef struct {
     int64_t timestamp_delta;
     int32_t offset_delta;
+    int32_t header_count;
+    Field key;
+    Field value;
+    Cursor headers;
 } Record;
 
 /* A zigzag varint of at most `bits` bits. */
@@ -32,13 +42,13 @@ static inline bool read_zigzag(Cursor *cursor, int bits, int64_t *out)
     return false;
 }
 
-/* Bytes with their length before them; -1 stands for null where `length_min` is -1. */
-static inline bool skip_bytes(Cursor *cursor, int64_t length_min)
+/* Bytes with their length before them; -1 stands for null. */
+static inline bool read_bytes(Cursor *cursor, Field *field)
 {
-    int64_t length;
-    if (!read_zigzag(cursor, 32, &length) || length < length_min || length > cursor->end - cursor->at)
+    if (!read_zigzag(cursor, 32, &field->size) || field->size < -1 || field->size > cursor->end - cursor->at)
         return false;
-    cursor->at += length > 0 ? length : 0;
+    field->bytes = field->size < 0 ? NULL : cursor->at;
+    cursor->at += field->size > 0 ? field->size : 0;
     return true;
 }
 
@@ -51,14 +61,19 @@ static bool read_record(Cursor *section, Record *record)
     Cursor cursor = {section->at + 1, section->at + length}; /* + 1: the attributes, unused */
     if (!read_zigzag(&cursor, 64, &record->timestamp_delta) || !read_zigzag(&cursor, 32, &offset_delta))
         return false;
-    if (!skip_bytes(&cursor, -1) || !skip_bytes(&cursor, -1) || !read_zigzag(&cursor, 32, &header_count))
+    if (!read_bytes(&cursor, &record->key) || !read_bytes(&cursor, &record->value)
+        || !read_zigzag(&cursor, 32, &header_count))
         return false;
     if (header_count < 0 || header_count > cursor.end - cursor.at)
         return false;
-    while (header_count--)
-        if (!skip_bytes(&cursor, 0) || !skip_bytes(&cursor, -1))
-            return false;
     record->offset_delta = (int32_t)offset_delta;
+    record->header_count = (int32_t)header_count;
+    record->headers = cursor;
+    while (header_count--) {
+        Field key, value;
+        if (!read_bytes(&cursor, &key) || key.bytes == NULL || !read_bytes(&cursor, &value))
+            return false;
+    }
     section->at = cursor.end;
     return cursor.at == cursor.end;
 }
@@ -97,6 +112,86 @@ static int to_count(PyObject *number, int64_t *out)
 static inline Cursor whole(const Py_buffer *view)
 {
     return (Cursor){(const uint8_t *)view->buf, (const uint8_t *)view->buf + view->len};
+}
+
+static PyObject *bytes_value(const Field *field)
+{
+    return field->bytes ? PyBytes_FromStringAndSize((const char *)field->bytes, field->size) : Py_NewRef(Py_None);
+}
+
+/* The headers of a record that `read_record` found good. */
+static PyObject *headers_value(const Record *record)
+{
+    PyObject *headers = PyTuple_New(record->header_count);
+    Cursor cursor = record->headers;
+    for (int32_t at = 0; headers != NULL && at < record->header_count; at++) {
+        Field key = {NULL, 0}, value = {NULL, 0};
+        read_bytes(&cursor, &key);
+        read_bytes(&cursor, &value);
+        PyObject *name = PyUnicode_DecodeUTF8((const char *)key.bytes, key.size, "surrogateescape");
+        PyObject *content = name ? bytes_value(&value) : NULL;
+        PyObject *header = content ? PyTuple_Pack(2, name, content) : NULL;
+        Py_XDECREF(name);
+        Py_XDECREF(content);
+        if (header == NULL)
+            Py_CLEAR(headers);
+        else
+            PyTuple_SET_ITEM(headers, at, header);
+    }
+    return headers;
+}
+
+static PyObject *record_value(const Record *record)
+{
+    PyObject *fields[5] = {
+        PyLong_FromLong(record->offset_delta), PyLong_FromLongLong(record->timestamp_delta), bytes_value(&record->key),
+        bytes_value(&record->value),           headers_value(record),
+    };
+    PyObject *value = PyTuple_New(5);
+    bool is_whole = value != NULL;
+    for (int at = 0; at < 5; at++) {
+        is_whole = is_whole && fields[at] != NULL;
+        if (value != NULL)
+            PyTuple_SET_ITEM(value, at, fields[at]);
+        else
+            Py_XDECREF(fields[at]);
+    }
+    if (!is_whole)
+        Py_CLEAR(value);
+    return value;
+}
+
+static PyObject *record_values(KernelState *state, Cursor section, int64_t record_count, int64_t base)
+{
+    PyObject *values = PyList_New(0);
+    for (int64_t index = 0; values != NULL && index <= record_count; index++) {
+        Record record;
+        if (index == record_count
+                ? section.at != section.end
+                : !read_record(&section, &record)
+                    || __builtin_add_overflow(base, record.timestamp_delta, &record.timestamp_delta)) {
+            PyErr_Format(state->corrupt, "record %lld of a batch is malformed", (long long)index);
+            Py_CLEAR(values);
+        } else if (index < record_count) {
+            PyObject *value = record_value(&record);
+            if (value == NULL || PyList_Append(values, value) < 0)
+                Py_CLEAR(values);
+            Py_XDECREF(value);
+        }
+    }
+    return values;
+}
+
+KERNEL_FUNCTION(kernel_decode_records)
+{
+    Py_buffer view;
+    int64_t record_count, base;
+    if (check_arguments("decode_records", count, 3, 3) < 0 || to_count(arguments[1], &record_count) < 0
+        || to_int64(arguments[2], &base) < 0 || PyObject_GetBuffer(arguments[0], &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *values = record_values(state_of(module), whole(&view), record_count, base);
+    PyBuffer_Release(&view);
+    return values;
 }
 
 KERNEL_FUNCTION(kernel_check_records)

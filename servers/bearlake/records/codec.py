@@ -1,0 +1,219 @@
+"""Record batches to records and back, and what needs the records of a batch.
+
+A batch here is the bytes of one whole record batch v2 that passed `kernel.inspect` or came out of a WAL object; its CRC is not
+checked again. `bytes_max` bounds the uncompressed records section. Layouts: `bearlake.kernel` for the header,
+`kernel/fallback/records.py` for a record.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct
+
+from bearlake import kernel
+from bearlake.errors import Corrupt, Invalid, TooLarge
+from bearlake.records import compression
+from bearlake.records.batch import (
+    ATTRIBUTE_LOG_APPEND_TIME,
+    ATTRIBUTE_TRANSACTIONAL,
+    COMPRESSION_MASK,
+    HEADER_BYTES,
+    NO_PRODUCER,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Compression,
+)
+from bearlake.records.compression import Buffer
+
+_PREFIX = Struct(">qiibI")
+_FIELDS = Struct(">hiqqqhii")
+_ATTRIBUTES = Struct(">h")
+_INT64 = Struct(">q")
+_CRC = Struct(">I")
+
+_LENGTH_END = 12
+_CRC_AT = 17
+_ATTRIBUTES_AT = 21
+_MAX_TIMESTAMP_AT = 35
+_BATCH_BYTES_MAX = 2**31 - 1
+_NO_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record. None and empty are different keys and values; `timestamp` is in ms since 1970, -1 if there is none.
+
+    Header keys are UTF-8; bytes that are not come and go as surrogate escapes (PEP 383), so every key survives a round trip.
+    `offset_delta` is the distance to the batch's base offset; None, for `encode` only: one behind the record before.
+    """
+
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp: int = NO_TIMESTAMP
+    offset_delta: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Producer:
+    """The idempotent producer of a batch: its id, epoch, and the sequence number of the batch's first record."""
+
+    id: int = NO_PRODUCER
+    epoch: int = NO_PRODUCER
+    base_sequence: int = NO_PRODUCER
+    is_transactional: bool = False
+
+
+NOBODY = Producer()
+"""A producer without idempotence."""
+
+
+def decode(batch: Buffer, bytes_max: int) -> list[Record]:
+    """The records of the batch; in a batch with log append time each has the batch's max timestamp.
+
+    Raises:
+        Corrupt: the batch or a record is malformed.
+        TooLarge: the records have more than `bytes_max` bytes uncompressed.
+    """
+    header, body = _open(batch, bytes_max)
+    stamped = header.max_timestamp if header.attributes & ATTRIBUTE_LOG_APPEND_TIME else None
+    return [
+        Record(
+            key=key,
+            value=value,
+            headers=headers,
+            timestamp=timestamp if stamped is None else stamped,
+            offset_delta=offset_delta,
+        )
+        for offset_delta, timestamp, key, value, headers in kernel.decode_records(
+            body, header.record_count, header.base_timestamp
+        )
+    ]
+
+
+def encode(
+    records: Sequence[Record],
+    *,
+    codec: Compression = Compression.NONE,
+    producer: Producer = NOBODY,
+) -> bytes:
+    """A record batch v2 of `records` (at least one), with base offset 0 and the producer's timestamps.
+
+    Raises:
+        Invalid: there are no records, or offset deltas do not ascend.
+        TooLarge: the batch would have 2 GiB or more.
+    """
+    if not records:
+        raise Invalid("a record batch has at least one record")
+    base_timestamp = records[0].timestamp
+    delta = -1
+    out = bytearray()
+    for record in records:
+        expected = delta + 1
+        delta = expected if record.offset_delta is None else record.offset_delta
+        if delta < expected:
+            raise Invalid(f"offset delta {delta} behind {expected - 1}: they ascend in a batch")
+        _write_record(out, record, record.timestamp - base_timestamp, delta)
+    body = compression.compress(codec, out)
+    size = HEADER_BYTES + len(body)
+    if size > _BATCH_BYTES_MAX:
+        raise TooLarge("record batch", size, _BATCH_BYTES_MAX)
+    covered = b"".join(
+        (
+            _FIELDS.pack(
+                codec | (ATTRIBUTE_TRANSACTIONAL if producer.is_transactional else 0),
+                delta,
+                base_timestamp,
+                max(record.timestamp for record in records),
+                producer.id,
+                producer.epoch,
+                producer.base_sequence,
+                len(records),
+            ),
+            body,
+        )
+    )
+    return _PREFIX.pack(0, size - _LENGTH_END, _NO_EPOCH, 2, kernel.crc32c(covered)) + covered
+
+
+def stamp(batch: Buffer, now_ms: int) -> bytearray:
+    """A copy of the batch with log append time `now_ms`: every record then has that timestamp. Its CRC is made anew."""
+    stamped = bytearray(batch)
+    (attributes,) = _ATTRIBUTES.unpack_from(stamped, _ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(stamped, _ATTRIBUTES_AT, attributes | ATTRIBUTE_LOG_APPEND_TIME)
+    _INT64.pack_into(stamped, _MAX_TIMESTAMP_AT, now_ms)
+    _CRC.pack_into(stamped, _CRC_AT, kernel.crc32c(stamped, _ATTRIBUTES_AT))
+    return stamped
+
+
+def first_bad_record(batch: Buffer, bytes_max: int) -> int:
+    """Index of the first record that contradicts the format or its place; -1 if all are good.
+
+    Raises:
+        Corrupt: the batch's frame or compression is damaged.
+        TooLarge: the records have more than `bytes_max` bytes uncompressed.
+    """
+    header, body = _open(batch, bytes_max)
+    return kernel.check_records(body, header.record_count)
+
+
+def first_at(batch: Buffer, timestamp: int, bytes_max: int) -> tuple[int, int] | None:
+    """(offset delta, timestamp) of the batch's first record whose timestamp is at least `timestamp` (ms), or None.
+
+    Raises:
+        Corrupt: the batch or a record up to the one found is malformed.
+        TooLarge: the records have more than `bytes_max` bytes uncompressed.
+    """
+    header = _header(batch)
+    if header.attributes & ATTRIBUTE_LOG_APPEND_TIME:
+        return (0, header.max_timestamp) if header.max_timestamp >= timestamp else None
+    if header.max_timestamp < timestamp:
+        return None
+    body = _open(batch, bytes_max)[1]
+    return kernel.find_timestamp(body, header.record_count, header.base_timestamp, timestamp)
+
+
+def _header(batch: Buffer) -> BatchHeader:
+    found = kernel.batches(batch, 0, len(batch))
+    if len(found) != 1:
+        raise Corrupt(f"{len(found)} record batches, expected one")
+    return found[0][2]
+
+
+def _open(batch: Buffer, bytes_max: int) -> tuple[BatchHeader, Buffer]:
+    header = _header(batch)
+    try:
+        codec = Compression(header.attributes & COMPRESSION_MASK)
+    except ValueError as error:
+        raise Corrupt(f"record batch with {error}") from error
+    return header, compression.decompress(codec, memoryview(batch)[HEADER_BYTES:], bytes_max)
+
+
+def _write_record(out: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
+    inner = bytearray(1)  # the attributes, unused
+    _write_zigzag(inner, timestamp_delta)
+    _write_zigzag(inner, offset_delta)
+    _write_bytes(inner, record.key)
+    _write_bytes(inner, record.value)
+    _write_zigzag(inner, len(record.headers))
+    for key, value in record.headers:
+        _write_bytes(inner, key.encode("utf-8", "surrogateescape"))
+        _write_bytes(inner, value)
+    _write_zigzag(out, len(inner))
+    out += inner
+
+
+def _write_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out.append(1)
+        return
+    _write_zigzag(out, len(value))
+    out += value
+
+
+def _write_zigzag(out: bytearray, value: int) -> None:
+    """A zigzag varint of an int64."""
+    value = value << 1 ^ value >> 63
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)

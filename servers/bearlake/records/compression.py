@@ -1,0 +1,127 @@
+"""Compressed records sections: the one door to cramjam.
+
+Decompression never gives back, nor allocates for its output, more than the caller allows, whatever the bytes claim. Formats as
+Kafka's clients write and read them: gzip, LZ4 frames with independent blocks (the Java client reads no others), zstd frames, and
+snappy either raw (librdkafka) or in the framing of Xerial's library (Java), which is what `compress` writes.
+Source: Apache Kafka, CompressionType and its streams; xerial/snappy-java, SnappyOutputStream.
+"""
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import Any
+
+import cramjam
+
+from bearlake.errors import Corrupt, TooLarge
+from bearlake.records.batch import Compression
+
+Buffer = bytes | bytearray | memoryview
+
+XERIAL_MAGIC = b"\x82SNAPPY\0"
+XERIAL_BLOCK_BYTES = 32 * 1024
+"""Uncompressed bytes per block, the default of Xerial's library."""
+
+_XERIAL_VERSIONS = Struct(">ii")
+_XERIAL_LENGTH = Struct(">i")
+_XERIAL_HEADER_BYTES = len(XERIAL_MAGIC) + _XERIAL_VERSIONS.size
+
+_GZIP_LEVEL = 6
+_LZ4_LEVEL = 1
+_ZSTD_LEVEL = 3
+
+_FIRST_RATIO = 4
+_FIRST_BYTES_MIN = 16 * 1024
+# Rust's standard io::Write::write_all says this when the output is full; nothing else tells it from damaged input.
+_IS_FULL = "failed to write whole buffer"
+_FAULTS = (cramjam.DecompressionError, OSError)
+
+# cramjam has no stubs for its codec modules: (input, output) -> bytes written
+_INTO: dict[Compression, Callable[[Any, Any], int]] = {
+    Compression.GZIP: cramjam.gzip.decompress_into,
+    Compression.LZ4: cramjam.lz4.decompress_into,
+    Compression.ZSTD: cramjam.zstd.decompress_into,
+}
+
+
+def decompress(codec: Compression, body: Buffer, bytes_max: int) -> Buffer:
+    """The uncompressed bytes of `body`; `body` itself if the codec is NONE.
+
+    Raises:
+        Corrupt: these are not whole frames of the codec.
+        TooLarge: they hold more than `bytes_max` bytes.
+    """
+    if codec is Compression.NONE:
+        if len(body) > bytes_max:
+            raise TooLarge("records section", len(body), bytes_max)
+        return body
+    if codec is Compression.SNAPPY:
+        return _unsnap(memoryview(body), bytes_max)
+    capacity = min(bytes_max, max(_FIRST_BYTES_MIN, _FIRST_RATIO * len(body)))
+    while True:
+        target = bytearray(capacity)
+        try:
+            return memoryview(target)[: _INTO[codec](body, target)]
+        except _FAULTS as fault:
+            if _IS_FULL not in str(fault):
+                raise Corrupt(f"{codec.name.lower()}: {fault}") from fault
+            if capacity >= bytes_max:
+                raise TooLarge("uncompressed records section", capacity + 1, bytes_max) from fault
+        capacity = min(bytes_max, capacity * _FIRST_RATIO)
+
+
+def compress(codec: Compression, body: Buffer) -> Buffer:
+    """`body` compressed at the codec's usual level; `body` itself if the codec is NONE."""
+    match codec:
+        case Compression.NONE:
+            return body
+        case Compression.GZIP:
+            return bytes(cramjam.gzip.compress(body, level=_GZIP_LEVEL))
+        case Compression.SNAPPY:
+            return _snap(memoryview(body))
+        case Compression.LZ4:
+            frame = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
+            frame.compress(body)
+            return bytes(frame.finish())
+        case Compression.ZSTD:
+            return bytes(cramjam.zstd.compress(body, level=_ZSTD_LEVEL))
+
+
+def _snap(body: memoryview) -> bytes:
+    parts = [XERIAL_MAGIC, _XERIAL_VERSIONS.pack(1, 1)]
+    for start in range(0, len(body), XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(body[start : start + XERIAL_BLOCK_BYTES]))
+        parts += [_XERIAL_LENGTH.pack(len(block)), block]
+    return b"".join(parts)
+
+
+def _unsnap(body: memoryview, bytes_max: int) -> memoryview:
+    """Two passes over the blocks: their sizes are known before anything is allocated."""
+    try:
+        blocks = list(_xerial_blocks(body)) if body[: len(XERIAL_MAGIC)] == XERIAL_MAGIC else [body]
+        sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
+        total = sum(sizes)
+        if total > bytes_max:
+            raise TooLarge("uncompressed records section", total, bytes_max)
+        target = memoryview(bytearray(total))
+        position = 0
+        for block, size in zip(blocks, sizes, strict=True):
+            cramjam.snappy.decompress_raw_into(block, target[position : position + size])
+            position += size
+    except _FAULTS as fault:
+        raise Corrupt(f"snappy: {fault}") from fault
+    return target
+
+
+def _xerial_blocks(body: memoryview) -> Iterator[memoryview]:
+    position = _XERIAL_HEADER_BYTES
+    if len(body) < position:
+        raise Corrupt(f"snappy: {len(body)} bytes are less than a Xerial header")
+    while position < len(body):
+        start = position + _XERIAL_LENGTH.size
+        if start > len(body):
+            raise Corrupt(f"snappy: the Xerial block at {position} is cut off")
+        (length,) = _XERIAL_LENGTH.unpack_from(body, position)
+        position = start + length
+        if length <= 0 or position > len(body):
+            raise Corrupt(f"snappy: the Xerial block at {start} has {length} bytes of {len(body) - start}")
+        yield body[start:position]
