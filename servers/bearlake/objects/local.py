@@ -240,7 +240,10 @@ def _make_root(root: Path, *, fsync: bool) -> None:
     if root.is_dir():
         return
     _make_root(root.parent, fsync=fsync)
-    root.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+    try:
+        root.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+    except FileExistsError as error:
+        raise Invalid(f"{root} is not a folder") from error
     if fsync:
         FileCalls().sync_folder(str(root.parent))
 
@@ -255,6 +258,8 @@ def _translated(what: str, *, is_put: bool = False) -> "Iterator[None]":
     except FileExistsError as error:
         raise AlreadyExists(f"object {what} exists") from error
     except FileNotFoundError as error:
+        if is_put:
+            raise Unavailable(f"object {what}: its folder was removed meanwhile") from error
         raise NotFound(f"object {what} does not exist") from error
     except (NotADirectoryError, IsADirectoryError) as error:
         if not is_put:

@@ -14,6 +14,7 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from bearlake.objects import Buffer
@@ -46,8 +47,13 @@ class FileCalls:
         os.fdatasync(descriptor) if hasattr(os, "fdatasync") else os.fsync(descriptor)
 
     def link(self, source: str, target: str) -> None:
-        """Give the file `source` the name `target`; `FileExistsError` when it is taken. Follows a /proc link."""
-        os.link(source, target, follow_symlinks=True)
+        """Give the file `source` the further name `target`; `FileExistsError` when it is taken."""
+        os.link(source, target)
+
+    def link_anonymous(self, descriptor: int, target: str) -> None:
+        """Give the nameless file `descriptor` the name `target`, an absolute path; `FileExistsError` when it is taken."""
+        # Python follows the /proc link (AT_SYMLINK_FOLLOW) only when a folder descriptor is given; an absolute path ignores it.
+        os.link(f"/proc/self/fd/{descriptor}", target, dst_dir_fd=descriptor, follow_symlinks=True)
 
     def unlink(self, path: str) -> None:
         """Remove a name."""
@@ -94,7 +100,7 @@ class DurableFolder:
             if self._fsync:
                 self._calls.sync_file(descriptor)
             try:
-                self._link(temporary or f"/proc/self/fd/{descriptor}", target, folder)
+                self._link(descriptor, temporary, target, folder)
             except FileExistsError:
                 if os.path.isdir(target):
                     raise IsADirectoryError(errno.EISDIR, "a folder of keys") from None
@@ -105,7 +111,8 @@ class DurableFolder:
         finally:
             os.close(descriptor)
             if temporary is not None:
-                self._calls.unlink(temporary)
+                with suppress(FileNotFoundError):
+                    self._calls.unlink(temporary)
         if self._fsync:
             self._calls.sync_folder(folder)
 
@@ -130,8 +137,8 @@ class DurableFolder:
         temporary = None if self._anonymous else f"{folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
         path = folder if temporary is None else temporary
         for attempt in range(_FOLDER_ATTEMPTS_MAX):
-            self._ensure_folder(folder)
             try:
+                self._ensure_folder(folder)
                 return self._calls.create(path, anonymous=temporary is None), temporary
             except FileNotFoundError:  # the folder was empty and a deletion has just removed it
                 self._forget_folder(folder)
@@ -139,15 +146,18 @@ class DurableFolder:
                     raise
         raise AssertionError("unreachable")
 
-    def _link(self, source: str, target: str, folder: str) -> None:
+    def _link(self, descriptor: int, temporary: str | None, target: str, folder: str) -> None:
         for attempt in range(_FOLDER_ATTEMPTS_MAX):
             try:
-                return self._calls.link(source, target)
+                if attempt:
+                    self._ensure_folder(folder)
+                if temporary is not None:
+                    return self._calls.link(temporary, target)
+                return self._calls.link_anonymous(descriptor, target)
             except FileNotFoundError:  # as in _create: an anonymous file does not keep its folder
                 self._forget_folder(folder)
                 if attempt == _FOLDER_ATTEMPTS_MAX - 1:
                     raise
-                self._ensure_folder(folder)
         raise AssertionError("unreachable")
 
     def _write(self, descriptor: int, parts: Sequence[Buffer]) -> None:
@@ -207,7 +217,7 @@ class DurableFolder:
         try:
             descriptor = self._calls.create(self._root, anonymous=True)
             try:
-                self._calls.link(f"/proc/self/fd/{descriptor}", probe)
+                self._calls.link_anonymous(descriptor, probe)
             finally:
                 os.close(descriptor)
             self._calls.unlink(probe)
