@@ -3,9 +3,10 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from bench import figures
 from bench.cases import Case
 from bench.figures import Run
+
+from bench import figures
 
 PEER, OURS = "kafka", "bearlake"
 HEADS = (
@@ -24,11 +25,11 @@ class Result:
     failures: dict[str, str] = field(default_factory=dict)
 
 
-def text(machine: Mapping[str, str], effort: str, results: Sequence[Result]) -> str:
-    """Markdown: the machine, a table of figures and a table of ratios against the goals."""
+def text(machine: Mapping[str, str], effort: str, results: Sequence[Result], *, is_judged: bool = True) -> str:
+    """Markdown: the machine, a table of figures and a table of ratios against the goals, with a verdict if judged."""
     parts = ["; ".join(f"{name}: {value}" for name, value in machine.items()), effort]
     parts.append(table(HEADS, [row for result in results for row in _rows(result)], left=(0, 1)))
-    ratio_rows = [row for result in results if (row := _ratio_row(result))]
+    ratio_rows = [row for result in results if (row := _ratio_row(result, is_judged=is_judged))]
     if ratio_rows:
         parts.append(table(RATIO_HEADS, ratio_rows, left=(0, len(RATIO_HEADS) - 1)))
     failures = [f"- {r.case.name}, {server}: {why}" for r in results for server, why in r.failures.items()]
@@ -122,7 +123,7 @@ def _figures(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _ratio_row(result: Result) -> list[str] | None:
+def _ratio_row(result: Result, *, is_judged: bool) -> list[str] | None:
     ours = result.runs.get(OURS, [])
     found = figures.ratios(ours, result.runs.get(PEER, []))
     if not found:
@@ -130,6 +131,8 @@ def _ratio_row(result: Result) -> list[str] | None:
     goal = result.case.goal
     missed = figures.missed(goal, found, figures.of_runs(ours, lambda run: run.p50_ms))
     verdict = "missed: " + ", ".join(missed) if missed else "reached" if goal != figures.Goal() else ""
+    if not is_judged:
+        verdict = "not judged"
     return [
         result.case.title,
         short(found.throughput),

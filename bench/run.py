@@ -11,6 +11,7 @@ Both servers stay up during a case; what they wrote is deleted between runs. See
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -23,13 +24,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import loading, peer_kafka, processes, report, templates, topics
 from bench.bearlake_server import COMMAND, BearlakeServer
 from bench.cases import BY_NAME, CASES, EXTRA, Case
 from bench.errors import BenchError
 from bench.figures import Run
 from bench.loading import Load, Server
 from bench.report import OURS, PEER, Result
+
+from bench import loading, peer_kafka, processes, report, templates, topics
 
 MEMORY_ROOT = Path("/dev/shm")
 PREFIX = "bearlake-bench-"
@@ -40,6 +42,9 @@ RUN_BYTES_MAX = 3 << 30
 FETCH_LOG_BYTES = 16 << 20
 """Log of each partition that is fetched; a cursor that reaches its end returns to its start."""
 WARMUP_NAMES = ("produce-1m", "produce-64k", "produce-1k", "produce-lz4", "produce-zstd", "fetch-1m")
+WARMUP_ROUNDS = 2  # short pieces, so that RUN_BYTES_MAX ends none of them early
+
+_NUMBERS = itertools.count(1)  # a topic's name is never used again: deletion may still be under way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,20 +54,23 @@ class Effort:
     seconds: float = 3
     warmup_s: float = 1
     repetitions: int = 3
+    discarded: int = 1
+    """Runs of each case and server before the first that counts: the peer's compiler is not done after the warm-up."""
     peer_warmup_s: float = 36
     java_records: int = 500_000
     java_warmup_records: int = 200_000
 
     def __str__(self) -> str:
-        return (
-            f"{self.repetitions} repetitions of {self.seconds:g} s after {self.warmup_s:g} s warm-up, servers alternated; "
-            f"medians; peer warmed for {self.peer_warmup_s:g} s at its start"
+        words = (
+            f"Medians of {self.repetitions} runs of {self.seconds:g} s after {self.warmup_s:g} s warm-up, servers in turn; "
+            f"peer warmed for {self.peer_warmup_s:g} s at its start, {self.discarded} runs of each case thrown away."
         )
+        return words if self.discarded else f"{words} The peer is cold: this only shows that everything works."
 
 
 QUICK = Effort(
-    seconds=0.8, warmup_s=0.3, repetitions=1, peer_warmup_s=5, java_records=100_000, java_warmup_records=50_000
-)
+    seconds=0.8, warmup_s=0.3, repetitions=1, discarded=0, peer_warmup_s=5, java_records=100_000, java_warmup_records=50_000,
+)  # fmt: skip
 
 
 def main() -> None:
@@ -82,7 +90,7 @@ def main() -> None:
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         sys.exit(2)
-    text = report.text(machine, f"{effort}.", results)
+    text = report.text(machine, str(effort), results, is_judged=not options.quick)
     print("\n" + text)
     if options.markdown:
         options.markdown.write_text(text)
@@ -106,9 +114,10 @@ def run_suite(chosen: Sequence[Case], effort: Effort, options: argparse.Namespac
                     _warm(server, effort, directory)
             for case in group:
                 print(f"{case.name}: {case.title}", flush=True)
-                for _ in range(effort.repetitions):
+                for number in range(effort.discarded + effort.repetitions):
                     for server in servers:
-                        _measure_once(server, case, effort, directory, results[case.name])
+                        counts = number >= effort.discarded
+                        _measure_once(server, case, effort, directory, results[case.name], counts=counts)
     return list(results.values())
 
 
@@ -144,8 +153,8 @@ def _start(directory: Path, options: argparse.Namespace, running: contextlib.Exi
     return servers
 
 
-def _measure_once(server: Server, case: Case, effort: Effort, directory: Path, result: Result) -> None:
-    """One run of one server, added to `result`; a failure is noted there and the suite goes on."""
+def _measure_once(server: Server, case: Case, effort: Effort, directory: Path, result: Result, *, counts: bool) -> None:
+    """One run of one server, added to `result` if it counts; a failure is noted there and the suite goes on."""
     if server.name in result.failures:
         return
     try:
@@ -155,14 +164,15 @@ def _measure_once(server: Server, case: Case, effort: Effort, directory: Path, r
         result.runs.pop(server.name, None)
         print(f"  {server.name:8} failed: {error}", flush=True)
     else:
-        result.runs.setdefault(server.name, []).append(run)
-        print(report.line(server.name, run), flush=True)
+        if counts:
+            result.runs.setdefault(server.name, []).append(run)
+        print(report.line(server.name, run) + ("" if counts else "  (does not count)"), flush=True)
 
 
 def measure(server: Server, case: Case, effort: Effort, directory: Path) -> Run:
     """One run of `case` on a topic of its own, which is deleted afterwards. Template files go to `directory`."""
     server.settle()
-    topic = f"bench-{case.name}"
+    topic = f"bench-{case.name}-{next(_NUMBERS)}"
     config = case.peer_config if server.name == PEER else {}
     topics.create(server.address, topic, case.partition_count, config)
     try:
@@ -211,8 +221,8 @@ def _fill(server: Server, case: Case, topic: str, directory: Path) -> None:
 def _warm(server: Server, effort: Effort, directory: Path) -> None:
     """Mixed load for the peer's just-in-time compiler; its figures are thrown away."""
     print(f"warming {server.name} for {effort.peer_warmup_s:g} s", flush=True)
-    each = replace(effort, warmup_s=0, seconds=effort.peer_warmup_s / len(WARMUP_NAMES))
-    for name in WARMUP_NAMES:
+    each = replace(effort, warmup_s=0, seconds=effort.peer_warmup_s / (WARMUP_ROUNDS * len(WARMUP_NAMES)))
+    for name in WARMUP_NAMES * WARMUP_ROUNDS:
         measure(server, BY_NAME[name], each, directory / "templates")
 
 
