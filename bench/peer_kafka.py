@@ -20,8 +20,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import processes
 from bench.errors import BenchError
+
+from bench import processes
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parent / ".cache" / "bench"
