@@ -9,7 +9,7 @@ To add a store: write a class with the four methods of `Backend`, and a fixture 
 A store that cannot run here skips loudly in its fixture. `turns` sends each call to another of two handles on one file.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,8 +27,9 @@ from bearlake.metadata.model import (
     StreamSpec,
 )
 from bearlake.metadata.open import open_metadata
+from bearlake.metadata.sqlite.settings import SqliteSettings
 
-BACKENDS = ["memory_backend", "sqlite_backend", "turns_backend"]
+BACKENDS = ["memory_backend", "sqlite_backend", "turns_backend", "postgresql_backend"]
 
 
 class Backend(Protocol):
@@ -76,12 +77,13 @@ class SqliteBackend:
     def __init__(self, folder: Path, clock: ManualClock | None = None) -> None:
         self.folder = folder
         self.clock = clock or ManualClock()
+        self.settings = SqliteSettings()
         self.handles: list[Metadata] = []
         self.others: list[SqliteBackend] = []
 
     async def open(self) -> Metadata:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.handles.append(await open_metadata(f"sqlite://{self.folder}/metadata.db", clock=self.clock))
+        self.handles.append(await open_metadata(f"sqlite://{self.folder}/metadata.db", self.settings, clock=self.clock))
         return self.handles[-1]
 
     async def fresh(self) -> "SqliteBackend":
@@ -99,7 +101,22 @@ class SqliteBackend:
 
 
 class TurnsBackend(SqliteBackend):
-    """Each call goes to the other of two handles on one file: what one wrote, the other must have seen."""
+    """Each call goes to the other of two handles on one file: what one wrote, the other must have seen.
+
+    And every bound is tiny, so that work is done in many rounds and little stays in memory.
+    """
+
+    def __init__(self, folder: Path, clock: ManualClock | None = None) -> None:
+        super().__init__(folder, clock)
+        self.settings = SqliteSettings(
+            synchronous="OFF",
+            partition_count_cached_max=2,
+            page_slice_count_max=3,
+            roll_entry_count_max=3,
+            roll_slice_count_max=5,
+            unrolled_entry_count_max=12,
+            sweep_page_count_max=2,
+        )
 
     async def open(self) -> Metadata:
         handles = [await super().open(), await super().open()]
@@ -226,3 +243,13 @@ class Scene:
 @pytest.fixture
 async def scene(backend: Backend, metadata: Metadata) -> Scene:
     return await Scene.on(backend, metadata)
+
+
+@pytest.fixture
+def new_scene() -> Callable[[Backend], Awaitable[Scene]]:
+    """Makes a scene on another store, for the examples of property tests."""
+
+    async def make(store: Backend) -> Scene:
+        return await Scene.on(store, await store.open())
+
+    return make

@@ -69,9 +69,12 @@ def sqlite_path(url: str) -> Path:
 
 async def _open_postgresql(url: str, settings: object | None) -> Metadata:
     try:
+        from bearlake.metadata.postgresql.settings import PostgresqlSettings
         from bearlake.metadata.postgresql.store import open_postgresql
     except ModuleNotFoundError as error:
         if error.name != "asyncpg":
             raise
         raise Invalid("PostgreSQL needs the driver asyncpg: install bearlake[postgresql]") from error
+    if settings is not None and not isinstance(settings, PostgresqlSettings):
+        raise Invalid(f"the metadata store postgresql: takes PostgresqlSettings, not {type(settings).__name__}")
     return await open_postgresql(url, settings)

@@ -39,7 +39,7 @@ OF_PARTITIONS = """
 BOUNDS = f"select u.partition, g.starts[(u.partition & 31) + 1], g.ends[(u.partition & 31) + 1] {OF_PARTITIONS}"
 USAGE = f"""
 select u.partition, g.sizes[(u.partition & 31) + 1] - g.sizes_before[(u.partition & 31) + 1],
-       g.ends[(u.partition & 31) + 1] - g.starts[(u.partition & 31) + 1] {OF_PARTITIONS}"""  # noqa: S608 (no input in it)
+       g.ends[(u.partition & 31) + 1] - g.starts[(u.partition & 31) + 1] {OF_PARTITIONS}"""
 
 
 class PostgresqlLog:

@@ -62,7 +62,7 @@ class PostgresqlServers:
 
     async def _update(self, server: ServerRef, assignment: str) -> None:
         rows = await self._database.rows(
-            f"update bearlake.server set {assignment} where node_id = $1 and epoch = $2 and not has_left returning 1",  # noqa: S608 (no input in it)
+            f"update bearlake.server set {assignment} where node_id = $1 and epoch = $2 and not has_left returning 1",
             server.node_id,
             server.epoch,
         )

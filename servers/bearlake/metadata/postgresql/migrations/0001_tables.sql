@@ -110,6 +110,16 @@ create table bearlake.log (
     stream_number bigint
 ) with (toast_tuple_target = 8160);
 
+-- Not compressed: compressing took longer than all the rest of a large commit.
+alter table bearlake.object alter column outcomes set storage external;
+alter table bearlake.log
+    alter column partitions set storage external,
+    alter column base_offsets set storage external,
+    alter column record_counts set storage external,
+    alter column positions set storage external,
+    alter column lengths set storage external,
+    alter column timestamps set storage external;
+
 -- Slices of one partition, rolled up from the log, in offset order; `objects` are log positions (bearlake.object.position).
 create table bearlake.index_page (
     partition bigint not null,

@@ -5,8 +5,13 @@
 create type bearlake.producer_state as (producer_epoch integer, batches bigint[], is_known boolean, is_changed boolean);
 
 -- The next position of the log; holds the head until the transaction ends. Fact of PostgreSQL: a sequence would be visible out of order.
-create function bearlake.next_position() returns bigint language sql volatile as
-$$ update bearlake.log_head set position = position + 1 returning position $$;
+create function bearlake.next_position() returns bigint language plpgsql as $$
+declare
+    at bigint;
+begin
+    update bearlake.log_head h set position = h.position + 1 returning h.position into at;
+    return at;
+end $$;
 
 create function bearlake.check_server(p_node_id integer, p_epoch bigint) returns void language plpgsql as $$
 begin
