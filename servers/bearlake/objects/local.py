@@ -11,13 +11,13 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from bearlake.clock import Clock, SystemClock
 from bearlake.errors import AlreadyExists, BearlakeError, Denied, Invalid, NotFound, Unavailable
@@ -26,9 +26,6 @@ from bearlake.objects.keys import check_key, check_prefix
 from bearlake.objects.local_files import DurableFolder, FileCalls
 from bearlake.objects.local_listing import walk
 from bearlake.objects.ranges import Span, check_within, coalesce, scatter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 T = TypeVar("T")
 
@@ -249,7 +246,7 @@ def _make_root(root: Path, *, fsync: bool) -> None:
 
 
 @contextmanager
-def _translated(what: str, *, is_put: bool = False) -> "Iterator[None]":
+def _translated(what: str, *, is_put: bool = False) -> Iterator[None]:
     """Turn the operating system's errors into ours."""
     try:
         yield
