@@ -1,6 +1,6 @@
 """The benchmark: Bearlake and a real Apache Kafka under the same load, side by side, run after run in turn.
 
-    python bench/run.py                         every case, three repetitions (about 15 minutes)
+    python bench/run.py                         every case, three repetitions (about 20 minutes)
     python bench/run.py --quick                 one short repetition: does it work?
     python bench/run.py --only produce-64k --only fetch-1m --repetitions 5
     python bench/run.py --side bearlake --only produce-1k       no peer: for work on a profile
@@ -54,9 +54,9 @@ class Effort:
     seconds: float = 3
     warmup_s: float = 1
     repetitions: int = 3
-    discarded: int = 1
+    discarded: int = 2
     """Runs of each case and server before the first that counts: the peer's compiler is not done after the warm-up."""
-    peer_warmup_s: float = 36
+    peer_warmup_s: float = 60
     java_records: int = 500_000
     java_warmup_records: int = 200_000
 
