@@ -6,16 +6,13 @@ with `message.timestamp.type=LogAppendTime` gets a stamped copy.
 Source: Apache Kafka, LogValidator (timestamps, sizes, KIP-467 record errors), KIP-937 (timestamp bounds).
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
-from bearlake import kernel
 from bearlake.errors import BearlakeError, Invalid, TooLarge
 from bearlake.metadata.model import BATCH_CONTROL, BATCH_TRANSACTIONAL
 from bearlake.objects import Buffer
 from bearlake.records import batch as record_batch
 from bearlake.records import codec as record_codec
-from bearlake.records import compression as record_compression
 from bearlake.streams.append import Append, Hold
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.configs import StreamRules, TimestampSource
@@ -69,13 +66,13 @@ def admit(
     if not rules.is_plain:
         try:
             if rules.validates_records:
-                check_records(batch, header, rules)
+                check_records(batch, rules)
         except BearlakeError as error:
             return error
         if rules.timestamp_source is TimestampSource.LOG_APPEND:
             batch, hold, max_timestamp = record_codec.stamp(batch, now_ms), None, now_ms
     flags = 0
-    if header.attributes & (record_batch.TRANSACTIONAL | record_batch.CONTROL):
+    if header.attributes & (record_batch.ATTRIBUTE_TRANSACTIONAL | record_batch.ATTRIBUTE_CONTROL):
         flags = BATCH_TRANSACTIONAL * record_batch.is_transactional(header.attributes)
         flags |= BATCH_CONTROL * record_batch.is_control(header.attributes)
     return Append(
@@ -92,7 +89,7 @@ def admit(
     )
 
 
-def check_records(batch: Buffer, header: Header, rules: StreamRules) -> None:
+def check_records(batch: Buffer, rules: StreamRules) -> None:
     """Decompress and check every record (`record.validation=full`, and keys where key compaction needs them).
 
     Raises:
@@ -100,20 +97,10 @@ def check_records(batch: Buffer, header: Header, rules: StreamRules) -> None:
         TooLarge: the batch decompresses to more than `UNCOMPRESSED_BYTES_MAX`.
         Corrupt: the compressed bytes are damaged.
     """
-    body = record_compression.decompress(
-        record_batch.compression(header.attributes),
-        memoryview(batch)[kernel.HEADER_BYTES :],
-        UNCOMPRESSED_BYTES_MAX,
-    )
-    bad = kernel.check_records(body, header.record_count)
+    bad = record_codec.first_bad_record(batch, UNCOMPRESSED_BYTES_MAX)
     if bad >= 0:
         raise BadRecord(bad, f"record {bad} of the batch is malformed")
     if rules.requires_keys:
-        for position, key in enumerate(_keys(batch)):
-            if key is None:
+        for position, record in enumerate(record_codec.decode(batch, UNCOMPRESSED_BYTES_MAX)):
+            if record.key is None:
                 raise BadRecord(position, "a stream with cleanup.policy=compact needs a key in every record")
-
-
-def _keys(batch: Buffer) -> Iterator[bytes | None]:
-    for record in record_codec.decode(batch):
-        yield record.key

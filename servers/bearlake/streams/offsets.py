@@ -14,7 +14,10 @@ from bearlake.cache.objects import ObjectCache
 from bearlake.errors import BearlakeError, NotFound
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import Located, ObjectRef, PartitionBounds, PartitionKey
-from bearlake.records import timestamps as record_timestamps
+from bearlake.records import codec as record_codec
+
+UNCOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
+"""Bytes that one batch may decompress to when its records are looked at."""
 
 
 class OffsetSpec(IntEnum):
@@ -80,23 +83,21 @@ class Offsets:
     async def _first(self, located: Located, timestamp: int) -> OffsetAnswer:
         view = await self._view(located)
         if view is not None:
-            for position, _, header in kernel.batches(view, 0, len(view)):
+            for position, base_offset, header in kernel.batches(view, 0, len(view)):
                 if header.max_timestamp >= timestamp:
-                    found = record_timestamps.first_at(view[position : position + header.length], timestamp)
-                    if found is not None and found[0] >= located.bounds.start:
-                        return OffsetAnswer(*found)
+                    found = _first_at(view[position : position + header.length], base_offset, timestamp)
+                    if found is not None and found.offset >= located.bounds.start:
+                        return found
         return NOTHING
 
     async def _largest(self, located: Located) -> OffsetAnswer:
         view = await self._view(located)
         best = NOTHING
         if view is not None:
-            for position, _, header in kernel.batches(view, 0, len(view)):
+            for position, base_offset, header in kernel.batches(view, 0, len(view)):
                 if header.max_timestamp > best.timestamp:
                     batch = view[position : position + header.length]
-                    found = record_timestamps.first_at(batch, header.max_timestamp)
-                    if found is not None:
-                        best = OffsetAnswer(*found)
+                    best = _first_at(batch, base_offset, header.max_timestamp) or best
         return best
 
     async def _view(self, located: Located) -> memoryview | None:
@@ -108,3 +109,8 @@ class Offsets:
 
 _STARTS = frozenset({OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL})
 _BOUNDS = _STARTS | {OffsetSpec.LATEST}
+
+
+def _first_at(batch: memoryview, base_offset: int, timestamp: int) -> OffsetAnswer | None:
+    found = record_codec.first_at(batch, timestamp, UNCOMPRESSED_BYTES_MAX)
+    return OffsetAnswer(base_offset + found[0], found[1]) if found is not None else None

@@ -30,6 +30,7 @@ from bearlake.streams.append import Append, AppendCall, Appended
 from bearlake.streams.catalog import Catalog, StreamView
 from bearlake.streams.fetch import Fetched, FetchRange, Reader, ReaderSettings
 from bearlake.streams.follower import Follower, FollowerSettings
+from bearlake.streams.groups.coordinator import Groups, GroupSettings
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, Offsets
 from bearlake.streams.principal import AllowAll, Authorizer, Operation, Principal, Resource, require
 from bearlake.streams.upkeep import Upkeep, UpkeepSettings
@@ -53,6 +54,8 @@ class StreamsSettings:
     """How the commit log is followed."""
     upkeep: UpkeepSettings = field(default_factory=UpkeepSettings)
     """Roll-up and truncation of the commit log."""
+    groups: GroupSettings = field(default_factory=GroupSettings)
+    """Limits of consumer groups."""
     tail_slice_count_max: int = 200_000
     """Slices in the tail index (about 400 bytes each). Readers further behind cost a look-up in the metadata store per fetch."""
     stream_count_max: int = 100_000
@@ -97,6 +100,8 @@ class Streams:
         )
         self._reader = Reader(metadata.log, self._tail, self._cache, settings.reader)
         self._offsets = Offsets(metadata.log, self._cache)
+        self.groups = Groups(metadata, server, settings.groups)
+        """Consumer groups that this server coordinates."""
         self._upkeep = Upkeep(metadata.log, settings.upkeep)
         self._expose()
 
@@ -109,13 +114,16 @@ class Streams:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follower.run(), name="follow the commit log")
             group.create_task(self._upkeep.run(), name="keep the commit log short")
+            group.create_task(self.groups.run(), name="give up idle groups")
 
     async def drain(self) -> None:
-        """Flush and commit everything accepted so far."""
+        """Flush and commit everything accepted so far, and give up the groups."""
+        await self.groups.drain()
         await self._writer.drain()
 
     async def close(self) -> None:
         """Stop; callers still waiting get UNAVAILABLE. The stores stay open, they belong to the caller."""
+        await self.groups.close()
         await self._writer.close()
         await self._cache.close()
 

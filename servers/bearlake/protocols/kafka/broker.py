@@ -6,15 +6,12 @@ frames. `Context` says who asks, and on which listener.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from bearlake.metadata.model import Server
 from bearlake.streams.principal import Principal
 from bearlake.streams.producer_ids import ProducerIds
 from bearlake.streams.service import Streams
-
-if TYPE_CHECKING:
-    from bearlake.streams.groups.coordinator import Groups
 
 LEADER_EPOCH = 0
 """The leader epoch of every partition, the same in every answer (Metadata, Fetch, OffsetForLeaderEpoch, OffsetFetch)."""
@@ -42,16 +39,6 @@ class KafkaSettings:
     """Bytes of receive buffers of all connections together before sockets are not read any more."""
     drain_redirect_after_ms: int = 5_000
     """While draining beside other servers: time (ms) after which clients that did not leave get NOT_LEADER_OR_FOLLOWER."""
-    group_session_timeout_min_ms: int = 6_000
-    """Smallest session timeout (ms) that a group member may ask for."""
-    group_session_timeout_max_ms: int = 1_800_000
-    """Largest session timeout (ms) that a group member may ask for."""
-    group_initial_rebalance_delay_ms: int = 0
-    """Wait (ms) for more members before the first rebalance of an empty group."""
-    group_size_max: int = 10_000
-    """Members of one group."""
-    offset_metadata_bytes_max: int = 4_096
-    """Largest text (bytes) that a committed offset may carry."""
     zone_client_id_keys: list[str] = field(default_factory=lambda: ["zone_id", "diskless_az", "ws_az"])
     """Names of `key=value` tokens in a client id that say in which zone the client is."""
 
@@ -78,10 +65,10 @@ class Members(Protocol):
 class Broker:
     """One Kafka server's handlers' common ground."""
 
-    def __init__(self, streams: Streams, members: Members, groups: "Groups", settings: KafkaSettings) -> None:
+    def __init__(self, streams: Streams, members: Members, settings: KafkaSettings) -> None:
         self.streams = streams
         self.members = members
-        self.groups = groups
+        self.groups = streams.groups
         self.settings = settings
         self.is_redirecting = False
         """Whether produce and fetch are answered with NOT_LEADER_OR_FOLLOWER, so that clients go to other servers (drain)."""

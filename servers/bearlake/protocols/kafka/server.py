@@ -16,7 +16,6 @@ from bearlake.protocols.kafka.connection import Connection
 from bearlake.serving import routing
 from bearlake.serving.listener import Listener
 from bearlake.serving.slabs import SlabPool, SlabSettings
-from bearlake.streams.groups.coordinator import Groups
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 from bearlake.telemetry.meters import Counter, Histogram
@@ -40,16 +39,15 @@ class KafkaServer:
         self,
         streams: Streams,
         members: Members,
-        groups: Groups,
         settings: KafkaSettings,
         listeners: Sequence[Listener],
     ) -> None:
         """`listeners` are bound already; they belong to the server then."""
         self.settings = settings
-        self.broker = Broker(streams, members, groups, settings)
+        self.broker = Broker(streams, members, settings)
         self.apis = apis.BY_KEY
         self.handlers = apis.handlers()
-        self.meters = {
+        self.meters: dict[int, _Meters] = {
             api.key: _Meters(
                 metrics.KAFKA_REQUESTS.labels(api.key.name), metrics.KAFKA_REQUEST_SECONDS.labels(api.key.name)
             )

@@ -1,0 +1,282 @@
+"""Configs: describe, alter (replace all), alter incrementally, list resources.
+
+Topic configs are `streams/configs.py`. Broker configs are this server's settings under Kafka's names, read-only: settings come
+from the file that the server was started with.
+
+Source: KIP-133, KIP-226 (synonyms), KIP-339 (incremental), KIP-569 (types and documentation), KIP-1142 (ListConfigResources).
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+from bearlake.errors import BearlakeError, Invalid, NotFound
+from bearlake.protocols.kafka.broker import Broker, Context
+from bearlake.protocols.kafka.errors import ErrorCode, code_of
+from bearlake.protocols.kafka.messages import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from bearlake.streams import configs as stream_configs
+from bearlake.streams.configs import ConfigType
+from bearlake.streams.principal import Operation
+
+
+class ResourceType(IntEnum):
+    """Resource types of the config APIs."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Source(IntEnum):
+    """Where a value comes from (DescribeConfigs)."""
+
+    TOPIC = 1
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class ConfigOperation(IntEnum):
+    """Operations of IncrementalAlterConfigs."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class BadConfig(Invalid):
+    """A config's name or value is wrong."""
+
+
+async def describe(broker: Broker, context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """All configs, or those named, of each resource, with defaults."""
+    return DescribeConfigsResponse(
+        results=[await _describe(broker, context, resource, request) for resource in request.resources]
+    )
+
+
+async def _describe(
+    broker: Broker, context: Context, resource: DescribeConfigsRequest.Resource, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse.Resource:
+    answer = DescribeConfigsResponse.Resource(
+        resource_type=resource.resource_type, resource_name=resource.resource_name, configs=[], error_message=None
+    )
+    try:
+        if resource.resource_type == ResourceType.TOPIC:
+            configs = await _topic_configs(broker, context, resource.resource_name, request)
+        elif resource.resource_type == ResourceType.BROKER:
+            configs = _broker_configs(broker, resource.resource_name)
+        elif resource.resource_type in (ResourceType.CLIENT_METRICS, ResourceType.GROUP):
+            configs = []
+        else:
+            raise Invalid(f"resource type {resource.resource_type}: expected 2 (topic) or 4 (broker)")
+    except BearlakeError as error:
+        answer.error_code, answer.error_message = code_of(error), str(error)
+        return answer
+    names = resource.configuration_keys
+    answer.configs = [config for config in configs if names is None or config.name in names]
+    return answer
+
+
+async def _topic_configs(
+    broker: Broker, context: Context, name: str, request: DescribeConfigsRequest
+) -> list[DescribeConfigsResponse.Config]:
+    if not broker.streams.may(context.who, Operation.DESCRIBE, name):
+        raise NotFound(f"no topic {name!r}")
+    own = (await broker.streams.catalog.find(name)).stream.configs
+    described = []
+    for config in stream_configs.ALL:
+        is_own = config.name in own
+        synonyms = []
+        if request.include_synonyms:
+            if is_own:
+                synonyms.append(_synonym(config.name, own[config.name], Source.TOPIC))
+            synonyms.append(_synonym(config.name, config.default, Source.DEFAULT))
+        described.append(
+            DescribeConfigsResponse.Config(
+                name=config.name,
+                value=own.get(config.name, config.default),
+                read_only=False,
+                config_source=Source.TOPIC if is_own else Source.DEFAULT,
+                is_sensitive=False,
+                synonyms=synonyms,
+                config_type=config.type,
+                documentation=config.doc if request.include_documentation else None,
+            )
+        )
+    return described
+
+
+def _synonym(name: str, value: str, source: Source) -> DescribeConfigsResponse.Synonym:
+    return DescribeConfigsResponse.Synonym(name=name, value=value, source=source)
+
+
+def _broker_configs(broker: Broker, name: str) -> list[DescribeConfigsResponse.Config]:
+    if name == "":
+        return []  # cluster-wide dynamic configs: there are none
+    if not name.isdecimal() or int(name) not in {server.ref.node_id for server in broker.members.live()}:
+        raise Invalid(f"no live server has node id {name!r}")
+    settings = broker.settings
+    groups = broker.groups.settings
+    defaults = stream_configs.BY_NAME
+    values: Sequence[tuple[str, str, ConfigType]] = (
+        ("auto.create.topics.enable", str(settings.auto_create_streams).lower(), ConfigType.BOOLEAN),
+        ("broker.id", name, ConfigType.INT),
+        ("compression.type", defaults["compression.type"].default, ConfigType.STRING),
+        ("connections.max.idle.ms", str(settings.idle_ms), ConfigType.LONG),
+        ("default.replication.factor", "1", ConfigType.INT),
+        ("delete.topic.enable", "true", ConfigType.BOOLEAN),
+        ("group.initial.rebalance.delay.ms", str(groups.initial_rebalance_delay_ms), ConfigType.INT),
+        ("group.max.session.timeout.ms", str(groups.session_timeout_max_ms), ConfigType.INT),
+        ("group.max.size", str(groups.size_max), ConfigType.INT),
+        ("group.min.session.timeout.ms", str(groups.session_timeout_min_ms), ConfigType.INT),
+        ("log.cleanup.policy", defaults["cleanup.policy"].default, ConfigType.LIST),
+        ("log.message.timestamp.type", defaults["message.timestamp.type"].default, ConfigType.STRING),
+        ("log.retention.bytes", defaults["retention.bytes"].default, ConfigType.LONG),
+        ("log.retention.ms", defaults["retention.ms"].default, ConfigType.LONG),
+        ("message.max.bytes", defaults["max.message.bytes"].default, ConfigType.INT),
+        ("min.insync.replicas", "1", ConfigType.INT),
+        ("node.id", name, ConfigType.INT),
+        ("num.partitions", str(settings.default_partition_count), ConfigType.INT),
+        ("offset.metadata.max.bytes", str(groups.offset_metadata_bytes_max), ConfigType.INT),
+        ("socket.request.max.bytes", str(settings.request_bytes_max), ConfigType.INT),
+    )
+    return [
+        DescribeConfigsResponse.Config(
+            name=key,
+            value=value,
+            read_only=True,
+            config_source=Source.STATIC_BROKER,
+            is_sensitive=False,
+            synonyms=[],
+            config_type=kind,
+            documentation=None,
+        )
+        for key, value, kind in values
+    ]
+
+
+async def alter(broker: Broker, context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    """Replace all configs of each topic: what is not named goes back to its default."""
+    responses = []
+    for resource in request.resources:
+        answer = AlterConfigsResponse.Resource(
+            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
+        )
+        responses.append(answer)
+        try:
+            present = await _own_configs(broker, resource.resource_type, resource.resource_name)
+            wanted = {config.name: config.value for config in resource.configs if config.value is not None}
+            unset = set(present) - set(wanted)
+            await _apply(broker, context, resource.resource_name, wanted, unset, request.validate_only)
+        except BearlakeError as error:
+            answer.error_code, answer.error_message = _code(error), str(error)
+    return AlterConfigsResponse(responses=responses)
+
+
+async def incremental_alter(
+    broker: Broker, context: Context, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    """Set, unset, append to and subtract from configs of each topic; others stay."""
+    responses = []
+    for resource in request.resources:
+        answer = IncrementalAlterConfigsResponse.Resource(
+            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
+        )
+        responses.append(answer)
+        try:
+            present = await _own_configs(broker, resource.resource_type, resource.resource_name)
+            wanted, unset = _changes(present, resource.configs)
+            await _apply(broker, context, resource.resource_name, wanted, unset, request.validate_only)
+        except BearlakeError as error:
+            answer.error_code, answer.error_message = _code(error), str(error)
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+def _changes(
+    present: dict[str, str], changes: Sequence[IncrementalAlterConfigsRequest.Config]
+) -> tuple[dict[str, str], set[str]]:
+    """What to set and what to unset. Raises `BadConfig`, `Invalid`."""
+    names = [change.name for change in changes]
+    if len(set(names)) != len(names):
+        raise Invalid("a config stands more than once in the request")
+    wanted: dict[str, str] = {}
+    unset: set[str] = set()
+    for change in changes:
+        if change.config_operation == ConfigOperation.DELETE:
+            unset.add(change.name)
+            continue
+        if change.value is None:
+            raise Invalid(f"{change.name}: a value is expected")
+        if change.config_operation == ConfigOperation.SET:
+            wanted[change.name] = change.value
+        elif change.config_operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
+            wanted[change.name] = _edit_list(present, change)
+        else:
+            raise Invalid(f"{change.name}: operation {change.config_operation}, expected 0 to 3")
+    return wanted, unset
+
+
+def _edit_list(present: dict[str, str], change: IncrementalAlterConfigsRequest.Config) -> str:
+    config = stream_configs.BY_NAME.get(change.name)
+    if config is None or config.type is not ConfigType.LIST:
+        raise BadConfig(f"{change.name} is not a list: append and subtract need one")
+    assert change.value is not None
+    items = [item for item in stream_configs.value(present, change.name).split(",") if item]
+    edits = [item.strip() for item in change.value.split(",") if item.strip()]
+    if change.config_operation == ConfigOperation.APPEND:
+        return ",".join(items + [item for item in edits if item not in items])
+    return ",".join(item for item in items if item not in edits)
+
+
+async def _own_configs(broker: Broker, resource_type: int, name: str) -> dict[str, str]:
+    if resource_type != ResourceType.TOPIC:
+        raise Invalid("only topic configs can be altered: a server's settings come from its configuration file")
+    return dict((await broker.streams.catalog.find(name)).stream.configs)
+
+
+async def _apply(
+    broker: Broker, context: Context, name: str, wanted: dict[str, str], unset: set[str], validate_only: bool
+) -> None:
+    for key in unset:
+        if key not in stream_configs.BY_NAME:
+            raise BadConfig(f"Unknown topic config name: {key}")
+    try:
+        stream_configs.check(wanted)
+    except Invalid as error:
+        raise BadConfig(str(error)) from error
+    if not validate_only and (wanted or unset):
+        await broker.streams.alter(context.who, name, wanted, unset)
+
+
+def _code(error: BearlakeError) -> ErrorCode:
+    return ErrorCode.INVALID_CONFIG if isinstance(error, BadConfig) else code_of(error)
+
+
+async def list_resources(
+    broker: Broker, context: Context, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """Names of the resources that have configs; version 0 asks for client metrics only, of which there are none."""
+    kinds = set(request.resource_types) if context.version >= 1 else {int(ResourceType.CLIENT_METRICS)}
+    if not kinds:
+        kinds = {int(kind) for kind in ResourceType}
+    found = []
+    if ResourceType.TOPIC in kinds:
+        found += [(name, ResourceType.TOPIC) for name in broker.streams.catalog.names()]
+    if ResourceType.BROKER in kinds:
+        found += [(str(server.ref.node_id), ResourceType.BROKER) for server in broker.members.live()]
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind) for name, kind in found
+        ]
+    )

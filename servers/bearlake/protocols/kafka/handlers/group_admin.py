@@ -1,0 +1,138 @@
+"""DescribeGroups, ListGroups, DeleteGroups.
+
+Clients ask every server for its groups and join the answers: this server lists those that it coordinates, and those that nobody
+coordinates now and that it would take. Source: KIP-518 (state filter), KIP-848 (types), KIP-1043 (errors of DescribeGroups).
+"""
+
+from bearlake.errors import BearlakeError
+from bearlake.protocols.kafka.broker import Broker, Context
+from bearlake.protocols.kafka.errors import ErrorCode
+from bearlake.protocols.kafka.handlers.group_codes import code_of
+from bearlake.protocols.kafka.handlers.group_membership import coordinator_of, may_describe, may_read
+from bearlake.protocols.kafka.messages import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from bearlake.streams.groups.model import Group, GroupState
+from bearlake.streams.groups.problems import GroupRefusal, Problem
+
+NO_OPERATIONS = -(2**31)
+ALL_GROUP_OPERATIONS = 0b1_0100_1000  # read, delete, describe
+CLASSIC = "classic"
+_NOT_FOUND_FROM = 6
+
+
+async def describe(broker: Broker, context: Context, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    """State and members of each group; an unknown group is "Dead"."""
+    return DescribeGroupsResponse(
+        groups=[
+            await _describe(broker, context, name, request.include_authorized_operations) for name in request.groups
+        ]
+    )
+
+
+async def _describe(broker: Broker, context: Context, name: str, with_operations: bool) -> DescribeGroupsResponse.Group:
+    answer = DescribeGroupsResponse.Group(
+        group_id=name,
+        group_state="",
+        protocol_type="",
+        protocol_data="",
+        members=[],
+        error_message=None,
+        authorized_operations=ALL_GROUP_OPERATIONS if with_operations else NO_OPERATIONS,
+    )
+    if not may_describe(broker, context, name):
+        answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return answer
+    try:
+        group = await broker.groups.describe(name)
+    except GroupRefusal as refusal:
+        if refusal.problem is not Problem.NOT_FOUND:
+            answer.error_code = code_of(refusal)
+            return answer
+        answer.group_state = GroupState.DEAD.value
+        if context.version >= _NOT_FOUND_FROM:
+            answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            answer.error_message = f"Group {name} not found."
+        return answer
+    _fill(answer, group)
+    return answer
+
+
+def _fill(answer: DescribeGroupsResponse.Group, group: Group) -> None:
+    answer.group_state = group.state.value
+    answer.protocol_type = group.protocol_type
+    is_stable = group.state is GroupState.STABLE
+    answer.protocol_data = group.protocol_name if is_stable else ""
+    for member in group.members.values():
+        answer.members.append(
+            DescribeGroupsResponse.Member(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(group.protocol_name) if is_stable else b"",
+                member_assignment=member.assignment if is_stable else b"",
+            )
+        )
+
+
+async def list_groups(broker: Broker, context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
+    """Groups that this server coordinates or would, filtered by state and type."""
+    answer = ListGroupsResponse(groups=[])
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    owned = broker.groups.owned()
+    found: dict[str, tuple[str, str]] = {
+        name: (group.protocol_type, group.state.value)
+        for name, group in owned.items()
+        if group.generation or group.members
+    }
+    try:
+        for listing in await broker.groups.all():
+            if listing.group not in owned:
+                server = await coordinator_of(broker, context, listing.group)
+                if server.ref.node_id == broker.node_id:
+                    found[listing.group] = await _state_of(broker, listing.group)
+            elif listing.group not in found:
+                found[listing.group] = (listing.protocol_type, GroupState.EMPTY.value)
+    except GroupRefusal as refusal:
+        answer.error_code = code_of(refusal)
+        return answer
+    except BearlakeError:
+        answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return answer
+    for name, (protocol_type, state) in sorted(found.items()):
+        is_wanted = (not states or state.lower() in states) and (not types or CLASSIC in types)
+        if is_wanted and may_describe(broker, context, name):
+            answer.groups.append(
+                ListGroupsResponse.Group(
+                    group_id=name, protocol_type=protocol_type, group_state=state, group_type=CLASSIC
+                )
+            )
+    return answer
+
+
+async def _state_of(broker: Broker, name: str) -> tuple[str, str]:
+    group = await broker.groups.describe(name)
+    return group.protocol_type, group.state.value
+
+
+async def delete(broker: Broker, context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    """Delete empty groups with their offsets."""
+    results = []
+    for name in request.groups_names:
+        answer = DeleteGroupsResponse.Group(group_id=name)
+        results.append(answer)
+        if not may_read(broker, context, name):
+            answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            continue
+        try:
+            await broker.groups.delete(name)
+        except GroupRefusal as refusal:
+            answer.error_code = code_of(refusal)
+    return DeleteGroupsResponse(results=results)

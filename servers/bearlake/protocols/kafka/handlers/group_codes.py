@@ -1,0 +1,26 @@
+"""Kafka's error codes for what a group coordinator refuses."""
+
+from bearlake.protocols.kafka.errors import ErrorCode
+from bearlake.streams.groups.problems import GroupRefusal, Problem
+
+CODES: dict[Problem, ErrorCode] = {
+    Problem.INVALID_GROUP_ID: ErrorCode.INVALID_GROUP_ID,
+    Problem.INVALID_SESSION_TIMEOUT: ErrorCode.INVALID_SESSION_TIMEOUT,
+    Problem.INCONSISTENT_PROTOCOL: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    Problem.UNKNOWN_MEMBER: ErrorCode.UNKNOWN_MEMBER_ID,
+    Problem.MEMBER_ID_REQUIRED: ErrorCode.MEMBER_ID_REQUIRED,
+    Problem.FENCED_INSTANCE: ErrorCode.FENCED_INSTANCE_ID,
+    Problem.ILLEGAL_GENERATION: ErrorCode.ILLEGAL_GENERATION,
+    Problem.REBALANCE_IN_PROGRESS: ErrorCode.REBALANCE_IN_PROGRESS,
+    Problem.GROUP_FULL: ErrorCode.GROUP_MAX_SIZE_REACHED,
+    Problem.NON_EMPTY: ErrorCode.NON_EMPTY_GROUP,
+    Problem.NOT_FOUND: ErrorCode.GROUP_ID_NOT_FOUND,
+    Problem.SUBSCRIBED: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+    Problem.NOT_COORDINATOR: ErrorCode.NOT_COORDINATOR,
+    Problem.COORDINATOR_UNAVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+
+
+def code_of(refusal: GroupRefusal) -> ErrorCode:
+    """The code of a refusal."""
+    return CODES[refusal.problem]

@@ -1,0 +1,205 @@
+"""FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup: the classic group protocol.
+
+Source: Kafka protocol guide; KIP-394, KIP-345, KIP-559 (protocol type and name in sync), KIP-699 (several coordinator keys), KIP-814.
+"""
+
+from bearlake.errors import BearlakeError
+from bearlake.metadata.model import Server
+from bearlake.protocols.kafka.broker import Broker, Context
+from bearlake.protocols.kafka.errors import ErrorCode
+from bearlake.protocols.kafka.handlers import metadata
+from bearlake.protocols.kafka.handlers.group_codes import code_of
+from bearlake.protocols.kafka.messages import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from bearlake.serving import routing
+from bearlake.streams.groups.model import JoinRequest
+from bearlake.streams.groups.problems import GroupRefusal
+from bearlake.streams.principal import Operation, Resource
+
+KEY_TYPE_GROUP = 0
+_MANY_KEYS_FROM = 4
+_KNOWN_ID_FROM = 4
+_NULLABLE_PROTOCOL_FROM = 7
+_SKIP_ASSIGNMENT_FROM = 9
+_MANY_MEMBERS_FROM = 3
+
+
+async def find_coordinator(
+    broker: Broker, context: Context, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    """The server that has the group's lease, else the one that shall take it (rendezvous hashing)."""
+    keys = request.coordinator_keys if context.version >= _MANY_KEYS_FROM else [request.key]
+    found = [await _find(broker, context, key, request.key_type) for key in keys]
+    if context.version >= _MANY_KEYS_FROM:
+        return FindCoordinatorResponse(coordinators=found)
+    only = found[0]
+    return FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )
+
+
+async def _find(broker: Broker, context: Context, key: str, key_type: int) -> FindCoordinatorResponse.Coordinator:
+    answer = FindCoordinatorResponse.Coordinator(key=key, node_id=-1, host="", port=-1, error_message=None)
+    if key_type != KEY_TYPE_GROUP:
+        answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        answer.error_message = "only group coordinators are served"
+        return answer
+    if not may_describe(broker, context, key):
+        answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return answer
+    if key == "":
+        answer.error_code = ErrorCode.INVALID_GROUP_ID
+        return answer
+    try:
+        server = await coordinator_of(broker, context, key)
+    except BearlakeError as error:
+        answer.error_code, answer.error_message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
+        return answer
+    answer.node_id = server.ref.node_id
+    answer.host, answer.port = metadata.address(server, context.listener)
+    return answer
+
+
+async def coordinator_of(broker: Broker, context: Context, group: str) -> Server:
+    """The live, non-draining server that coordinates the group or shall do so. Raises `Unavailable`."""
+    servers = metadata.all_of(broker, context)
+    holder = await broker.groups.coordinator(group)
+    if holder is not None:
+        for server in servers:
+            if server.ref == holder:
+                return server
+    return routing.choose(routing.key_of(group), servers)
+
+
+def may_describe(broker: Broker, context: Context, group: str) -> bool:
+    """Whether the caller may see the group."""
+    return broker.streams.authorizer.allows(context.who, Operation.DESCRIBE, Resource.GROUP, group)
+
+
+def may_read(broker: Broker, context: Context, group: str) -> bool:
+    """Whether the caller may be a member of the group."""
+    return broker.streams.authorizer.allows(context.who, Operation.READ, Resource.GROUP, group)
+
+
+async def join(broker: Broker, context: Context, request: JoinGroupRequest) -> JoinGroupResponse:
+    """Join or rejoin; the answer comes when the round is complete."""
+    answer = JoinGroupResponse(
+        generation_id=-1,
+        protocol_type=None,
+        protocol_name=None if context.version >= _NULLABLE_PROTOCOL_FROM else "",
+        leader="",
+        member_id=request.member_id,
+        members=[],
+    )
+    if not may_read(broker, context, request.group_id):
+        answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return answer
+    asked = JoinRequest(
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        client_id=context.client_id or "",
+        client_host="/" + context.peer.rpartition(":")[0],
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms if context.version >= 1 else request.session_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+        requires_known_id=context.version >= _KNOWN_ID_FROM,
+        can_skip_assignment=context.version >= _SKIP_ASSIGNMENT_FROM,
+    )
+    try:
+        joined = await broker.groups.join(request.group_id, asked)
+    except GroupRefusal as refusal:
+        answer.error_code = code_of(refusal)
+        answer.member_id = refusal.member_id or request.member_id
+        return answer
+    return JoinGroupResponse(
+        generation_id=joined.generation,
+        protocol_type=joined.protocol_type,
+        protocol_name=joined.protocol_name,
+        leader=joined.leader,
+        member_id=joined.member_id,
+        skip_assignment=joined.skips_assignment,
+        members=[
+            JoinGroupResponse.Member(
+                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+            )
+            for member in joined.members
+        ],
+    )
+
+
+async def sync(broker: Broker, context: Context, request: SyncGroupRequest) -> SyncGroupResponse:
+    """Bring (leader) or get the assignment; the answer comes when the leader's is saved."""
+    answer = SyncGroupResponse(protocol_type=None, protocol_name=None, assignment=b"")
+    if not may_read(broker, context, request.group_id):
+        answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return answer
+    try:
+        synced = await broker.groups.sync(
+            request.group_id,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            (request.protocol_type, request.protocol_name),
+            {item.member_id: item.assignment for item in request.assignments},
+        )
+    except GroupRefusal as refusal:
+        answer.error_code = code_of(refusal)
+        return answer
+    return SyncGroupResponse(
+        protocol_type=synced.protocol_type, protocol_name=synced.protocol_name, assignment=synced.assignment
+    )
+
+
+async def heartbeat(broker: Broker, context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
+    """A member is alive."""
+    if not may_read(broker, context, request.group_id):
+        return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    try:
+        await broker.groups.heartbeat(
+            request.group_id, request.member_id, request.group_instance_id, request.generation_id
+        )
+    except GroupRefusal as refusal:
+        return HeartbeatResponse(error_code=code_of(refusal))
+    return HeartbeatResponse()
+
+
+async def leave(broker: Broker, context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    """One or, from version 3 on, several members leave."""
+    if not may_read(broker, context, request.group_id):
+        return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if context.version < _MANY_MEMBERS_FROM:
+        try:
+            await broker.groups.leave(request.group_id, request.member_id, None)
+        except GroupRefusal as refusal:
+            return LeaveGroupResponse(error_code=code_of(refusal))
+        return LeaveGroupResponse()
+    members = []
+    for member in request.members:
+        answer = LeaveGroupResponse.Member(member_id=member.member_id, group_instance_id=member.group_instance_id)
+        members.append(answer)
+        try:
+            await broker.groups.leave(request.group_id, member.member_id, member.group_instance_id)
+        except GroupRefusal as refusal:
+            answer.error_code = code_of(refusal)
+            if answer.error_code in (
+                ErrorCode.NOT_COORDINATOR,
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                ErrorCode.INVALID_GROUP_ID,
+            ):
+                return LeaveGroupResponse(error_code=answer.error_code)
+    return LeaveGroupResponse(members=members)

@@ -1,0 +1,279 @@
+"""Topics: create, delete, grow, delete records, sizes.
+
+A topic is a stream. The replication factor is whatever the object store does, so any positive one is accepted and 1 is answered.
+Source: KIP-4, KIP-107 (DeleteRecords), KIP-113 (log directories), KIP-195 (CreatePartitions), KIP-516 (topic ids), KIP-525.
+"""
+
+import asyncio
+from collections import Counter
+
+from bearlake.errors import AlreadyExists, BearlakeError, Denied, Invalid, NotFound, OutOfRange
+from bearlake.protocols.kafka.broker import Broker, Context
+from bearlake.protocols.kafka.codec import UUID_ZERO
+from bearlake.protocols.kafka.errors import ErrorCode, code_of
+from bearlake.protocols.kafka.messages import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from bearlake.streams import configs as stream_configs
+from bearlake.streams.catalog import StreamView, check_name
+from bearlake.streams.principal import Operation
+
+USE_DEFAULT = -1
+HIGH_WATERMARK = -1
+SOURCE_TOPIC = 1
+SOURCE_DEFAULT = 5
+
+
+class Refused(Exception):
+    """A topic's part of a request failed with this code and message."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+async def create(broker: Broker, context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Create each topic by itself; a name that stands twice in the request is refused."""
+    counts = Counter(topic.name for topic in request.topics)
+    answers = []
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        try:
+            if counts[topic.name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} stands more than once in the request")
+            answers.append(await _create(broker, context, topic, request.validate_only))
+        except Refused as refused:
+            answers.append(
+                CreateTopicsResponse.Topic(
+                    name=topic.name,
+                    error_code=refused.code,
+                    error_message=str(refused),
+                    num_partitions=-1,
+                    replication_factor=-1,
+                    configs=None,
+                )
+            )
+    return CreateTopicsResponse(topics=answers)
+
+
+async def _create(
+    broker: Broker, context: Context, topic: CreateTopicsRequest.Topic, validate_only: bool
+) -> CreateTopicsResponse.Topic:
+    count = _partition_count(broker, topic)
+    configs = {config.name: config.value for config in topic.configs if config.value is not None}
+    try:
+        check_name(topic.name)
+    except Invalid as error:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from error
+    try:
+        stream_configs.check(configs)
+    except Invalid as error:
+        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from error
+    topic_id = UUID_ZERO
+    try:
+        if validate_only:
+            broker.streams.catalog.check_new(topic.name, count, configs)
+            await _check_absent(broker, topic.name)
+        else:
+            topic_id = (await broker.streams.create(context.who, topic.name, count, configs)).id_bytes
+    except AlreadyExists as error:
+        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.") from error
+    except Denied as error:
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, str(error)) from error
+    except Invalid as error:
+        raise Refused(ErrorCode.INVALID_PARTITIONS, str(error)) from error
+    except BearlakeError as error:
+        raise Refused(code_of(error), str(error)) from error
+    return CreateTopicsResponse.Topic(
+        name=topic.name,
+        topic_id=topic_id,
+        num_partitions=count,
+        replication_factor=1,
+        configs=[_config(config, configs) for config in stream_configs.ALL],
+    )
+
+
+async def _check_absent(broker: Broker, name: str) -> None:
+    try:
+        await broker.streams.catalog.find(name)
+    except NotFound:
+        return
+    raise AlreadyExists(f"stream {name!r} exists")
+
+
+def _partition_count(broker: Broker, topic: CreateTopicsRequest.Topic) -> int:
+    if topic.assignments:
+        if topic.num_partitions != USE_DEFAULT or topic.replication_factor != USE_DEFAULT:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                "Both numPartitions or replicationFactor and replicasAssignments were set: expected one of the two",
+            )
+        if sorted(item.partition_index for item in topic.assignments) != list(range(len(topic.assignments))):
+            raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps")
+        return len(topic.assignments)
+    if topic.replication_factor != USE_DEFAULT and topic.replication_factor < 1:
+        raise Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {topic.replication_factor}: expected at least 1, or -1 for the default",
+        )
+    if topic.num_partitions == USE_DEFAULT:
+        return broker.settings.default_partition_count
+    if topic.num_partitions < 1:
+        raise Refused(
+            ErrorCode.INVALID_PARTITIONS,
+            f"partition count {topic.num_partitions}: expected at least 1, or -1 for the default",
+        )
+    return topic.num_partitions
+
+
+def _config(config: stream_configs.Config, configs: dict[str, str]) -> CreateTopicsResponse.Config:
+    return CreateTopicsResponse.Config(
+        name=config.name,
+        value=configs.get(config.name, config.default),
+        read_only=False,
+        config_source=SOURCE_TOPIC if config.name in configs else SOURCE_DEFAULT,
+        is_sensitive=False,
+    )
+
+
+async def delete(broker: Broker, context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """Delete topics by name, or by id from version 6 on."""
+    wanted = request.topics if context.version >= 6 else [_named(name) for name in request.topic_names]
+    return DeleteTopicsResponse(responses=[await _delete(broker, context, topic) for topic in wanted])
+
+
+def _named(name: str) -> DeleteTopicsRequest.Topic:
+    return DeleteTopicsRequest.Topic(name=name, topic_id=UUID_ZERO)
+
+
+async def _delete(broker: Broker, context: Context, topic: DeleteTopicsRequest.Topic) -> DeleteTopicsResponse.Topic:
+    name, topic_id = topic.name, topic.topic_id
+    answer = DeleteTopicsResponse.Topic(name=name, topic_id=topic_id)
+    if name is None:
+        view = broker.streams.catalog.peek_id(topic_id)
+        if view is None or not broker.streams.may(context.who, Operation.DESCRIBE, view.name):
+            answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+            return answer
+        name = answer.name = view.name
+    elif topic_id != UUID_ZERO:
+        answer.error_code, answer.error_message = ErrorCode.INVALID_REQUEST, "both a name and a topic id were given"
+        return answer
+    try:
+        answer.topic_id = (await broker.streams.delete(context.who, name)).id.bytes
+    except BearlakeError as error:
+        answer.error_code, answer.error_message = code_of(error), str(error)
+    return answer
+
+
+async def create_partitions(
+    broker: Broker, context: Context, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    """Grow each topic by itself."""
+    results = []
+    for topic in request.topics:
+        answer = CreatePartitionsResponse.Topic(name=topic.name, error_code=0, error_message=None)
+        results.append(answer)
+        try:
+            await _grow(broker, context, topic, request.validate_only)
+        except Refused as refused:
+            answer.error_code, answer.error_message = refused.code, str(refused)
+        except BearlakeError as error:
+            answer.error_code, answer.error_message = code_of(error), str(error)
+    return CreatePartitionsResponse(results=results)
+
+
+async def _grow(broker: Broker, context: Context, topic: CreatePartitionsRequest.Topic, validate_only: bool) -> None:
+    view = await broker.streams.catalog.find(topic.name)
+    if topic.count <= view.partition_count:
+        message = (
+            f"Topic currently has {view.partition_count} partitions, which is higher than the requested {topic.count}."
+        )
+        if topic.count == view.partition_count:
+            message = f"Topic already has {view.partition_count} partitions."
+        raise Refused(ErrorCode.INVALID_PARTITIONS, message)
+    if topic.assignments is not None and len(topic.assignments) != topic.count - view.partition_count:
+        raise Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{len(topic.assignments)} assignments for {topic.count - view.partition_count} new partitions",
+        )
+    try:
+        if not validate_only:
+            await broker.streams.add_partitions(context.who, topic.name, topic.count)
+    except Invalid as error:
+        raise Refused(ErrorCode.INVALID_PARTITIONS, str(error)) from error
+
+
+async def delete_records(broker: Broker, context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """Move start offsets forward; -1 means the end offset."""
+    topics = []
+    for topic in request.topics:
+        partitions = await asyncio.gather(
+            *(_delete_records(broker, context, topic.name, partition) for partition in topic.partitions)
+        )
+        topics.append(DeleteRecordsResponse.Topic(name=topic.name, partitions=list(partitions)))
+    return DeleteRecordsResponse(topics=topics)
+
+
+async def _delete_records(
+    broker: Broker, context: Context, name: str, partition: DeleteRecordsRequest.Partition
+) -> DeleteRecordsResponse.Partition:
+    index, offset = partition.partition_index, partition.offset
+    answer = DeleteRecordsResponse.Partition(partition_index=index, low_watermark=-1)
+    try:
+        if offset == HIGH_WATERMARK:
+            key = (await broker.streams.catalog.find(name)).partition(index)
+            offset = (await broker.streams.bounds([key]))[key].end
+        elif offset < 0:
+            raise OutOfRange(f"offset {offset}: expected at least 0, or -1 for the end", start=-1, end=-1)
+        answer.low_watermark = (await broker.streams.trim(context.who, name, index, offset)).start
+    except KeyError:
+        answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except BearlakeError as error:
+        answer.error_code = code_of(error)
+    return answer
+
+
+async def describe_log_dirs(
+    broker: Broker, context: Context, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse:
+    """One "directory", the object store, with the bytes that each partition holds."""
+    catalog = broker.streams.catalog
+    wanted: list[tuple[StreamView, list[int]]] = []
+    if request.topics is None:
+        wanted = [(view, list(range(view.partition_count))) for name in catalog.names() if (view := catalog.peek(name))]
+    else:
+        for topic in request.topics:
+            view = catalog.peek(topic.topic)
+            if view is not None:
+                wanted.append((view, [index for index in topic.partitions if 0 <= index < view.partition_count]))
+    wanted = [
+        (view, indexes) for view, indexes in wanted if broker.streams.may(context.who, Operation.DESCRIBE, view.name)
+    ]
+    answer = DescribeLogDirsResponse.LogDir(log_dir="object-store", topics=[], total_bytes=-1, usable_bytes=-1)
+    try:
+        usage = await broker.streams.metadata.log.usage(
+            [view.partition(index) for view, indexes in wanted for index in indexes]
+        )
+    except BearlakeError:
+        answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return DescribeLogDirsResponse(results=[answer])
+    for view, indexes in wanted:
+        partitions = [
+            DescribeLogDirsResponse.Partition(
+                partition_index=index,
+                partition_size=usage[key].size_bytes if (key := view.partition(index)) in usage else 0,
+                offset_lag=0,
+                is_future_key=False,
+            )
+            for index in indexes
+        ]
+        answer.topics.append(DescribeLogDirsResponse.Topic(name=view.name, partitions=partitions))
+    return DescribeLogDirsResponse(results=[answer])

@@ -1,0 +1,1 @@
+"""Consumer groups: one coordinator per group, found by a lease, with its membership saved at each rebalance."""

@@ -1,0 +1,315 @@
+"""Group coordination on this server: which groups it owns, their state machines, and their storage.
+
+A group is owned through a lease (`group/<name>`), which lives as long as this server's registration. The first request for a group
+takes the lease if nobody live has it and loads the last snapshot; every write carries the lease, so a coordinator that was overtaken
+is fenced, forgets the group and answers NOT_COORDINATOR. Members keep their ids and generation across the change of coordinator.
+
+Committed offsets are read from the store directly, as of now, on any server. They are written with the lease.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bearlake.errors import BearlakeError, Conflict, Fenced, NotFound
+from bearlake.metadata import Metadata
+from bearlake.metadata.model import (
+    CommittedOffset,
+    GroupListing,
+    GroupSnapshot,
+    Lease,
+    PartitionKey,
+    ServerRef,
+)
+from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, Synced
+from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.groups.rebalance import Rebalancer
+from bearlake.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+PAGE_SIZE = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """Limits of consumer groups."""
+
+    session_timeout_min_ms: int = 6_000
+    """Smallest session timeout (ms) that a member may ask for."""
+    session_timeout_max_ms: int = 1_800_000
+    """Largest session timeout (ms) that a member may ask for."""
+    initial_rebalance_delay_ms: int = 0
+    """Wait (ms) for more members before the first rebalance of an empty group; saves rebalances when many start at once."""
+    size_max: int = 10_000
+    """Members of one group."""
+    offset_metadata_bytes_max: int = 4_096
+    """Largest text (bytes) that a committed offset may carry."""
+    idle_ms: int = 600_000
+    """Time (ms) after which an empty group is given up by its coordinator (its offsets stay)."""
+
+
+def lease_name(group: str) -> str:
+    """Name of the lease of a group's coordinator."""
+    return f"group/{group}"
+
+
+class _Owned:
+    """A group that this server coordinates."""
+
+    def __init__(self, lease: Lease, rebalancer: Rebalancer) -> None:
+        self.lease = lease
+        self.rebalancer = rebalancer
+        self.lock = asyncio.Lock()  # one write of the group at a time, in order
+        self.last_used = asyncio.get_running_loop().time()
+
+
+class Groups:
+    """All groups of this server. Used from the event loop's thread only."""
+
+    def __init__(self, metadata: Metadata, server: ServerRef, settings: GroupSettings) -> None:
+        self._metadata = metadata
+        self._server = server
+        self.settings = settings
+        self._owned: dict[str, _Owned] = {}
+        self._opening: dict[str, asyncio.Task[_Owned]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_draining = False
+        metrics.GROUPS_OWNED.set_function(lambda: len(self._owned))
+        metrics.GROUP_MEMBERS.set_function(
+            lambda: sum(len(owned.rebalancer.group.members) for owned in self._owned.values())
+        )
+
+    async def run(self) -> None:
+        """Give up groups that have been empty for long; ends only by cancellation."""
+        while True:
+            await asyncio.sleep(min(self.settings.idle_ms / 4, 60_000) / 1000)
+            now = asyncio.get_running_loop().time()
+            for name, owned in list(self._owned.items()):
+                group = owned.rebalancer.group
+                is_idle = group.state is GroupState.EMPTY and not group.pending and not owned.lock.locked()
+                if is_idle and (now - owned.last_used) * 1000 > self.settings.idle_ms:
+                    await self._give_up(name, owned)
+
+    async def drain(self) -> None:
+        """Give up all groups: members are told NOT_COORDINATOR and find the next one, with their generation."""
+        self._is_draining = True
+        for name, owned in list(self._owned.items()):
+            async with owned.lock:
+                await self._give_up(name, owned)
+
+    async def close(self) -> None:
+        """Stop all timers and tasks."""
+        for owned in self._owned.values():
+            owned.rebalancer.close(Problem.NOT_COORDINATOR)
+        self._owned.clear()
+        tasks = [*self._tasks, *self._opening.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- membership ----------------------------------------------------------------------------------------------
+
+    async def join(self, name: str, request: JoinRequest) -> Joined:
+        """Join or rejoin a group; waits for the round to complete. Raises `GroupRefusal`."""
+        settings = self.settings
+        if not settings.session_timeout_min_ms <= request.session_timeout_ms <= settings.session_timeout_max_ms:
+            raise GroupRefusal(Problem.INVALID_SESSION_TIMEOUT)
+        rebalancer = (await self._open(name)).rebalancer
+        return await asyncio.shield(rebalancer.join(request))
+
+    async def sync(
+        self,
+        name: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        protocol: tuple[str | None, str | None],
+        assignments: Mapping[str, bytes],
+    ) -> Synced:
+        """Give or get assignments; waits for the leader. Raises `GroupRefusal`."""
+        rebalancer = (await self._open(name)).rebalancer
+        return await asyncio.shield(rebalancer.sync(member_id, instance_id, generation, protocol, assignments))
+
+    async def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> None:
+        """A member is alive. Raises `GroupRefusal`."""
+        (await self._open(name)).rebalancer.heartbeat(member_id, instance_id, generation)
+
+    async def leave(self, name: str, member_id: str, instance_id: str | None) -> str:
+        """A member leaves; returns its id. Raises `GroupRefusal`."""
+        return (await self._open(name)).rebalancer.leave(member_id, instance_id)
+
+    # -- offsets -------------------------------------------------------------------------------------------------
+
+    async def commit(
+        self,
+        name: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        offsets: Mapping[PartitionKey, CommittedOffset],
+    ) -> None:
+        """Commit offsets as a member, or with generation -1 and no member id as a client that manages itself. Raises `GroupRefusal`."""
+        owned = await self._open(name)
+        owned.rebalancer.check_commit(member_id, instance_id, generation)
+        if offsets:
+            await self._write(owned, name, lambda: self._metadata.groups.commit_offsets(name, offsets, owned.lease))
+            metrics.GROUP_OFFSET_COMMITS.inc()
+
+    async def offsets(
+        self, name: str, partitions: Collection[PartitionKey] | None = None
+    ) -> dict[PartitionKey, CommittedOffset]:
+        """Committed offsets, the store's truth as of now; those never committed are left out. Raises `GroupRefusal`."""
+        try:
+            return await self._metadata.groups.offsets(name, partitions)
+        except BearlakeError as error:
+            raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
+
+    async def delete_offsets(self, name: str, partitions: Collection[PartitionKey]) -> None:
+        """Forget committed offsets. Raises `GroupRefusal` (NOT_FOUND: no such group)."""
+        owned = await self._open_existing(name)
+        await self._write(owned, name, lambda: self._metadata.groups.delete_offsets(name, partitions, owned.lease))
+
+    # -- administration ------------------------------------------------------------------------------------------
+
+    async def describe(self, name: str) -> Group:
+        """The group as it is now; not to be changed. Raises `GroupRefusal` (NOT_FOUND: no such group)."""
+        return (await self._open_existing(name)).rebalancer.group
+
+    async def delete(self, name: str) -> None:
+        """Forget an empty group and its offsets. Raises `GroupRefusal` (NON_EMPTY, NOT_FOUND)."""
+        owned = await self._open_existing(name)
+        if owned.rebalancer.group.state is not GroupState.EMPTY:
+            raise GroupRefusal(Problem.NON_EMPTY)
+        try:
+            await self._write(owned, name, lambda: self._metadata.groups.delete(name, owned.lease))
+        except NotFound as error:
+            raise GroupRefusal(Problem.NOT_FOUND) from error
+        finally:
+            await self._give_up(name, owned)
+
+    async def all(self) -> list[GroupListing]:
+        """Every group of the deployment that is stored, by name. Raises `GroupRefusal`."""
+        found: list[GroupListing] = []
+        try:
+            while True:
+                page = await self._metadata.groups.list(after=found[-1].group if found else "", limit=PAGE_SIZE)
+                found += page
+                if len(page) < PAGE_SIZE:
+                    return found
+        except BearlakeError as error:
+            raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
+
+    def owned(self) -> Mapping[str, Group]:
+        """Groups that this server coordinates now; not to be changed."""
+        return {name: owned.rebalancer.group for name, owned in self._owned.items()}
+
+    async def coordinator(self, name: str) -> ServerRef | None:
+        """The live server that coordinates the group now, or None when nobody does. Raises `Unavailable`."""
+        lease = await self._metadata.leases.holder(lease_name(name))
+        return lease.holder if lease is not None else None
+
+    # -- ownership -----------------------------------------------------------------------------------------------
+
+    async def _open_existing(self, name: str) -> _Owned:
+        owned = await self._open(name)
+        group = owned.rebalancer.group
+        if group.generation == 0 and not group.members and not group.pending:
+            try:
+                is_stored = bool(await self._metadata.groups.offsets(name))
+            except BearlakeError as error:
+                raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
+            if not is_stored:
+                raise GroupRefusal(Problem.NOT_FOUND)
+        return owned
+
+    async def _open(self, name: str) -> _Owned:
+        """The group, taken over if nobody live has it. Raises `GroupRefusal`."""
+        if name == "":
+            raise GroupRefusal(Problem.INVALID_GROUP_ID)
+        owned = self._owned.get(name)
+        if owned is None:
+            if self._is_draining:
+                raise GroupRefusal(Problem.NOT_COORDINATOR)
+            task = self._opening.get(name)
+            if task is None:
+                task = self._opening[name] = asyncio.get_running_loop().create_task(self._take(name))
+                task.add_done_callback(lambda done: self._opened(name, done))
+            owned = await asyncio.shield(task)
+        owned.last_used = asyncio.get_running_loop().time()
+        return owned
+
+    def _opened(self, name: str, task: asyncio.Task[_Owned]) -> None:
+        self._opening.pop(name, None)
+        if not task.cancelled():
+            task.exception()  # everybody who waited may have gone
+
+    async def _take(self, name: str) -> _Owned:
+        try:
+            lease = await self._metadata.leases.acquire(lease_name(name), self._server)
+            snapshot = await self._metadata.groups.load(name)
+        except (Conflict, Fenced) as error:
+            metrics.LEASE_ACQUIRES.labels("refused").inc()
+            raise GroupRefusal(Problem.NOT_COORDINATOR, str(error)) from error
+        except BearlakeError as error:
+            raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
+        metrics.LEASE_ACQUIRES.labels("taken").inc()
+        group = Group(name=name)
+        if snapshot is not None:
+            group = Group.decode(name, snapshot.protocol_type, snapshot.state)
+        rebalancer = Rebalancer(
+            group,
+            initial_delay_ms=self.settings.initial_rebalance_delay_ms,
+            size_max=self.settings.size_max,
+            on_save=lambda: self._start(self._save(name)),
+        )
+        owned = self._owned[name] = _Owned(lease, rebalancer)
+        return owned
+
+    async def _save(self, name: str) -> None:
+        """Save the group as it is now; its members wait for that when they sync."""
+        owned = self._owned.get(name)
+        if owned is None:
+            return
+        group = owned.rebalancer.group
+        generation = group.generation
+        snapshot = GroupSnapshot(group=name, protocol_type=group.protocol_type, state=group.encode())
+        try:
+            await self._write(owned, name, lambda: self._metadata.groups.save(snapshot, owned.lease))
+        except GroupRefusal as refusal:
+            log.warning("group not saved", extra={"group": name, "why": str(refusal)})
+            owned.rebalancer.save_failed(generation)
+        else:
+            owned.rebalancer.saved(generation)
+
+    async def _write(self, owned: _Owned, name: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """One write with the lease. Raises `GroupRefusal`; `NotFound` passes."""
+        async with owned.lock:
+            try:
+                await write()
+            except Fenced as error:
+                self._forget(name, owned)
+                raise GroupRefusal(Problem.NOT_COORDINATOR, str(error)) from error
+            except NotFound:
+                raise
+            except BearlakeError as error:
+                raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
+
+    async def _give_up(self, name: str, owned: _Owned) -> None:
+        self._forget(name, owned)
+        try:
+            await self._metadata.leases.release(owned.lease)
+        except BearlakeError as error:
+            log.warning("lease not released, it ends with this server", extra={"group": name, "error": repr(error)})
+
+    def _forget(self, name: str, owned: _Owned) -> None:
+        if self._owned.get(name) is owned:
+            del self._owned[name]
+            owned.rebalancer.close(Problem.NOT_COORDINATOR)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,215 @@
+"""A group and its members as values, and the snapshot that survives the coordinator.
+
+The snapshot is JSON (version 1) with bytes in base64: a group is saved once per rebalance, so size and speed do not matter,
+and an operator can read it.
+"""
+
+import asyncio
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from bearlake.errors import Corrupt
+
+SNAPSHOT_VERSION = 1
+
+
+class GroupState(Enum):
+    """States of a classic group; the texts are those that clients are told."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""Names and metadata of the assignment protocols that a member supports, most wanted first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinRequest:
+    """What a member asks for. Timeouts in ms; `member_id` is empty for a new member; bytes are opaque."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    requires_known_id: bool
+    """The client can take MEMBER_ID_REQUIRED and come again with the id (KIP-394)."""
+    can_skip_assignment: bool
+    """The client understands `Joined.skips_assignment` (KIP-814)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedMember:
+    """A member as the leader is told."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """The answer to a join: the generation, and for the leader all members."""
+
+    generation: int
+    protocol_type: str
+    protocol_name: str
+    leader: str
+    member_id: str
+    members: Sequence[JoinedMember] = ()
+    skips_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Synced:
+    """The answer to a sync: this member's assignment."""
+
+    protocol_type: str
+    protocol_name: str
+    assignment: bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """One member. Futures are set while it waits for the others."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    joining: asyncio.Future[Joined] | None = None
+    syncing: asyncio.Future[Synced] | None = None
+    deadline: float = 0.0
+    """Loop time at which the session expires unless the member is heard of."""
+    timer: asyncio.TimerHandle | None = None
+
+    def metadata(self, protocol: str) -> bytes:
+        """Metadata for a protocol that the member supports."""
+        return next(metadata for name, metadata in self.protocols if name == protocol)
+
+
+@dataclass(slots=True, kw_only=True)
+class Group:
+    """One group as its coordinator has it in memory."""
+
+    name: str
+    state: GroupState = GroupState.EMPTY
+    generation: int = 0
+    protocol_type: str = ""
+    protocol_name: str = ""
+    leader: str = ""
+    members: dict[str, Member] = field(default_factory=dict)
+    static: dict[str, str] = field(default_factory=dict)
+    """Member id by group instance id."""
+    pending: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
+    """Ids that were given out with MEMBER_ID_REQUIRED and are expected back."""
+
+    def encode(self) -> bytes:
+        """The snapshot: generation, leader, protocol, and the members with their assignments."""
+        members = [
+            {
+                "member_id": member.member_id,
+                "instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "session_timeout_ms": member.session_timeout_ms,
+                "rebalance_timeout_ms": member.rebalance_timeout_ms,
+                "protocols": [[name, _text(metadata)] for name, metadata in member.protocols],
+                "assignment": _text(member.assignment),
+            }
+            for member in self.members.values()
+        ]
+        return json.dumps(
+            {
+                "version": SNAPSHOT_VERSION,
+                "generation": self.generation,
+                "protocol_name": self.protocol_name,
+                "leader": self.leader,
+                "members": members,
+            }
+        ).encode()
+
+    @classmethod
+    def decode(cls, name: str, protocol_type: str, snapshot: bytes) -> "Group":
+        """The group of a snapshot: STABLE with its members, or EMPTY. Raises `Corrupt`."""
+        try:
+            values: dict[str, Any] = json.loads(snapshot)
+            if values["version"] != SNAPSHOT_VERSION:
+                raise Corrupt(
+                    f"snapshot of group {name!r} has version {values['version']}, expected {SNAPSHOT_VERSION}"
+                )
+            group = cls(
+                name=name,
+                generation=values["generation"],
+                protocol_type=protocol_type,
+                protocol_name=values["protocol_name"],
+                leader=values["leader"],
+            )
+            for item in values["members"]:
+                protocols = tuple((key, _bytes(metadata)) for key, metadata in item.pop("protocols"))
+                member = Member(protocols=protocols, assignment=_bytes(item.pop("assignment")), **item)
+                group.members[member.member_id] = member
+                if member.instance_id is not None:
+                    group.static[member.instance_id] = member.member_id
+        except (KeyError, TypeError, ValueError) as error:
+            raise Corrupt(f"snapshot of group {name!r} is damaged: {error}") from error
+        group.state = GroupState.STABLE if group.members else GroupState.EMPTY
+        return group
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether a member with these protocols can be in the group: same type, and one protocol that everybody has."""
+        if not self.members:
+            return bool(protocol_type) and bool(protocols)
+        names = {name for name, _ in protocols}
+        return protocol_type == self.protocol_type and bool(names & self.common_protocols())
+
+    def common_protocols(self, without: str = "") -> set[str]:
+        """Protocols that every member (but `without`) supports."""
+        sets = [{name for name, _ in m.protocols} for m in self.members.values() if m.member_id != without]
+        return set.intersection(*sets) if sets else set()
+
+    def elect_protocol(self) -> str:
+        """The common protocol that most members want most; ties go to the one the leader prefers."""
+        common = self.common_protocols()
+        votes: dict[str, int] = {}
+        leader = self.members.get(self.leader) or next(iter(self.members.values()))
+        for name, _ in leader.protocols:
+            if name in common:
+                votes[name] = 0
+        for member in self.members.values():
+            votes[next(name for name, _ in member.protocols if name in common)] += 1
+        return max(votes, key=lambda name: votes[name])
+
+    def joined_members(self) -> list[JoinedMember]:
+        """All members with their metadata for the elected protocol."""
+        return [
+            JoinedMember(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                metadata=member.metadata(self.protocol_name),
+            )
+            for member in self.members.values()
+        ]
+
+
+def _text(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _bytes(value: str) -> bytes:
+    return base64.b64decode(value, validate=True)
