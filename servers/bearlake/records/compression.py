@@ -80,7 +80,7 @@ def compress(codec: Compression, body: Buffer) -> Buffer:
             return _snap(memoryview(body))
         case Compression.LZ4:
             frame = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
-            frame.compress(body)
+            frame.compress(bytes(body))  # takes nothing else
             return bytes(frame.finish())
         case Compression.ZSTD:
             return bytes(cramjam.zstd.compress(body, level=_ZSTD_LEVEL))
