@@ -9,7 +9,7 @@ Source: mallopt(3), glibc.
 
 import ctypes
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
@@ -25,7 +25,7 @@ class MemorySettings:
     """Buffers from this size on are given back to the kernel when freed. Higher is faster, lower holds less memory."""
     trim_threshold_bytes: int = 256 * 1024 * 1024
     """Free memory at the heap's top that is kept. More saves page faults under bursts, less shrinks an idle server."""
-    arena_count: int = 2
+    arena_count: int = field(default=2, metadata={"min": 1})
     """Allocator arenas that threads share. More lowers contention between threads, fewer waste less memory."""
 
     def __post_init__(self) -> None:

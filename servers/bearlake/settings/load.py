@@ -47,8 +47,12 @@ def load(
     file: FilePath | None = None,
     environ: Mapping[str, str] | None = None,
     options: Mapping[str, tuple[object, str]] | None = None,
+    defaults: Mapping[str, tuple[object, str]] | None = None,
 ) -> Loaded[T]:
-    """Read `document` from `file` (YAML) and `environ`; `options` maps dotted paths to (value, name of the command line's option).
+    """Read `document` from `file` (YAML) and `environ`.
+
+    `options` maps dotted paths to (value, name of the command line's option) and wins over all; `defaults` to (value, who chose it)
+    and gives way to all.
 
     Raises:
         Invalid: with one line per problem: unknown names, wrong types or ranges, contradictions, unreadable file.
@@ -57,9 +61,10 @@ def load(
     problems: list[str] = []
     given: dict[Path, Given] = {}
     for path, value in (
+        *_from_program(defaults),
         *_from_file(file, document, problems),
         *_from_environment(environ or {}),
-        *((tuple(name.split(".")), Given(raw, option)) for name, (raw, option) in (options or {}).items()),
+        *_from_program(options),
     ):
         if path in known:
             given[path] = value
@@ -71,6 +76,11 @@ def load(
         raise Invalid(f"settings: {problems[0]}" if len(problems) == 1 else "\n  ".join(["settings:", *problems]))
     sources = {path: given[path].source if path in given else DEFAULT for path in known}
     return Loaded(settings=settings, sources=sources)
+
+
+def _from_program(given: Mapping[str, tuple[object, str]] | None) -> Iterator[tuple[Path, Given]]:
+    for name, (raw, source) in (given or {}).items():
+        yield tuple(name.split(".")), Given(raw, source)
 
 
 def _from_file(file: FilePath | None, document: type, problems: list[str]) -> Iterator[tuple[Path, Given]]:

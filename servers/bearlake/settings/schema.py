@@ -2,7 +2,7 @@
 
 A package declares its settings as a dataclass whose fields all have a default and, below them, a docstring of one or two
 sentences. The rest follows from the declaration: the unit from the name's end (`linger_ms`, `bytes_max`), the type from the
-annotation, limits from rules by name (`port`: 0 … 65535; `…fraction…`: 0 … 1; `…_max`, `…_count`: at least 1; other numbers: at least 0),
+annotation, limits from rules by name (`port`: 0 … 65535; `…fraction…`: 0 … 1; `…_max`: at least 1; other numbers: at least 0),
 or from the field itself: `field(default=3, metadata={"min": 1, "max": 9})`. `__post_init__` may raise `ValueError` or `Invalid`.
 
 Types: `bool`, `int`, `float`, `str`, `Literal[…]`, `T | None`, `tuple[T, ...]`, `list[T]`, and dataclasses (sections),
@@ -111,18 +111,23 @@ def section_doc(section: type) -> str:
 
 @cache
 def attribute_docs(section: type) -> dict[str, str]:
-    """Docstrings below the fields of a class, from its source; empty where there is no source."""
-    try:
-        source = textwrap.dedent(inspect.getsource(section))
-    except (OSError, TypeError):
-        return {}
-    body = next(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)).body
-    docs = {}
-    for field, below in pairwise(body):
-        is_text = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and is_text:
-            docs[field.target.id] = " ".join(str(below.value.value).split())  # type: ignore[attr-defined]
+    """Docstrings below the fields of a class and its bases, from their source; empty where there is none."""
+    docs: dict[str, str] = {}
+    for owner in reversed(section.__mro__[:-1]):
+        docs.update(_own_docs(owner))
     return docs
+
+
+def _own_docs(owner: type) -> Iterator[tuple[str, str]]:
+    try:
+        source = textwrap.dedent(inspect.getsource(owner))
+    except (OSError, TypeError):
+        return
+    body = next(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)).body
+    for field, below in pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+            text = below.value.value if isinstance(below.value, ast.Constant) else ""
+            yield field.target.id, " ".join(str(text).split())
 
 
 def _limits(field: dataclasses.Field[Any]) -> Limits:
@@ -132,6 +137,6 @@ def _limits(field: dataclasses.Field[Any]) -> Limits:
         high = 65535
     elif "fraction" in name:
         high = 1
-    elif name.endswith(("_max", "_count")):
+    elif name.endswith("_max"):
         low = 1
     return Limits(low=field.metadata.get("min", low), high=field.metadata.get("max", high))

@@ -108,12 +108,17 @@ def _flow(value: object) -> str:
 def _plain(value: Any) -> Any:
     """The value as JSON and YAML can hold it, without passwords."""
     if isinstance(value, str):
-        return _URL_PASSWORD.sub(r"\1:***@", value)
+        return without_password(value)
     if is_dataclass(value) and not isinstance(value, type):
         return {name: _plain(item) for name, item in asdict(value).items()}
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
     return value
+
+
+def without_password(url: str) -> str:
+    """The text with `***` for the password of a URL in it."""
+    return _URL_PASSWORD.sub(r"\1:***@", url)
 
 
 def as_json(loaded: Loaded[Any]) -> str:

@@ -1,0 +1,152 @@
+"""Processes that `bearlake up` starts: further Kafka servers on the same stores, and the tour.
+
+Each further server is an ordinary `bearlake serve kafka` with its own port, name and registration. It stops when its standard input
+ends, so that it never outlives this process, however that ends. When one dies on its own, all of `bearlake up` stops, with an
+exit code that says so: half a set of servers is not what was asked for.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from bearlake.app import ready
+from bearlake.app.exits import Exit
+from bearlake.app.stop import Stop
+from bearlake.errors import Unavailable
+from bearlake.settings.document import Settings
+
+if TYPE_CHECKING:
+    from bearlake.app.run import UpOptions
+
+log = logging.getLogger(__name__)
+
+START_TIMEOUT_MS = 30_000
+STOP_TIMEOUT_MS = 30_000
+POLL_MS = 20
+
+
+class ServerProcesses:
+    """Further server processes; an asynchronous context whose end stops them all."""
+
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
+        self._processes: dict[str, Process] = {}
+        self._watchers: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for watcher in self._watchers:
+            watcher.cancel()
+        for process in self._processes.values():
+            if process.returncode is None:
+                process.terminate()
+        for name, process in self._processes.items():
+            await _ended(name, process)
+
+    async def start(self, count: int, settings: Settings, first: Mapping[str, str], options: "UpOptions") -> list[str]:
+        """Start `count` servers on the ports behind the first one's (free ones if that was 0); returns their addresses.
+
+        Returns early, with fewer, when the process is asked to stop. Raises `Unavailable` when they are not ready in time.
+        """
+        wanted_port = settings.listeners.kafka.port
+        base = int(first["kafka"].rpartition(":")[2])
+        folder = options.data_dir / "run"
+        folder.mkdir(exist_ok=True)
+        waits = []
+        for index in range(1, count + 1):
+            port = base + index if wanted_port else 0
+            ready_file = folder / f"kafka-{index}.json"
+            ready_file.unlink(missing_ok=True)
+            name = f"server process {index + 1}"
+            arguments = _options(settings, options, port, ready_file, index)
+            self._processes[name] = await _spawn(["serve", "kafka", *arguments], _environment(settings), PIPE)
+            self._watchers.append(asyncio.create_task(self._watch(name), name=name))
+            waits.append(ready_file)
+        try:
+            async with asyncio.timeout(START_TIMEOUT_MS / 1000):
+                return [address for path in waits if (address := await self._address(path))]
+        except TimeoutError as error:
+            raise Unavailable(f"further server processes are not ready after {START_TIMEOUT_MS} ms") from error
+
+    async def _watch(self, name: str) -> None:
+        process = self._processes[name]
+        code = await process.wait()
+        log.error("a server process ended, stopping all", extra={"process": name, "pid": process.pid, "code": code})
+        self._stop.request(f"{name} ended with code {code}", Exit.FAILED)
+
+    async def _address(self, ready_file: Path) -> str | None:
+        while not self._stop.is_requested:
+            content = ready.read_ready_file(ready_file)
+            if content is not None:
+                return str(content["kafka"])
+            await asyncio.sleep(POLL_MS / 1000)
+        return None
+
+
+def _options(settings: Settings, options: "UpOptions", port: int, ready_file: Path, index: int) -> list[str]:
+    arguments = {
+        "--kafka-port": str(port),
+        "--admin-port": "0",
+        "--host": settings.listeners.kafka.host,
+        "--metadata-url": settings.metadata.url,
+        "--object-store-url": settings.object_store.url,
+        "--ready-file": str(ready_file),
+        "--name": f"{settings.server.name}-{index + 1}" if settings.server.name else "",
+        "--config": str(options.config or ""),
+    }
+    given = [word for name, value in arguments.items() if value for word in (name, value)]
+    return [*given, "--stop-with-parent"]
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """What `bearlake up` has other defaults for than a server of a cluster."""
+    return {
+        "BEARLAKE_LOGS__LEVEL": settings.logs.level,
+        "BEARLAKE_LOGS__FORMAT": settings.logs.format,
+        "BEARLAKE_SERVER__DRAIN_MS": str(settings.server.drain_ms),
+    }
+
+
+async def run_tour(kafka: str, admin: str, stop: Stop) -> int:
+    """Run the tour in a process of its own, as any client would; returns its exit code. Ends early when asked to stop."""
+    process = await _spawn(["tour", "--bootstrap", kafka, "--admin", admin])
+    ended = asyncio.create_task(process.wait())
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([ended, stopped], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopped.cancel()
+        if process.returncode is None:
+            process.terminate()
+        await _ended("tour", process)
+    return await ended
+
+
+async def _spawn(arguments: list[str], environment: Mapping[str, str] | None = None, stdin: int = DEVNULL) -> Process:
+    # In a session of its own: Ctrl-C reaches this process alone, which then stops the others in order.
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "bearlake",
+        *arguments,
+        stdin=stdin,
+        env={**os.environ, **(environment or {})},
+        start_new_session=True,
+    )
+
+
+async def _ended(name: str, process: Process) -> None:
+    try:
+        async with asyncio.timeout(STOP_TIMEOUT_MS / 1000):
+            await process.wait()
+    except TimeoutError:
+        log.error("process did not stop in time, killing it", extra={"process": name, "pid": process.pid})  # noqa: TRY400
+        process.kill()
+        await process.wait()

@@ -1,0 +1,83 @@
+"""Telling the outside that the server is up: the ready file for programs, the banner for people."""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from bearlake import __version__
+from bearlake.errors import Invalid
+
+
+def addresses(endpoints: Mapping[str, str]) -> dict[str, str]:
+    """Endpoints as the ready file has them: one key per protocol, HTTP ones as URLs."""
+    return {name: f"http://{address}" if name == "admin" else address for name, address in endpoints.items()}
+
+
+def write_ready_file(path: Path, content: Mapping[str, object]) -> None:
+    """Replace `path` by `content` as JSON, atomically. Raises `Invalid` when it cannot be written."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise Invalid(f"cannot write the ready file {path}: {error.strerror}") from error
+
+
+def read_ready_file(path: Path) -> dict[str, object] | None:
+    """What another process wrote, or None while it has not."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    assert isinstance(content, dict)
+    return content
+
+
+def since_process_start_s() -> float:
+    """Seconds since this process was started, with the interpreter's own start where the system tells (Linux)."""
+    try:
+        with Path("/proc/self/stat").open(encoding="ascii") as stat:
+            started_ticks = int(stat.read().rpartition(")")[2].split()[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError, ValueError):
+        return time.process_time()
+
+
+def banner(content: Mapping[str, object], places: Mapping[str, str], start_s: float) -> str:
+    """What `bearlake up` prints when it serves."""
+    rows: list[tuple[str, str]] = []
+    for name, address in content.items():
+        if isinstance(address, str):
+            rows.append((name.replace("kafka", "Kafka"), address))
+        elif isinstance(address, list):
+            rows.append((f"{name.removesuffix('_all').capitalize()}, all", ", ".join(map(str, address))))
+    rows += list(places.items())
+    width = max(len(name) for name, _ in rows)
+    lines = [f"  {name:<{width}}  {value}" for name, value in rows]
+    head = click.style(f"Bearlake {__version__}", bold=True) + f" is up (process {os.getpid()}, {start_s:.2f} s)"
+    return "\n".join(["", head, "", *lines, ""])
+
+
+def try_next(kafka: str, admin: str) -> str:
+    """Lines to copy for a first try with clients that people have."""
+    is_default = kafka.endswith(":9092") and admin.endswith(":9644")
+    bootstrap = "" if is_default else f" --bootstrap {kafka}"
+    api = "" if is_default else f" --admin {admin}"
+    return f"""\
+Try next, in another terminal:
+
+  bearlake stream create greetings --partitions 3{api}
+  echo "hello, lake" | bearlake produce greetings{bootstrap}
+  bearlake consume greetings --from-beginning --max-messages 1{bootstrap}
+
+  kcat -b {kafka} -t greetings -C -e
+  kafka-console-consumer.sh --bootstrap-server {kafka} --topic greetings --from-beginning
+  python -c "from confluent_kafka import Producer as P; p = P({{'bootstrap.servers': '{kafka}'}}); p.produce('greetings', b'hi'); p.flush()"
+  curl {admin}/v1/streams
+
+Ctrl-C stops it.
+"""

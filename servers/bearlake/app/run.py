@@ -1,0 +1,180 @@
+"""Where the command line comes in: read the settings, run the event loop, turn what went wrong into one line and an exit code."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+
+from bearlake.app import embedded, ready
+from bearlake.app.exits import Exit
+from bearlake.app.process import Plan, run_process
+from bearlake.app.processes import ServerProcesses, run_tour
+from bearlake.app.stop import Stop
+from bearlake.errors import BearlakeError, Fenced, Invalid
+from bearlake.serving.memory import tune_allocator
+from bearlake.serving.tasks import TaskDied
+from bearlake.settings.document import Given, Settings, load_document
+from bearlake.settings.load import Loaded
+from bearlake.telemetry import logs, metrics
+
+log = logging.getLogger(__name__)
+
+Started = tuple[Loaded[Settings], Coroutine[Any, Any, Exit]]
+"""Settings, and the work to run with them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpOptions:
+    """Options of `bearlake up` that are not settings; those that are come as `options` (see `settings.load`)."""
+
+    data_dir: Path
+    config: Path | None
+    options: Given
+    ready_file: Path | None
+    process_count: int
+    has_tour: bool
+    exits_after_tour: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """Options of `bearlake serve` that are not settings."""
+
+    config: Path | None
+    options: Given
+    ready_file: Path | None
+    stops_with_parent: bool = False
+
+
+def up(options: UpOptions, environ: Mapping[str, str]) -> Exit:
+    """Run everything on embedded defaults until told to stop."""
+
+    def start(held: ExitStack) -> Started:
+        held.enter_context(embedded.locked(options.data_dir))
+        loaded = load_document(options.config, environ, options.options, _embedded_defaults(options.data_dir))
+        return loaded, _up(options, Plan(loaded=loaded, environ=environ))
+
+    return _run(start)
+
+
+def serve(options: ServeOptions, environ: Mapping[str, str]) -> Exit:
+    """Run one server of a cluster until told to stop."""
+
+    def start(held: ExitStack) -> Started:
+        loaded = load_document(options.config, environ, options.options, {})
+        return loaded, _serve(options, Plan(loaded=loaded, environ=environ))
+
+    return _run(start)
+
+
+def _embedded_defaults(folder: Path) -> Given:
+    return {
+        "metadata.url": (embedded.metadata_url(folder), "data folder"),
+        "object_store.url": (embedded.object_store_url(folder), "data folder"),
+        "server.drain_ms": (5_000, "default of bearlake up"),
+        "logs.level": ("WARNING", "default of bearlake up"),
+        "logs.format": ("text", "default of bearlake up"),
+    }
+
+
+def _run(start: Callable[[ExitStack], Started]) -> Exit:
+    try:
+        with ExitStack() as held:
+            loaded, work = start(held)
+            logs.set_up(loaded.settings.logs)
+            tune_allocator(loaded.settings.memory)
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                return runner.run(work)
+    except TaskDied:
+        return Exit.FAILED  # logged where it died
+    except Fenced as error:
+        return _refused(error, Exit.FENCED)
+    except Invalid as error:
+        return _refused(error, Exit.USAGE)
+    except BearlakeError as error:
+        return _refused(error, Exit.UNAVAILABLE)
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED  # before the loop listened for signals
+
+
+def _refused(error: BearlakeError, code: Exit) -> Exit:
+    click.echo(f"bearlake: {error}", err=True)
+    return code
+
+
+async def _serve(options: ServeOptions, plan: Plan) -> Exit:
+    stop = Stop()
+    stop.on_signals()
+    if options.stops_with_parent:
+        stop.on_end_of(sys.stdin.fileno())
+    _forget(options.ready_file)
+
+    async def until_stopped(endpoints: Mapping[str, str]) -> None:
+        _note_start(endpoints)
+        if options.ready_file is not None:
+            ready.write_ready_file(options.ready_file, ready.addresses(endpoints))
+        await stop.wait()
+
+    await run_process(plan, stop, until_stopped)
+    return stop.exit
+
+
+async def _up(options: UpOptions, plan: Plan) -> Exit:
+    stop = Stop()
+    stop.on_signals()
+    _forget(options.ready_file)
+
+    async def show_and_wait(endpoints: Mapping[str, str]) -> None:
+        start_s = _note_start(endpoints)
+        async with ServerProcesses(stop) as others:
+            content: dict[str, object] = dict(ready.addresses(endpoints))
+            if options.process_count > 1:
+                more = await others.start(options.process_count - 1, plan.settings, endpoints, options)
+                content["kafka_all"] = [content["kafka"], *more]
+            if stop.is_requested:
+                return
+            if options.ready_file is not None:
+                ready.write_ready_file(options.ready_file, content)
+            click.echo(ready.banner(content, _places(plan.settings), start_s))
+            await _tour(options, endpoints, stop)
+            await stop.wait()
+
+    await run_process(plan, stop, show_and_wait)
+    return stop.exit
+
+
+async def _tour(options: UpOptions, endpoints: Mapping[str, str], stop: Stop) -> None:
+    kafka, admin = endpoints["kafka"], f"http://{endpoints['admin']}"
+    code = await run_tour(kafka, admin, stop) if options.has_tour else 0
+    if options.exits_after_tour:
+        stop.request("end of the tour", Exit.OK if code == 0 else Exit.FAILED)
+    elif not stop.is_requested:
+        click.echo(ready.try_next(kafka, admin))
+
+
+def _places(settings: Settings) -> Mapping[str, str]:
+    from bearlake.settings.show import without_password
+
+    return {
+        "metadata": without_password(settings.metadata.url),
+        "objects": without_password(settings.object_store.url),
+    }
+
+
+def _note_start(endpoints: Mapping[str, str]) -> float:
+    start_s = ready.since_process_start_s()
+    metrics.SERVER_START_SECONDS.set(start_s)
+    log.info("serving", extra={**endpoints, "start_s": round(start_s, 3)})
+    return start_s
+
+
+def _forget(path: Path | None) -> None:
+    if path is not None:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,58 @@
+"""Why and how the process is asked to stop: by a signal, by being fenced, by the end of the tour."""
+
+import asyncio
+import logging
+import os
+import signal
+
+from bearlake.app.exits import Exit
+
+log = logging.getLogger(__name__)
+
+
+class Stop:
+    """One request to stop; the first one counts."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self.exit = Exit.OK
+        self.is_graceful = True
+        """Whether to finish what is under way first."""
+
+    def request(self, why: str, exit_code: Exit = Exit.OK, *, is_graceful: bool = True) -> None:
+        """Ask the process to stop; later requests change nothing."""
+        if self._event.is_set():
+            return
+        log.info("stopping", extra={"why": why})
+        self.exit = exit_code
+        self.is_graceful = is_graceful
+        self._event.set()
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether somebody asked."""
+        return self._event.is_set()
+
+    async def wait(self) -> None:
+        """Return when somebody has asked."""
+        await self._event.wait()
+
+    def on_signals(self) -> None:
+        """SIGTERM and SIGINT stop gracefully; a second one ends the process at once."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if self.is_requested:
+            os._exit(Exit.INTERRUPTED)
+        self.request(number.name)
+
+    def on_end_of(self, descriptor: int) -> None:
+        """Stop gracefully when the pipe `descriptor` ends: the parent process is gone."""
+        asyncio.get_running_loop().add_reader(descriptor, self._on_readable, descriptor)
+
+    def _on_readable(self, descriptor: int) -> None:
+        if not os.read(descriptor, 4096):
+            asyncio.get_running_loop().remove_reader(descriptor)
+            self.request("the parent process ended")

@@ -1,0 +1,202 @@
+"""The tour: the main job, once, on real records through a real client.
+
+It creates a stream, produces records to it, consumes all of them with a group, checks that each came exactly once and in order,
+and prints counts, latencies and what was written. It talks to any Bearlake server, over the network, like any other client.
+"""
+
+import json
+import re
+import statistics
+import time
+import urllib.request
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import click
+
+from bearlake.app import kafka_client
+
+STREAM = "tour"
+PARTITION_COUNT = 4
+RECORD_COUNT = 10_000
+PING_COUNT = 200
+TIMEOUT_S = 60.0
+
+
+class TourFailed(Exception):
+    """The records did not come back as they went in; the text says how."""
+
+
+@dataclass(slots=True)
+class Produced:
+    """What the producer saw: latencies per record (s), end offset per partition before and after, total time (s)."""
+
+    latencies_s: list[float] = field(default_factory=list)
+    start: dict[int, int] = field(default_factory=dict)
+    end: dict[int, int] = field(default_factory=dict)
+    total_s: float = 0.0
+    errors: list[str] = field(default_factory=list)
+
+
+def run(bootstrap: str, admin: str | None, say: Callable[[str], None] = click.echo) -> None:
+    """Run the tour against the server at `bootstrap`; `admin` (URL) adds what was written.
+
+    Raises:
+        Invalid: no client library is installed.
+        TourFailed: the server does not answer, or a record was lost, duplicated or out of order.
+    """
+    confluent = kafka_client.library()
+    say(click.style(f"A short tour: {RECORD_COUNT:,} records through {bootstrap}", bold=True) + "\n")
+    before = _written(admin)
+    _create_stream(confluent, bootstrap)
+    say(f"  create    stream {STREAM!r} with {PARTITION_COUNT} partitions")
+    one = _ping(confluent, bootstrap)
+    say(f"  ping      {PING_COUNT} records, one by one      acknowledged in {_percentiles(one)}")
+    produced = _produce(confluent, bootstrap)
+    say(f"  produce   {_rate(produced.total_s)}  acknowledged in {_percentiles(produced.latencies_s)}")
+    total_s = _consume(confluent, bootstrap, produced)
+    say(f"  consume   {_rate(total_s)}  each exactly once and in order, by a group")
+    offsets = ", ".join(f"{p}: [{produced.start[p]:,}, {produced.end[p]:,})" for p in sorted(produced.end))
+    say(f"  offsets   {offsets}")
+    after = _written(admin)
+    if before is not None and after is not None:
+        count, size = (int(new - old) for new, old in zip(after, before, strict=True))
+        if count:  # with several servers, those that took the records may be others
+            say(
+                f"  written   {count:,} objects, {size / 1024:,.0f} KiB, {size / count / 1024:,.1f} KiB each on average"
+            )
+    say("")
+
+
+def _create_stream(confluent: ModuleType, bootstrap: str) -> None:
+    client = confluent.admin.AdminClient(kafka_client.common(bootstrap))
+    futures = client.create_topics([confluent.admin.NewTopic(STREAM, PARTITION_COUNT)], operation_timeout=TIMEOUT_S)
+    try:
+        futures[STREAM].result(timeout=TIMEOUT_S)
+    except confluent.KafkaException as error:
+        if error.args[0].code() != confluent.KafkaError.TOPIC_ALREADY_EXISTS:
+            raise TourFailed(f"cannot create the stream {STREAM!r}: {error.args[0].str()}") from error
+    except TimeoutError as error:
+        raise TourFailed(f"{bootstrap} did not answer within {TIMEOUT_S:.0f} s") from error
+
+
+def _warmed_producer(confluent: ModuleType, bootstrap: str, linger_ms: float) -> Any:  # untyped library
+    """An idempotent producer that has its connections and its producer id, which takes a client up to half a second."""
+    settings = {"enable.idempotence": True, "acks": "all", "linger.ms": linger_ms}
+    producer = confluent.Producer(kafka_client.common(bootstrap, **settings))
+    for partition in range(PARTITION_COUNT):
+        producer.produce(STREAM, key=b"warm-up", value=b"warm-up", partition=partition)
+    if producer.flush(TIMEOUT_S):
+        raise TourFailed("the first records were not acknowledged in time")
+    return producer
+
+
+def _ping(confluent: ModuleType, bootstrap: str) -> list[float]:
+    """Latency (s) of records that are acknowledged one by one."""
+    producer = _warmed_producer(confluent, bootstrap, 0)
+    latencies: list[float] = []
+    for _ in range(PING_COUNT):
+        start = time.perf_counter()
+        producer.produce(STREAM, key=b"ping", value=b"ping", partition=0)
+        if producer.flush(TIMEOUT_S):
+            raise TourFailed("a record was not acknowledged in time")
+        latencies.append(time.perf_counter() - start)
+    return latencies
+
+
+def _produce(confluent: ModuleType, bootstrap: str) -> Produced:
+    producer = _warmed_producer(confluent, bootstrap, 5)
+    produced = Produced()
+
+    def delivered(error: Any, message: Any, sent: float) -> None:
+        if error is not None:
+            produced.errors.append(error.str())
+            return
+        partition, offset = message.partition(), message.offset()
+        produced.latencies_s.append(time.perf_counter() - sent)
+        produced.start[partition] = min(produced.start.get(partition, offset), offset)
+        produced.end[partition] = max(produced.end.get(partition, 0), offset + 1)
+
+    start = time.perf_counter()
+    for index in range(RECORD_COUNT):
+        value = json.dumps({"number": index, "city": "Bern", "bears": index % 7, "note": "x" * 100})
+        sent = time.perf_counter()
+        producer.produce(
+            STREAM,
+            key=f"key-{index % 100}",
+            value=value,
+            on_delivery=lambda error, message, sent=sent: delivered(error, message, sent),
+        )
+        producer.poll(0)
+    left = producer.flush(TIMEOUT_S)
+    produced.total_s = time.perf_counter() - start
+    if left or produced.errors:
+        raise TourFailed(f"{left + len(produced.errors)} records were not acknowledged: {produced.errors[:1]}")
+    return produced
+
+
+def _consume(confluent: ModuleType, bootstrap: str, produced: Produced) -> float:
+    """Read back what was produced, with a new group; returns the time (s) from the first to the last record."""
+    consumer = confluent.Consumer(
+        kafka_client.common(bootstrap, **{"group.id": f"tour-{uuid.uuid4().hex[:8]}", "auto.offset.reset": "earliest"})
+    )
+
+    def assigned(client: Any, partitions: Sequence[Any]) -> None:
+        for partition in partitions:
+            partition.offset = produced.start.get(partition.partition, confluent.OFFSET_END)
+        client.assign(partitions)
+
+    consumer.subscribe([STREAM], on_assign=assigned)
+    expected = dict(produced.start)
+    numbers: set[int] = set()
+    deadline = time.monotonic() + TIMEOUT_S
+    first = 0.0
+    while len(numbers) < RECORD_COUNT:
+        messages = consumer.consume(1000, timeout=1.0)
+        if time.monotonic() > deadline:
+            raise TourFailed(f"only {len(numbers):,} of {RECORD_COUNT:,} records came back within {TIMEOUT_S:.0f} s")
+        first = first or (time.perf_counter() if messages else 0.0)
+        for message in messages:
+            _check(message, expected, numbers)
+    total_s = time.perf_counter() - first
+    consumer.close()
+    return max(total_s, 1e-6)
+
+
+def _check(message: Any, expected: dict[int, int], numbers: set[int]) -> None:
+    if message.error() is not None:
+        raise TourFailed(f"the consumer failed: {message.error().str()}")
+    partition, offset = message.partition(), message.offset()
+    if offset != expected[partition]:
+        raise TourFailed(f"partition {partition}: got offset {offset}, expected {expected[partition]}")
+    expected[partition] = offset + 1
+    number = json.loads(message.value())["number"]
+    if number in numbers:
+        raise TourFailed(f"record {number} came twice")
+    numbers.add(number)
+
+
+def _written(admin: str | None) -> tuple[float, float] | None:
+    """(objects, bytes) written so far, from the server's metrics; None when they cannot be read."""
+    if admin is None:
+        return None
+    try:
+        with urllib.request.urlopen(f"{admin}/metrics", timeout=5) as response:  # noqa: S310 - the scheme is ours
+            text = response.read().decode()
+    except OSError:
+        return None
+    found = [re.search(rf"^bearlake_objects_{name}_total (\S+)$", text, re.MULTILINE) for name in ("put", "put_bytes")]
+    count, size = (float(match.group(1)) if match else 0.0 for match in found)
+    return count, size
+
+
+def _percentiles(latencies_s: Sequence[float]) -> str:
+    cuts = statistics.quantiles(latencies_s, n=100)
+    return f"p50 {cuts[49] * 1000:.1f} ms, p99 {cuts[98] * 1000:.1f} ms"
+
+
+def _rate(seconds: float) -> str:
+    return f"{RECORD_COUNT:,} records, {RECORD_COUNT / seconds:>9,.0f}/s".ljust(31)

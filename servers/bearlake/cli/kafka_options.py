@@ -1,0 +1,67 @@
+"""What `produce` and `consume` share: where the server is, and progress for people."""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PROGRESS_INTERVAL_S = 0.5
+
+
+def bootstrap_option(command: F) -> F:
+    """The option `--bootstrap`."""
+    return click.option(
+        "--bootstrap",
+        "-b",
+        envvar="BEARLAKE_BOOTSTRAP",
+        default="127.0.0.1:9092",
+        show_default=True,
+        show_envvar=True,
+        metavar="HOST:PORT",
+        help="Kafka address of any server.",
+    )(command)
+
+
+def client_option(command: F) -> F:
+    """The option `-X`: settings of the Kafka client, as librdkafka calls them."""
+    return click.option(
+        "-X", "client_settings", multiple=True, metavar="KEY=VALUE", help="Setting of the client (librdkafka's names)."
+    )(command)
+
+
+def as_client_settings(texts: tuple[str, ...]) -> dict[str, str]:
+    """`KEY=VALUE` words as a dictionary. Raises `click.UsageError`."""
+    pairs = [text.partition("=") for text in texts]
+    for key, equals, _ in pairs:
+        if not equals:
+            raise click.UsageError(f"-X {key}: expected KEY=VALUE")
+    return {key: value for key, _, value in pairs}
+
+
+class Progress:
+    """A line on standard error that counts, when that is a terminal and the records do not go there too."""
+
+    def __init__(self, verb: str, is_quiet: bool) -> None:
+        self._verb = verb
+        self._is_shown = sys.stderr.isatty() and not is_quiet
+        self._start = self._next = time.monotonic()
+
+    def show(self, count: int) -> None:
+        """Show the count, at most twice a second."""
+        now = time.monotonic()
+        if self._is_shown and now >= self._next:
+            self._next = now + PROGRESS_INTERVAL_S
+            click.echo(f"\r{self._verb} {count:,} records, {self._rate(count, now):,.0f}/s ", err=True, nl=False)
+
+    def end(self, count: int) -> None:
+        """Replace the line by the final count."""
+        if self._is_shown:
+            rate = self._rate(count, time.monotonic())
+            click.echo(f"\r{self._verb} {count:,} records, {rate:,.0f}/s ", err=True)
+
+    def _rate(self, count: int, now: float) -> float:
+        return count / max(now - self._start, 1e-3)

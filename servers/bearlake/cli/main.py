@@ -1,0 +1,62 @@
+"""`bearlake`: the root command, and the one place where errors become exit codes.
+
+0 done · 1 failed (something was found missing, refused or not delivered) · 2 wrong usage or settings · 3 no answer from the server ·
+130 interrupted. Server processes add 4 (fenced), see `bearlake.app.exits`.
+"""
+
+import os
+import sys
+
+import click
+
+from bearlake import __version__
+from bearlake.cli.config import config
+from bearlake.cli.consume import consume
+from bearlake.cli.produce import produce
+from bearlake.cli.run import serve, tour, up
+from bearlake.cli.server import server
+from bearlake.cli.stream import stream
+from bearlake.errors import BearlakeError, Invalid, Overloaded, Unavailable
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="bearlake", message="%(prog)s %(version)s")
+def root() -> None:
+    """Bearlake: a lakestream for unmodified Kafka clients.
+
+    `bearlake up` starts everything on this machine; the other commands work against it without further options.
+    """
+
+
+for command in (up, serve, stream, produce, consume, server, config, tour):
+    root.add_command(command)
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code; what went wrong is one line on standard error."""
+    try:
+        result = root.main(arguments, prog_name="bearlake", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except BearlakeError as error:
+        click.echo(f"bearlake: {error}", err=True)
+        return exit_code(error)
+    return result if isinstance(result, int) else 0
+
+
+def exit_code(error: BearlakeError) -> int:
+    """The exit code of an error kind."""
+    if isinstance(error, Unavailable | Overloaded):
+        return 3
+    return 2 if isinstance(error, Invalid) else 1

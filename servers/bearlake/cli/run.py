@@ -1,0 +1,129 @@
+"""`bearlake up`, `bearlake serve kafka` and the tour: command lines turned into options of `bearlake.app`."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PORT = click.IntRange(0, 65535)
+PATH = click.Path(path_type=Path)
+
+_SETTINGS = {
+    "kafka_port": ("--kafka-port", "listeners.kafka.port"),
+    "admin_port": ("--admin-port", "admin.port"),
+    "metadata_url": ("--metadata-url", "metadata.url"),
+    "object_store_url": ("--object-store-url", "object_store.url"),
+    "name": ("--name", "server.name"),
+    "zone": ("--zone", "server.zone"),
+}
+
+
+def server_options(command: F) -> F:
+    """Options that every server command has; each overrides a setting."""
+    for option in (
+        click.option("--config", type=PATH, help="Settings file (YAML); see `bearlake config show`."),
+        click.option("--ready-file", type=PATH, help="Written as JSON, atomically, once every listener accepts."),
+        click.option("--object-store-url", metavar="URL", help="file:///folder, s3://bucket/prefix, …"),
+        click.option("--metadata-url", metavar="URL", help="sqlite:///path or postgresql://user@host/database."),
+        click.option("--zone", metavar="NAME", help="Availability zone of this server."),
+        click.option("--name", metavar="NAME", help="Stable name of this server  [default: host and port]."),
+        click.option("--host", metavar="ADDRESS", help="Address to listen on  [default: 127.0.0.1]."),
+        click.option("--admin-port", type=PORT, help="Port of the admin API; 0: a free one  [default: 9644]."),
+        click.option("--kafka-port", type=PORT, help="Port of the Kafka listener; 0: a free one  [default: 9092]."),
+    ):
+        command = option(command)
+    return command
+
+
+def as_settings(given: Mapping[str, Any]) -> dict[str, tuple[object, str]]:
+    """Settings by dotted path with the option that gave them; options that were not given are left out."""
+    chosen: dict[str, tuple[object, str]] = {
+        path: (given[key], option) for key, (option, path) in _SETTINGS.items() if given.get(key) is not None
+    }
+    if given.get("host") is not None:
+        chosen["listeners.kafka.host"] = chosen["admin.host"] = (given["host"], "--host")
+    return chosen
+
+
+@click.command()
+@click.option(
+    "--data-dir", type=PATH, default=Path(".bearlake"), show_default=True, help="Folder of metadata and objects."
+)
+@server_options
+@click.option(
+    "--kafka-processes",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Kafka servers, on ports from --kafka-port on.",
+)
+@click.option("--no-tour", is_flag=True, help="Do not run the tour.")
+@click.option("--exit-after-tour", is_flag=True, help="Stop after the tour; the exit code says whether it succeeded.")
+def up(
+    data_dir: Path,
+    config: Path | None,
+    ready_file: Path | None,
+    kafka_processes: int,
+    no_tour: bool,
+    exit_after_tour: bool,
+    **given: Any,
+) -> int:
+    """Start everything on this machine, show it at work, and serve until Ctrl-C.
+
+    Records and metadata are kept in --data-dir, unless URLs say otherwise.
+    """
+    from bearlake.app import run
+
+    if no_tour and exit_after_tour:
+        raise click.UsageError("--no-tour and --exit-after-tour exclude each other")
+    return run.up(
+        run.UpOptions(
+            data_dir=data_dir,
+            config=config,
+            options=as_settings(given),
+            ready_file=ready_file,
+            process_count=kafka_processes,
+            has_tour=not no_tour,
+            exits_after_tour=exit_after_tour,
+        ),
+        os.environ,
+    )
+
+
+@click.group()
+def serve() -> None:
+    """Run one server of a cluster."""
+
+
+@serve.command("kafka")
+@server_options
+@click.option("--stop-with-parent", is_flag=True, hidden=True, help="Stop when standard input ends.")
+def serve_kafka(config: Path | None, ready_file: Path | None, stop_with_parent: bool, **given: Any) -> int:
+    """Run a Kafka server on shared stores, until SIGTERM."""
+    from bearlake.app import run
+
+    options = run.ServeOptions(
+        config=config, options=as_settings(given), ready_file=ready_file, stops_with_parent=stop_with_parent
+    )
+    return run.serve(options, os.environ)
+
+
+@click.command()
+@click.option(
+    "--bootstrap", default="127.0.0.1:9092", show_default=True, envvar="BEARLAKE_BOOTSTRAP", help="Kafka address."
+)
+@click.option("--admin", default="http://127.0.0.1:9644", show_default=True, envvar="BEARLAKE_ADMIN", help="Admin API.")
+def tour(bootstrap: str, admin: str) -> int:
+    """Show a running server at work: produce and consume 10,000 records."""
+    from bearlake.app import tour as app_tour
+
+    try:
+        app_tour.run(bootstrap, admin)
+    except app_tour.TourFailed as error:
+        click.echo(f"bearlake: the tour failed: {error}", err=True)
+        return 1
+    return 0

@@ -1,0 +1,143 @@
+"""`bearlake stream`: create, list, describe, alter and delete streams through the admin API."""
+
+import datetime
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from bearlake.cli.admin_client import AdminClient, admin_options
+from bearlake.cli.output import json_option, print_json, print_table
+from bearlake.errors import Invalid
+
+NAMES = click.argument("names", nargs=-1, required=True, metavar="NAME...")
+
+
+@click.group()
+def stream() -> None:
+    """Create, list, describe, alter and delete streams (Kafka topics)."""
+
+
+@stream.command()
+@NAMES
+@click.option("--partitions", type=click.IntRange(1), default=1, show_default=True, help="Partitions of each stream.")
+@click.option(
+    "--set", "configs", multiple=True, metavar="KEY=VALUE", help="Topic config, such as retention.ms=3600000."
+)
+@click.option("--if-not-exists", is_flag=True, help="Succeed when a stream exists already.")
+@admin_options
+@json_option
+def create(
+    names: Sequence[str],
+    partitions: int,
+    configs: Sequence[str],
+    if_not_exists: bool,
+    admin: str,
+    admin_token_file: Path | None,
+    as_json: bool,
+) -> int:
+    """Create streams."""
+    items = [{"name": name, "partition_count": partitions, "configs": _pairs(configs)} for name in names]
+    answer = AdminClient(admin, admin_token_file).call("POST", "/v1/streams", {"streams": items})
+    return _report(answer["results"], "created", as_json, fine=(409,) if if_not_exists else ())
+
+
+@stream.command("list")
+@click.option("--prefix", default="", help="Only streams whose name starts so.")
+@admin_options
+@json_option
+def list_streams(prefix: str, admin: str, admin_token_file: Path | None, as_json: bool) -> int:
+    """List streams by name."""
+    streams = list(AdminClient(admin, admin_token_file).pages("/v1/streams", "streams", prefix=prefix or None))
+    if as_json:
+        print_json(streams)
+    else:
+        columns = {"name": "NAME", "partition_count": "PARTITIONS", "configs": "CONFIGS", "id": "ID"}
+        print_table(streams, columns)
+    return 0
+
+
+@stream.command()
+@click.argument("name")
+@admin_options
+@json_option
+def describe(name: str, admin: str, admin_token_file: Path | None, as_json: bool) -> int:
+    """Show one stream with the offsets and sizes of its partitions."""
+    client = AdminClient(admin, admin_token_file)
+    path = f"/v1/streams/{quote(name, safe='')}"
+    found = client.call("GET", path)
+    partitions = list(client.pages(f"{path}/partitions", "partitions"))
+    if as_json:
+        print_json({**found, "partitions": partitions})
+        return 0
+    created = datetime.datetime.fromtimestamp(found["created_ms"] / 1000, datetime.UTC)
+    click.echo(f"{click.style(found['name'], bold=True)}  id {found['id']}, created {created:%Y-%m-%d %H:%M:%S} UTC")
+    for key, value in found["configs"].items():
+        click.echo(f"  {key} = {value}")
+    columns = {"partition": "PARTITION", "start_offset": "START", "end_offset": "END", "size_bytes": "BYTES"}
+    print_table(partitions, columns)
+    return 0
+
+
+@stream.command()
+@NAMES
+@click.option("--partitions", type=click.IntRange(1), help="Grow to this many partitions.")
+@click.option("--set", "configs", multiple=True, metavar="KEY=VALUE", help="Set a topic config.")
+@click.option("--unset", multiple=True, metavar="KEY", help="Return a topic config to its default.")
+@admin_options
+@json_option
+def alter(
+    names: Sequence[str],
+    partitions: int | None,
+    configs: Sequence[str],
+    unset: Sequence[str],
+    admin: str,
+    admin_token_file: Path | None,
+    as_json: bool,
+) -> int:
+    """Change configs of streams, or grow them."""
+    change: dict[str, Any] = {"set": _pairs(configs), "unset": list(unset)}
+    if partitions is not None:
+        change["partition_count"] = partitions
+    items = [{"name": name, **change} for name in names]
+    answer = AdminClient(admin, admin_token_file).call("PATCH", "/v1/streams", {"streams": items})
+    return _report(answer["results"], "altered", as_json)
+
+
+@stream.command()
+@NAMES
+@click.option("--if-exists", is_flag=True, help="Succeed when a stream does not exist.")
+@admin_options
+@json_option
+def delete(names: Sequence[str], if_exists: bool, admin: str, admin_token_file: Path | None, as_json: bool) -> int:
+    """Delete streams and their records."""
+    answer = AdminClient(admin, admin_token_file).call("DELETE", "/v1/streams", name=list(names))
+    return _report(answer["results"], "deleted", as_json, fine=(404,) if if_exists else ())
+
+
+def _report(results: Sequence[Mapping[str, Any]], done: str, as_json: bool, fine: Sequence[int] = ()) -> int:
+    """Print one line per stream; 0 when all succeeded or failed in a `fine` way, else 1."""
+    failed = [result for result in results if result["status"] >= 300 and result["status"] not in fine]
+    if as_json:
+        print_json(results)
+        return 1 if failed else 0
+    for result in results:
+        if result in failed:
+            click.echo(f"bearlake: {result['name']}: {result['problem']['detail']}", err=True)
+        elif result["status"] >= 300:
+            click.echo(f"{result['name']}: nothing to do ({result['problem']['title'].lower()})")
+        else:
+            click.echo(f"{result['name']}: {done}")
+    return 1 if failed else 0
+
+
+def _pairs(texts: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise Invalid(f"--set {text}: expected KEY=VALUE")
+        pairs[key] = value
+    return pairs

@@ -1,0 +1,109 @@
+"""The settings document of a server: what each package declares, composed, and what must hold between them.
+
+The same document serves `bearlake up` (where nothing needs to be set) and a pod of a cluster (one YAML file and the environment).
+`bearlake config show` prints it with units, sources and meanings.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from bearlake.errors import Invalid
+from bearlake.metadata.postgresql.settings import PostgresqlSettings
+from bearlake.metadata.sqlite.settings import SqliteSettings
+from bearlake.objects.open import ObjectStoreSettings
+from bearlake.protocols.kafka.broker import KafkaSettings
+from bearlake.serving.admin.access import AdminSettings
+from bearlake.serving.listener import ListenerSettings
+from bearlake.serving.membership import ServerSettings
+from bearlake.serving.memory import MemorySettings
+from bearlake.settings.load import Loaded, load
+from bearlake.streams.service import StreamsSettings
+from bearlake.telemetry.logs import LogSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataSettings:
+    """The metadata store: streams, offsets, the commit log, groups, servers."""
+
+    url: str = ""
+    """sqlite:///path (one host) or postgresql://user@host/database (a cluster); empty: a file in the data folder (bearlake up only)."""
+    sqlite: SqliteSettings = field(default_factory=SqliteSettings)
+    postgresql: PostgresqlSettings = field(default_factory=PostgresqlSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectStoreSection(ObjectStoreSettings):
+    """The object store: where records are."""
+
+    url: str = ""
+    """file:///folder, s3://bucket/prefix, gs://…, az://…; empty: a folder in the data folder (bearlake up only)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenersSettings:
+    """Where protocol servers listen."""
+
+    kafka: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=9092))
+    kafka_more: tuple[ListenerSettings, ...] = ()
+    """Further Kafka listeners, each with a name of its own, for clients that reach the server by another address."""
+
+    def __post_init__(self) -> None:
+        names = [listener.name for listener in (self.kafka, *self.kafka_more)]
+        if len(set(names)) < len(names):
+            raise Invalid("every listener of a protocol needs a name of its own (kafka_more: [{name: …}])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings of a server process."""
+
+    server: ServerSettings = field(default_factory=ServerSettings)
+    listeners: ListenersSettings = field(default_factory=ListenersSettings)
+    metadata: MetadataSettings = field(default_factory=MetadataSettings)
+    object_store: ObjectStoreSection = field(default_factory=ObjectStoreSection)
+    streams: StreamsSettings = field(default_factory=StreamsSettings)
+    kafka: KafkaSettings = field(default_factory=KafkaSettings)
+    admin: AdminSettings = field(default_factory=AdminSettings)
+    logs: LogSettings = field(default_factory=LogSettings)
+    memory: MemorySettings = field(default_factory=MemorySettings)
+
+    def __post_init__(self) -> None:
+        writer, groups, kafka = self.streams.writer, self.streams.groups, self.kafka
+        ordered = (
+            (
+                "streams.writer.flush_bytes",
+                writer.flush_bytes,
+                "streams.writer.object_bytes_max",
+                writer.object_bytes_max,
+            ),
+            ("streams.writer.object_bytes_max", writer.object_bytes_max, "streams.writer.bytes_max", writer.bytes_max),
+            ("kafka.request_bytes_max", kafka.request_bytes_max, "kafka.receive_bytes_max", kafka.receive_bytes_max),
+            (
+                "streams.groups.session_timeout_min_ms",
+                groups.session_timeout_min_ms,
+                "streams.groups.session_timeout_max_ms",
+                groups.session_timeout_max_ms,
+            ),
+        )
+        for smaller, low, larger, high in ordered:
+            if low > high:
+                raise Invalid(f"{smaller} ({low}) must not be larger than {larger} ({high})")
+
+
+Given = Mapping[str, tuple[object, str]]
+"""Settings that the program gives, by dotted path: (value, who says so)."""
+
+_CLOUD_DEFAULTS: Given = {"streams.writer.linger_ms": (250.0, "default of object stores")}
+"""A request to an object store costs money and 20 to 100 ms: fewer, larger objects."""
+
+
+def load_document(
+    file: Path | None, environ: Mapping[str, str], options: Given | None = None, defaults: Given | None = None
+) -> Loaded[Settings]:
+    """Read a server's settings; see `load`. Some defaults depend on the kind of object store. Raises `Invalid`."""
+    loaded = load(Settings, file, environ, options, defaults)
+    if urlsplit(loaded.settings.object_store.url).scheme in ("", "file", "memory"):
+        return loaded
+    return load(Settings, file, environ, options, {**_CLOUD_DEFAULTS, **(defaults or {})})
