@@ -1,0 +1,48 @@
+"""Short ways to write what the tests of the PostgreSQL store have in common."""
+
+import pytest
+
+from bearlake.errors import Unavailable
+from bearlake.metadata import Metadata
+from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectCommitted, PartitionKey, ServerRef
+
+
+class Writer:
+    """A server that commits objects with one batch per partition, each under its own token, until it gets an answer."""
+
+    def __init__(self, metadata: Metadata, server: ServerRef, name: str) -> None:
+        self.metadata = metadata
+        self.server = server
+        self.name = name
+        self.object_count = 0
+        self.unanswered_count = 0
+
+    @classmethod
+    async def on(cls, metadata: Metadata, name: str = "server-0") -> "Writer":
+        registration = await metadata.servers.register(name, zone=None, endpoints={}, version="1", timeout_ms=600_000)
+        return cls(metadata, registration.server, name)
+
+    def object(self, partitions: list[PartitionKey], record_count: int = 3, producer: int = -1) -> ObjectCommit:
+        turn, self.object_count = self.object_count, self.object_count + 1
+        batches = [
+            BatchCommit(
+                key, i * 100, 100, record_count, 1_000 + turn, producer, 0 if producer >= 0 else -1, turn * record_count
+            )
+            for i, key in enumerate(partitions)
+        ]
+        return ObjectCommit(
+            token=f"{self.name}/{turn:06}", server=self.server, size=100 * len(batches), batches=batches
+        )
+
+    async def commit(self, commit: ObjectCommit) -> ObjectCommitted:
+        """Ask with the same token until the store answers."""
+        while True:
+            try:
+                return await self.metadata.log.commit(commit)
+            except Unavailable:
+                self.unanswered_count += 1
+
+
+@pytest.fixture
+def writer_on() -> type[Writer]:
+    return Writer

@@ -1,0 +1,319 @@
+"""What happens when PostgreSQL or the way to it breaks: nothing is lost, nothing is there twice, and nothing foreign is raised."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from bearlake.errors import BearlakeError, Unavailable
+from bearlake.metadata import Metadata
+from bearlake.metadata.model import (
+    CommittedOffset,
+    GroupSnapshot,
+    Lease,
+    ObjectCommit,
+    PartitionKey,
+    ServerRef,
+    StreamSpec,
+)
+from bearlake.metadata.postgresql.settings import PostgresqlSettings
+from bearlake.metadata.postgresql.store import open_postgresql
+from fixtures.postgresql import PostgresqlServer
+
+SETTINGS = PostgresqlSettings(connections_max=3, poll_interval_ms=5, listen_backoff_min_ms=5, listen_backoff_max_ms=20)
+P = PartitionKey(1 << 20)
+SERVER = ServerRef(node_id=0, epoch=1)
+LEASE = Lease(name="x", holder=SERVER, epoch=1)
+
+STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
+    "streams.create": lambda m: m.streams.create(StreamSpec(name="x", partition_count=1)),
+    "streams.get": lambda m: m.streams.get("x"),
+    "streams.list": lambda m: m.streams.list(),
+    "streams.alter": lambda m: m.streams.alter("x", set_configs={}, unset_configs=[]),
+    "streams.add_partitions": lambda m: m.streams.add_partitions("x", 2),
+    "streams.delete": lambda m: m.streams.delete("x"),
+    "streams.by_numbers": lambda m: m.streams.by_numbers([1]),
+    "servers.register": lambda m: m.servers.register("x", zone=None, endpoints={}, version="1", timeout_ms=1),
+    "servers.heartbeat": lambda m: m.servers.heartbeat(SERVER),
+    "servers.drain": lambda m: m.servers.drain(SERVER),
+    "servers.leave": lambda m: m.servers.leave(SERVER),
+    "servers.live": lambda m: m.servers.live(),
+    "log.commit": lambda m: m.log.commit(ObjectCommit(token="t", server=SERVER, size=1, batches=[])),
+    "log.follow": lambda m: m.log.follow(0, limit=1),
+    "log.wait": lambda m: m.log.wait(10, wait_ms=10),
+    "log.head": lambda m: m.log.head(),
+    "log.bounds": lambda m: m.log.bounds([P]),
+    "log.usage": lambda m: m.log.usage([P]),
+    "log.locate": lambda m: m.log.locate(P, 0, limit=1),
+    "log.locate_timestamp": lambda m: m.log.locate_timestamp(P, 0),
+    "log.locate_max_timestamp": lambda m: m.log.locate_max_timestamp(P),
+    "log.trim": lambda m: m.log.trim(P, 0),
+    "log.producers": lambda m: m.log.producers(P),
+    "log.forbid": lambda m: m.log.forbid(["t"]),
+    "log.maintain": lambda m: m.log.maintain(entry_count_min=0),
+    "producers.allocate": lambda m: m.producers.allocate(1),
+    "producers.expire": lambda m: m.producers.expire(idle_ms=0, limit=1),
+    "groups.load": lambda m: m.groups.load("g"),
+    "groups.save": lambda m: m.groups.save(GroupSnapshot(group="g", protocol_type="consumer", state=b""), LEASE),
+    "groups.commit_offsets": lambda m: m.groups.commit_offsets("g", {P: CommittedOffset(offset=1)}, LEASE),
+    "groups.offsets": lambda m: m.groups.offsets("g"),
+    "groups.delete_offsets": lambda m: m.groups.delete_offsets("g", [P], LEASE),
+    "groups.delete": lambda m: m.groups.delete("g", LEASE),
+    "groups.list": lambda m: m.groups.list(),
+    "leases.acquire": lambda m: m.leases.acquire("l", SERVER),
+    "leases.holder": lambda m: m.leases.holder("l"),
+    "leases.release": lambda m: m.leases.release(LEASE),
+    "cluster_id": lambda m: m.cluster_id(),
+}
+
+
+@pytest.fixture
+async def metadata(postgresql_url: str) -> AsyncIterator[Metadata]:
+    store = await open_postgresql(postgresql_url, SETTINGS)
+    yield store
+    await store.close()
+
+
+async def partitions_of(metadata: Metadata, count: int) -> list[PartitionKey]:
+    stream = await metadata.streams.create(StreamSpec(name="orders", partition_count=count))
+    return [stream.partition(i) for i in range(count)]
+
+
+async def assert_log_is_dense(
+    metadata: Metadata, commit_count: int, partitions: list[PartitionKey], records: int
+) -> None:
+    """Positions without gaps, offsets without gaps, and exactly so many commits."""
+    entries = (await metadata.log.follow(0, limit=100_000)).entries
+    ends = dict.fromkeys(partitions, 0)
+    for one in (one for entry in entries for one in entry.slices):
+        assert one.base_offset == ends[one.partition]
+        ends[one.partition] = one.end_offset
+    bounds = await metadata.log.bounds(partitions)
+
+    assert [entry.position for entry in entries] == list(range(1, len(entries) + 1))
+    assert len([entry for entry in entries if entry.object_key]) == commit_count
+    assert set(ends.values()) == {commit_count * records} == {bound.end for bound in bounds.values()}
+
+
+def test_every_operation_has_a_step_here() -> None:
+    nouns = {name: noun for name, noun in Metadata.__annotations__.items() if name != "__doc__"}
+    operations = {
+        f"{name}.{operation}"
+        for name, noun in nouns.items()
+        for operation in vars(noun)
+        if not operation.startswith("_")
+    }
+
+    assert operations | {"cluster_id"} == set(STEPS)
+
+
+async def test_no_foreign_error_leaks_while_the_server_is_down(
+    metadata: Metadata, postgresql_server: PostgresqlServer
+) -> None:
+    postgresql_server.kill()
+    results = {name: await outcome_of(step(metadata)) for name, step in STEPS.items()}
+    postgresql_server.start()
+
+    assert {name: type(result) for name, result in results.items()} == dict.fromkeys(STEPS, Unavailable)
+    assert all(isinstance(result, Unavailable) and result.__cause__ is not None for result in results.values())
+
+
+async def test_no_step_on_an_empty_store_fails_for_a_reason_of_the_store(metadata: Metadata) -> None:
+    results = {name: await outcome_of(step(metadata)) for name, step in STEPS.items()}
+
+    assert not {name: result for name, result in results.items() if isinstance(result, Unavailable)}
+    assert all(isinstance(result, BearlakeError) for result in results.values() if isinstance(result, Exception))
+
+
+async def outcome_of(step: Awaitable[object]) -> object:
+    (result,) = await asyncio.gather(step, return_exceptions=True)
+    return result
+
+
+async def until(connection: asyncpg.Connection, query: str) -> Any:
+    """Ask until the first field of the answer is neither null nor zero."""
+    while not (value := await connection.fetchval(query)):
+        pass
+    return value
+
+
+async def test_opening_without_a_server_is_unavailable_and_tells_no_password() -> None:
+    with pytest.raises(Unavailable) as raised:
+        await open_postgresql("postgresql://user:hidden-word@127.0.0.1:1/name", SETTINGS)
+
+    assert "hidden-word" not in repr(raised.value)
+    assert "hidden-word" not in repr(raised.value.__cause__)
+
+
+@pytest.mark.parametrize("is_crash", [False, True], ids=["restart", "crash"])
+async def test_commits_across_a_restart_are_neither_lost_nor_doubled(
+    is_crash: bool, metadata: Metadata, postgresql_server: PostgresqlServer, writer_on: Any
+) -> None:
+    partitions = await partitions_of(metadata, 40)
+    writers = [await writer_on.on(metadata, f"server-{i}") for i in range(3)]
+    restarted = asyncio.Event()
+
+    async def write(writer: Any) -> None:
+        while not restarted.is_set() or writer.object_count < 20:
+            committed = await writer.commit(writer.object(partitions, producer=writer.server.node_id))
+            assert committed.position > 0
+
+    async def restart() -> None:
+        for count in (10, 30):
+            while sum(writer.object_count for writer in writers) < count:
+                await metadata.log.wait(1 << 60, wait_ms=1)
+            await asyncio.to_thread(postgresql_server.restart, crash=is_crash)
+        restarted.set()
+
+    async with asyncio.TaskGroup() as group:
+        for writer in writers:
+            group.create_task(write(writer))
+        group.create_task(restart())
+
+    assert sum(writer.unanswered_count for writer in writers) > 0
+    await assert_log_is_dense(metadata, sum(writer.object_count for writer in writers), partitions, 3)
+
+
+async def test_a_backend_terminated_while_it_commits_is_asked_again(
+    metadata: Metadata, postgresql_url: str, writer_on: Any
+) -> None:
+    partitions = await partitions_of(metadata, 3)
+    writer = await writer_on.on(metadata)
+    admin = await asyncpg.connect(postgresql_url)
+    async with admin.transaction():
+        await admin.execute("select from bearlake.log_head for update")  # the commit waits here
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(metadata.log.commit(writer.object(partitions)))
+            pid = await until(admin, "select pid from pg_locks where not granted limit 1")
+            await admin.execute("select pg_terminate_backend($1)", pid)
+            await until(admin, f"select not exists (select from pg_locks where pid = {pid})")
+            await admin.execute("rollback; begin")
+    await admin.close()
+
+    assert running.result().position == 2
+    await assert_log_is_dense(metadata, 1, partitions, 3)
+
+
+class Proxy:
+    """A way to the server that can swallow an answer and break the connection instead."""
+
+    def __init__(self, url: str) -> None:
+        self.target = urlsplit(url)
+        self.loses_next_answer = False
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> str:
+        self.server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port = self.server.sockets[0].getsockname()[1]
+        return self.target._replace(netloc=f"{self.target.username}@127.0.0.1:{port}").geturl()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(self.target.hostname, self.target.port)
+        self.tasks.add(asyncio.ensure_future(self._copy(reader, back, is_answer=False)))
+        await self._copy(there, writer, is_answer=True)
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_answer: bool) -> None:
+        try:
+            while block := await reader.read(1 << 16):
+                if is_answer and self.loses_next_answer:
+                    self.loses_next_answer = False
+                    break
+                writer.write(block)
+                await writer.drain()
+        except ConnectionError:
+            return
+        finally:
+            writer.close()
+
+    async def stop(self) -> None:
+        self.server.close()
+        await asyncio.gather(*self.tasks)
+        await self.server.wait_closed()
+
+
+async def test_a_commit_whose_answer_is_lost_gets_its_first_result(postgresql_url: str, writer_on: Any) -> None:
+    proxy = Proxy(postgresql_url)
+    metadata = await open_postgresql(
+        await proxy.start(), PostgresqlSettings(connections_max=1, connect_timeout_ms=2_000)
+    )
+    partitions = await partitions_of(metadata, 3)
+    writer = await writer_on.on(metadata)
+    await writer.commit(writer.object(partitions, producer=7))  # the statement is prepared on the connection then
+    proxy.loses_next_answer = True
+    committed = await metadata.log.commit(writer.object(partitions, producer=7))
+
+    assert not proxy.loses_next_answer
+    assert committed.position == 3
+    assert [outcome.base_offset for outcome in committed.outcomes] == [3, 3, 3]
+    await assert_log_is_dense(metadata, 2, partitions, 3)
+    await metadata.close()
+    await proxy.stop()
+
+
+async def test_a_lock_that_is_not_given_in_time_is_unavailable(postgresql_url: str, writer_on: Any) -> None:
+    metadata = await open_postgresql(postgresql_url, PostgresqlSettings(lock_timeout_ms=50))
+    partitions = await partitions_of(metadata, 1)
+    writer = await writer_on.on(metadata)
+    admin = await asyncpg.connect(postgresql_url)
+    async with admin.transaction():
+        await admin.execute("select from bearlake.partition_group for update")
+        with pytest.raises(Unavailable, match="55P03"):
+            await metadata.log.commit(writer.object(partitions))
+    await admin.close()
+    await metadata.close()
+
+
+async def test_when_all_connections_are_busy_a_step_is_unavailable_in_time(postgresql_url: str) -> None:
+    metadata = await open_postgresql(postgresql_url, PostgresqlSettings(connections_max=1, acquire_timeout_ms=30))
+    admin = await asyncpg.connect(postgresql_url)
+    async with admin.transaction():
+        await admin.execute("lock table bearlake.log_head in access exclusive mode")
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(metadata.log.head())
+            await until(admin, "select count(*) from pg_locks where not granted")
+            with pytest.raises(Unavailable):
+                await metadata.log.head()
+            await admin.execute("rollback; begin")
+    await admin.close()
+    await metadata.close()
+
+    assert waiting.result() == 0
+
+
+async def test_waiting_goes_on_after_the_listening_connection_was_lost(
+    metadata: Metadata, postgresql_url: str, writer_on: Any
+) -> None:
+    partitions = await partitions_of(metadata, 1)
+    other = await open_postgresql(postgresql_url, SETTINGS)
+    writer = await writer_on.on(other)
+    admin = await asyncpg.connect(postgresql_url)
+    listening = "select pid from pg_stat_activity where query ilike 'listen%' and pid <> pg_backend_pid()"
+    for turn in range(3):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(metadata.log.wait(turn + 1, wait_ms=20_000))
+            pid = await until(admin, listening)
+            await admin.execute("select pg_terminate_backend($1)", pid)
+            await writer.commit(writer.object(partitions))
+
+    assert await metadata.log.head() == 4
+    await admin.close()
+    await other.close()
+
+
+async def test_waiting_is_woken_by_a_notification_without_polling(postgresql_url: str, writer_on: Any) -> None:
+    never = PostgresqlSettings(poll_interval_ms=3_600_000, poll_interval_listening_ms=3_600_000)
+    metadata = await open_postgresql(postgresql_url, never)
+    other = await open_postgresql(postgresql_url, SETTINGS)
+    partitions = await partitions_of(other, 1)
+    writer = await writer_on.on(other)
+    admin = await asyncpg.connect(postgresql_url)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        group.create_task(metadata.log.wait(1, wait_ms=3_600_000))
+        await until(admin, "select 1 from pg_stat_activity where query ilike 'listen%' and state = 'idle'")
+        await writer.commit(writer.object(partitions))
+    await admin.close()
+    await other.close()
+    await metadata.close()

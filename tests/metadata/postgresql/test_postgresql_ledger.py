@@ -1,0 +1,104 @@
+"""The stored function decides as the pure ledger does, for random histories."""
+
+import random
+from typing import Any
+
+import pytest
+
+from bearlake.metadata.ledger import Ledger, PartitionState, StreamState
+from bearlake.metadata.model import BATCH_CONTROL, BatchCommit, ObjectCommit, PartitionKey, StreamSpec, stream_number
+
+SEQUENCE_COUNT = 1 << 31
+FROZEN_MS = 1_700_000_000_000
+
+
+class EmptyCheckpoint:
+    """Everything the ledger knows is what it has adopted."""
+
+    def __init__(self, streams: dict[int, StreamState]) -> None:
+        self.streams = streams
+
+    def stream(self, number: int) -> StreamState | None:
+        return self.streams.get(number)
+
+    def partition(self, key: PartitionKey, stream: StreamState) -> PartitionState:
+        return PartitionState(stream)
+
+
+class History:
+    """Batches as producers make them: mostly right, often repeated, sometimes out of order, of an older or newer epoch."""
+
+    def __init__(self, seed: int, partitions: list[PartitionKey]) -> None:
+        self.chance = random.Random(seed)
+        self.partitions = partitions
+        self.next_sequence: dict[tuple[int, int], int] = {}
+        self.epochs = dict.fromkeys(range(4), 1)
+        self.sent: list[BatchCommit] = []
+
+    def object(self) -> list[BatchCommit]:
+        chosen = self.chance.sample(self.partitions, self.chance.randint(1, len(self.partitions)))
+        batches: list[BatchCommit] = []
+        position = 0
+        for partition in chosen:
+            for _ in range(self.chance.randint(1, 5)):
+                position += self.chance.choice((0, 0, 0, 7))
+                batches.append(self.batch(partition)._replace(position=position))
+                position += batches[-1].length
+        return batches
+
+    def batch(self, partition: PartitionKey) -> BatchCommit:
+        chance = self.chance
+        length, count, timestamp = chance.randint(1, 500), chance.randint(1, 9), chance.randint(0, 10_000)
+        kind = chance.random()
+        if kind < 0.25:
+            return BatchCommit(partition, 0, length, count, timestamp)
+        if kind < 0.4 and self.sent:
+            return chance.choice(self.sent[-12:])._replace(partition=partition)
+        producer = chance.randrange(4)
+        if kind < 0.45:
+            self.epochs[producer] += 1
+            self.next_sequence = {pair: 0 if pair[1] == producer else n for pair, n in self.next_sequence.items()}
+        epoch = self.epochs[producer] - (chance.random() < 0.05)
+        start = chance.choice((0, 0, 0, SEQUENCE_COUNT - 20, 5))
+        sequence = self.next_sequence.get((partition, producer), start)
+        if kind > 0.95:
+            sequence = (sequence + chance.randint(-10, 10)) % SEQUENCE_COUNT
+        self.next_sequence[partition, producer] = (sequence + count) % SEQUENCE_COUNT
+        flags = BATCH_CONTROL if chance.random() < 0.03 else 0
+        self.sent.append(BatchCommit(partition, 0, length, count, timestamp, producer, epoch, sequence, flags))
+        return self.sent[-1]
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_random_commits_are_decided_as_the_ledger_decides(
+    seed: int, postgresql_backend: Any, writer_on: Any
+) -> None:
+    metadata = await postgresql_backend.open()
+    writer = await writer_on.on(metadata)
+    streams = [await metadata.streams.create(StreamSpec(name=f"s{i}", partition_count=40)) for i in range(3)]
+    await metadata.streams.delete("s2")
+    known = {one.number: StreamState(one.partition_count, is_deleted=one.name == "s2") for one in streams}
+    partitions = [streams[0].partition(i) for i in (0, 31, 32, 39)] + [streams[1].partition(3), streams[2].partition(0)]
+    partitions += [PartitionKey(streams[1].partition(39) + 1), PartitionKey(99 << 20)]
+    ledger = Ledger(EmptyCheckpoint(known))
+    history = History(seed, partitions)
+    for turn in range(40):
+        batches = history.object()
+        ledger.applied = await metadata.log.head()
+        decision = ledger.decide(batches, FROZEN_MS)
+        commit = ObjectCommit(token=f"wal/{turn}", server=writer.server, size=1 << 20, batches=batches)
+        committed = await metadata.log.commit(commit)
+
+        assert committed.outcomes == decision.outcomes
+        assert list(committed.slices) == decision.slices
+        if decision.slices:
+            assert committed.position == ledger.applied + 1
+            entry = (await metadata.log.follow(ledger.applied, limit=1)).entries[0]
+            assert list(entry.slices) == decision.slices
+            assert await metadata.log.commit(commit) == committed
+            ledger.adopt(decision, committed.position)
+    for partition in partitions:
+        state = ledger.existing(partition) if stream_number(partition) in known else None
+        if state is not None:
+            assert (await metadata.log.bounds([partition]))[partition] == state.bounds()
+            assert await metadata.log.producers(partition) == ledger.producers(state)

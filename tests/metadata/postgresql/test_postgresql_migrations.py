@@ -1,0 +1,120 @@
+"""The layout's versions: made once however many servers start, carried forward, never used when it is newer; and what a URL may say."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from bearlake.errors import Denied, Invalid, NotFound, Unsupported
+from bearlake.metadata.model import StreamSpec
+from bearlake.metadata.postgresql.migrate import Migration, available
+from bearlake.metadata.postgresql.settings import PostgresqlSettings
+from bearlake.metadata.postgresql.store import open_postgresql
+from fixtures.postgresql import execute
+
+NEXT = Migration(len(available()) + 1, "next", "alter table bearlake.stream add column extra text not null default 'x'")
+
+
+async def test_many_servers_that_start_at_once_make_the_layout_once(postgresql_url: str) -> None:
+    settings = PostgresqlSettings(connections_max=1)
+    stores = await asyncio.gather(*(open_postgresql(postgresql_url, settings) for _ in range(8)))
+    cluster_ids = {await store.cluster_id() for store in stores}
+    for store in stores:
+        await store.close()
+    versions = await execute(postgresql_url, "select version from bearlake.migration order by version")
+
+    assert len(cluster_ids) == 1
+    assert [row[0] for row in versions] == [migration.version for migration in available()]
+
+
+async def test_versions_are_numbered_without_gaps() -> None:
+    assert [migration.version for migration in available()] == list(range(1, len(available()) + 1))
+
+
+async def test_a_store_of_an_older_version_is_carried_forward_with_its_contents(
+    postgresql_url: str, writer_on: Any
+) -> None:
+    older = await open_postgresql(postgresql_url)
+    stream = await older.streams.create(StreamSpec(name="orders", partition_count=1))
+    writer = await writer_on.on(older)
+    await writer.commit(writer.object([stream.partition(0)]))
+    await older.close()
+
+    newer = await open_postgresql(postgresql_url, migrations=[*available(), NEXT])
+    assert await newer.streams.get("orders") == stream
+    assert (await newer.log.bounds([stream.partition(0)]))[stream.partition(0)].end == 3
+    await newer.close()
+    rows = await execute(postgresql_url, "select extra from bearlake.stream")
+    assert [row[0] for row in rows] == ["x"]
+
+
+async def test_a_migration_that_fails_leaves_nothing_behind(postgresql_url: str) -> None:
+    broken = Migration(NEXT.version + 1, "broken", "create table bearlake.half (); select 1 / 0")
+    with pytest.raises(Invalid):
+        await open_postgresql(postgresql_url, migrations=[*available(), NEXT, broken])
+    rows = await execute(postgresql_url, "select to_regclass('bearlake.half'), to_regclass('bearlake.stream')")
+
+    assert tuple(rows[0]) == (None, None)
+
+
+async def test_a_newer_layout_is_refused(postgresql_url: str) -> None:
+    newer = await open_postgresql(postgresql_url, migrations=[*available(), NEXT])
+    await newer.close()
+
+    with pytest.raises(Unsupported, match="newer version"):
+        await open_postgresql(postgresql_url)
+
+
+async def test_schemas_are_separate_stores(postgresql_url: str) -> None:
+    one = await open_postgresql(f"{postgresql_url}?schema=one")
+    two = await open_postgresql(postgresql_url, PostgresqlSettings(schema="two"))
+    await one.streams.create(StreamSpec(name="orders", partition_count=1))
+
+    assert [stream.name for stream in await one.streams.list()] == ["orders"]
+    assert not await two.streams.list()
+    assert await one.cluster_id() != await two.cluster_id()
+    await one.close()
+    await two.close()
+
+
+@pytest.mark.parametrize("schema", ["", "Upper", 'a"b', "a-b", "x" * 49])
+def test_a_schema_name_that_is_no_plain_word_is_refused(schema: str) -> None:
+    with pytest.raises(Invalid, match="schema"):
+        PostgresqlSettings(schema=schema)
+
+
+async def test_settings_out_of_range_are_refused_by_name() -> None:
+    with pytest.raises(Invalid, match="connections_max"):
+        PostgresqlSettings(connections_max=0)
+
+
+async def test_a_database_that_loses_commits_is_refused(postgresql_url: str) -> None:
+    with pytest.raises(Invalid, match="synchronous_commit"):
+        await open_postgresql(f"{postgresql_url}?synchronous_commit=off")
+
+
+async def test_a_missing_database_and_a_missing_user_have_their_own_kinds(postgresql_url: str) -> None:
+    with pytest.raises(NotFound):
+        await open_postgresql(postgresql_url.rsplit("/", 1)[0] + "/absent")
+    with pytest.raises(Denied):
+        await open_postgresql(postgresql_url.replace("bearlake@", "absent:hidden-word@"))
+
+
+@pytest.mark.parametrize("url", ["postgresql://user:hidden-word@host:port/x", "mysql://user:hidden-word@host/x"])
+async def test_a_wrong_url_is_invalid_and_tells_no_password(url: str) -> None:
+    with pytest.raises(Invalid) as raised:
+        await open_postgresql(url)
+
+    assert "hidden-word" not in str(raised.value)
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__ or raised.value.__context__ is None
+
+
+async def test_statements_need_no_cache_behind_a_pooler(postgresql_url: str, writer_on: Any) -> None:
+    metadata = await open_postgresql(postgresql_url, PostgresqlSettings(statement_cache_count=0))
+    stream = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
+    writer = await writer_on.on(metadata)
+    committed = await writer.commit(writer.object([stream.partition(0)]))
+    await metadata.close()
+
+    assert committed.position == 2
