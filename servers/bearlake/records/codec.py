@@ -7,7 +7,7 @@ checked again. `bytes_max` bounds the uncompressed records section. Layouts: `be
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from struct import Struct
+from struct import Struct, error
 
 from bearlake import kernel
 from bearlake.errors import Corrupt, Invalid, TooLarge
@@ -34,7 +34,9 @@ _LENGTH_END = 12
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
-_BATCH_BYTES_MAX = 2**31 - 1
+_INT32_MAX = 2**31 - 1
+_BATCH_BYTES_MAX = _INT32_MAX
+_TIMESTAMP_END = 2**62
 _NO_EPOCH = -1
 
 
@@ -99,7 +101,8 @@ def encode(
     """A record batch v2 of `records` (at least one), with base offset 0 and the producer's timestamps.
 
     Raises:
-        Invalid: there are no records, or offset deltas do not ascend.
+        Invalid: there are no records, offset deltas do not ascend, a number does not fit its field, or a header key cannot be
+            encoded.
         TooLarge: the batch would have 2 GiB or more.
     """
     if not records:
@@ -110,29 +113,33 @@ def encode(
     for record in records:
         expected = delta + 1
         delta = expected if record.offset_delta is None else record.offset_delta
-        if delta < expected:
-            raise Invalid(f"offset delta {delta} behind {expected - 1}: they ascend in a batch")
+        if not expected <= delta <= _INT32_MAX:
+            raise Invalid(f"offset delta {delta} behind {expected - 1}: they ascend in a batch, and have 32 bits")
+        if not NO_TIMESTAMP <= record.timestamp < _TIMESTAMP_END:
+            raise Invalid(f"timestamp {record.timestamp}: expected ms since 1970, or -1 for none")
         _write_record(out, record, record.timestamp - base_timestamp, delta)
     body = compression.compress(codec, out)
     size = HEADER_BYTES + len(body)
     if size > _BATCH_BYTES_MAX:
         raise TooLarge("record batch", size, _BATCH_BYTES_MAX)
-    covered = b"".join(
-        (
-            _FIELDS.pack(
-                codec | (ATTRIBUTE_TRANSACTIONAL if producer.is_transactional else 0),
-                delta,
-                base_timestamp,
-                max(record.timestamp for record in records),
-                producer.id,
-                producer.epoch,
-                producer.base_sequence,
-                len(records),
-            ),
-            body,
-        )
-    )
+    max_timestamp = max(record.timestamp for record in records)
+    fields = _pack_fields(codec, producer, delta, base_timestamp, max_timestamp, len(records))
+    covered = b"".join((fields, body))
     return _PREFIX.pack(0, size - _LENGTH_END, _NO_EPOCH, 2, kernel.crc32c(covered)) + covered
+
+
+def _pack_fields(
+    codec: Compression, producer: Producer, delta: int, base_timestamp: int, max_timestamp: int, record_count: int
+) -> bytes:
+    """The header behind its CRC."""
+    attributes = codec | (ATTRIBUTE_TRANSACTIONAL if producer.is_transactional else 0)
+    times = base_timestamp, max_timestamp
+    try:
+        return _FIELDS.pack(
+            attributes, delta, *times, producer.id, producer.epoch, producer.base_sequence, record_count
+        )
+    except error as cause:
+        raise Invalid(f"producer {producer}: {cause}") from cause
 
 
 def stamp(batch: Buffer, now_ms: int) -> bytearray:
@@ -196,7 +203,10 @@ def _write_record(out: bytearray, record: Record, timestamp_delta: int, offset_d
     _write_bytes(inner, record.value)
     _write_zigzag(inner, len(record.headers))
     for key, value in record.headers:
-        _write_bytes(inner, key.encode("utf-8", "surrogateescape"))
+        try:
+            _write_bytes(inner, key.encode("utf-8", "surrogateescape"))
+        except UnicodeEncodeError as cause:
+            raise Invalid(f"header key {key!r}: {cause.reason}") from cause
         _write_bytes(inner, value)
     _write_zigzag(out, len(inner))
     out += inner
