@@ -3,6 +3,7 @@
     .venv/bin/python bench/micro/metadata_postgresql.py [--seconds 3] [--partitions 100,1000] [--connections 1,4] [--streams 1]
 
 Starts a PostgreSQL of its own (with fsync on; its folder is on the disk of TMPDIR), or uses `--url`, whose database should be empty.
+`--crowd 10000` compares instead an almost empty store with one of so many streams of ten partitions each.
 Committers share all partitions, the hardest case for row locks. `idempotent`: each batch has a producer, as most clients do by default.
 """
 
@@ -91,6 +92,52 @@ async def measure(
     )
 
 
+async def crowd(url: str, stream_count: int) -> None:
+    """Times of single operations before and after `stream_count` streams of ten partitions were made and written to."""
+    store = await open_postgresql(url)
+    registration = await store.servers.register("bench", zone=None, endpoints={}, version="0", timeout_ms=600_000)
+    partitions: list[PartitionKey] = []
+    print(
+        "partitions  list ms  bounds ms  locate ms (newest, oldest, timestamp)  commit of 100 ms  roll-up ms per entry"
+    )
+    for count in (100, stream_count):
+        while len(partitions) < count * 10:
+            stream = await store.streams.create(StreamSpec(name=f"crowd-{len(partitions):09}", partition_count=10))
+            partitions += [stream.partition(i) for i in range(10)]
+        for turn in range(max(20, len(partitions) // 1000)):
+            chosen = [partitions[(turn * 1000 + i) % len(partitions)] for i in range(1000)]
+            await store.log.commit(commit_of(f"fill-{count}-{turn}", registration.server, chosen, -1, 0))
+        rolled, rolling = 0, time.perf_counter()
+        while step := await store.log.maintain(entry_count_min=100):
+            rolled += step
+        rolling = (time.perf_counter() - rolling) / max(1, rolled)
+        figures = []
+        for name in ("list", "bounds", "newest", "oldest", "timestamp", "commit"):
+            times = []
+            for turn in range(50):
+                key = partitions[turn * 7919 % len(partitions)]
+                some = [partitions[(turn * 7919 + i * 31) % len(partitions)] for i in range(100)]
+                calls = {
+                    "list": lambda key=key: store.streams.list(after=f"crowd-{key % 1000:09}", limit=100),
+                    "bounds": lambda some=some: store.log.bounds(some),
+                    "newest": lambda key=key: store.log.locate(key, 1 << 40, limit=10),
+                    "oldest": lambda key=key: store.log.locate(key, 0, limit=10),
+                    "timestamp": lambda key=key: store.log.locate_timestamp(key, 5),
+                    "commit": lambda some=some, turn=turn, count=count: store.log.commit(
+                        commit_of(f"one-{count}-{turn}", registration.server, some, 5, turn)
+                    ),
+                }
+                start = time.perf_counter()
+                await calls[name]()
+                times.append(time.perf_counter() - start)
+            figures.append(sorted(times)[len(times) // 2] * 1e3)
+        print(
+            f"{len(partitions):10d}  " + "  ".join(f"{figure:7.2f}" for figure in figures) + f"  {rolling * 1e3:7.2f}",
+            flush=True,
+        )
+    await store.close()
+
+
 @contextlib.contextmanager
 def database(url: str | None) -> Iterator[str]:
     if url is not None:
@@ -117,7 +164,12 @@ def main() -> None:
     parser.add_argument("--partitions", type=numbers, default=[100, 1000])
     parser.add_argument("--connections", type=numbers, default=[1, 4])
     parser.add_argument("--streams", type=numbers, default=[1, 100])
+    parser.add_argument("--crowd", type=int, default=0)
     arguments = parser.parse_args()
+    if arguments.crowd:
+        with database(arguments.url) as url:
+            asyncio.run(crowd(url, arguments.crowd))
+        return
     print("partitions streams connections idempotent  commits/s  p50 ms  p99 ms  client us")
     with database(arguments.url) as url:
         for partition_count in arguments.partitions:
