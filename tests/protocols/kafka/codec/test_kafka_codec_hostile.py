@@ -33,7 +33,6 @@ def decode(api, version, payload, kind="request"):
         (3, 9, "02 03 61", "topics.name: 2 bytes announced, 1 left"),
         (3, 9, "00 01 00 00 02 63 02 0000 63 7f", "tagged fields: 127 bytes announced, 0 left"),
         (3, 9, "00 01 00 00 ffffff7f", "268435455 tagged fields exceed the limit of 1000000 elements per message"),
-        (3, 9, "00 01 00 00 00 aabb", "2 bytes follow the message, at byte 5"),
         (12, 4, "01 00000000 01 00 01 07", "tagged fields: the bytes end here"),
         (0, 9, "00 0001 00000000 02 02 61 02 00000000 85808080 01", "partition_data.records: .* announced, 0 left"),
         (1, 12, "00000000 00000000 00000000 00000000 00 00000000 00000000 01 01 01 01 00 03 02 6162",
@@ -198,3 +197,17 @@ def test_random_headers_raise_nothing_but_corrupt_or_unsupported(api, version, r
     except (Corrupt, Unsupported):
         return
     assert position <= len(frame)
+
+
+def test_bytes_behind_a_request_are_ignored_as_librdkafka_sends_them_with_metadata_13() -> None:
+    body = memoryview(bytes.fromhex("00000000 010000"))  # all topics, as librdkafka 2.16 asks for them
+
+    request = codec.request(3, 13).decode(body)
+
+    assert request.topics is None
+    assert request.allow_auto_topic_creation is False
+
+
+def test_bytes_behind_a_response_are_refused() -> None:
+    with pytest.raises(Corrupt, match="1 bytes follow the message"):
+        codec.response(12, 0).decode(memoryview(b"\0\0\0"))

@@ -23,6 +23,9 @@ _SIZE_AND_REQUEST_HEADER = struct.Struct(">ihhih")
 class Codec:
     """Decodes and encodes one message of one version."""
 
+    is_exact = True
+    """Whether bytes behind the message are refused."""
+
     def __init__(self, key: ApiKey, kind: str, version: int) -> None:
         api = load(key)
         if version not in api.versions:
@@ -50,7 +53,7 @@ class Codec:
             message, end = decode(view, position, len(view))
         except (IndexError, ValueError, struct.error) as error:
             raise Corrupt(f"{self._title}, {_place(error, places)}") from error
-        if end != len(view):
+        if end != len(view) and self.is_exact:
             raise Corrupt(f"{self._title}: {len(view) - end} bytes follow the message, at byte {end}")
         return message
 
@@ -91,7 +94,13 @@ class Codec:
 
 
 class RequestCodec(Codec):
-    """Codec of a request."""
+    """Codec of a request.
+
+    Bytes behind a request are ignored, as Apache Kafka does: librdkafka 2.16 sends three too many with Metadata version 13 when it asks
+    for all topics.
+    """
+
+    is_exact = False
 
     def frame(self, correlation_id: int, client_id: str | None, message: Message) -> list[Buffer]:
         """The whole request as a client sends it: size, header, `message`."""
