@@ -1,0 +1,142 @@
+"""Obtain what others wrote as ordinary packages, once, into `.cache/conformance/`.
+
+Each `obtain_…` returns a path that is complete: a directory gets its name only when its recipe ran to the end, and a
+changed recipe (version, options) builds it anew. A missing program raises `ToolMissing`, which names what to install.
+Runs that happen at the same time wait for each other at a file lock.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from conformance import processes
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / ".cache" / "conformance"
+LOGS = CACHE / "logs"
+JAVA_SOURCES = Path(__file__).resolve().parent / "java"
+
+DOWNLOAD_TIMEOUT_S = 300
+BUILD_TIMEOUT_S = 1200
+
+FRANZ_GO = "github.com/twmb/franz-go"
+FRANZ_GO_VERSION = "v1.22.2"
+KAFKA_JAVASCRIPT = "@confluentinc/kafka-javascript@1.10.1"
+"""The npm package that carries the sources and integration tests of librdkafka 2.15.1."""
+
+
+class ToolMissing(RuntimeError):
+    """A program is not installed; the text says which package to install."""
+
+
+class ObtainFailed(RuntimeError):
+    """A package could not be fetched or built; the text names the log."""
+
+
+def require(program: str, package: str) -> str:
+    """Path of `program`; raises `ToolMissing` naming `package`, which brings it."""
+    found = shutil.which(program)
+    if found is None:
+        raise ToolMissing(f"{program} is not installed: install {package}")
+    return found
+
+
+def obtain_kafka_jars() -> Path:
+    """Directory of jars with Kafka's tools and Kafka Connect (118 files, 75 MB; ten seconds when Maven is fast)."""
+    require("java", "a Java runtime, 17 or newer (Debian: openjdk-17-jre-headless)")
+
+    def build(directory: Path) -> None:
+        maven = require("mvn", "Apache Maven (Debian: maven)")
+        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={directory}"]
+        _step([maven, "-q", "-B", "-f", JAVA_SOURCES / "pom.xml", *goal], "maven", DOWNLOAD_TIMEOUT_S)
+
+    return _obtained("kafka-jars", (JAVA_SOURCES / "pom.xml").read_text(encoding="utf-8"), build)
+
+
+def obtain_kgo_tests() -> tuple[Path, Path]:
+    """The test program of franz-go's `kgo` and the directory it must run in (40 to 80 s of compiling)."""
+    go = require("go", "Go 1.24 or newer (https://go.dev/dl)")
+    package = f"{FRANZ_GO}/pkg/kgo"
+
+    def build(directory: Path) -> None:
+        _step([go, "mod", "init", "bearlake.tests/kgo"], "kgo-init", DOWNLOAD_TIMEOUT_S, directory)
+        _step([go, "get", "-t", f"{package}@{FRANZ_GO_VERSION}"], "kgo-get", DOWNLOAD_TIMEOUT_S, directory)
+        _step([go, "test", "-c", "-o", "kgo.test", package], "kgo-build", BUILD_TIMEOUT_S, directory)
+        found = _step([go, "list", "-m", "-f", "{{.Dir}}", FRANZ_GO], "kgo-list", DOWNLOAD_TIMEOUT_S, directory)
+        (directory / "module").symlink_to(found.text().strip())
+
+    directory = _obtained("kgo", FRANZ_GO_VERSION, build)
+    return directory / "kgo.test", directory / "module" / "pkg" / "kgo"
+
+
+def obtain_librdkafka_tests() -> Path:
+    """Directory with librdkafka's `test-runner` (two to five minutes of compiling)."""
+    npm = require("npm", "Node.js with npm (Debian: npm)")
+    make = require("make", "a C/C++ tool chain (Debian: build-essential)")
+    require("g++", "a C/C++ tool chain (Debian: build-essential)")
+
+    def build(directory: Path) -> None:
+        _step([npm, "pack", "--silent", KAFKA_JAVASCRIPT], "librdkafka-pack", DOWNLOAD_TIMEOUT_S, directory)
+        shutil.unpack_archive(next(directory.glob("*.tgz")), directory, filter="data")
+        sources = directory / "package" / "deps" / "librdkafka"
+        jobs = f"-j{os.cpu_count() or 1}"
+        _step(["./configure", "--disable-curl", "--disable-gssapi"], "librdkafka-conf", BUILD_TIMEOUT_S, sources)
+        _step([make, jobs, "libs"], "librdkafka-libs", BUILD_TIMEOUT_S, sources)
+        _step([make, jobs, "-C", "tests", "build"], "librdkafka-tests", BUILD_TIMEOUT_S, sources)
+
+    recipe = f"{KAFKA_JAVASCRIPT} without curl and gssapi"
+    return _obtained("librdkafka", recipe, build) / "package" / "deps" / "librdkafka" / "tests"
+
+
+def obtain_go_program(sources: Path) -> Path:
+    """The program built from the Go module in `sources` (go.mod, go.sum, main.go)."""
+    go = require("go", "Go 1.24 or newer (https://go.dev/dl)")
+    recipe = "".join(file.read_text(encoding="utf-8") for file in sorted(sources.iterdir()) if file.is_file())
+
+    def build(directory: Path) -> None:
+        output = directory / sources.name
+        _step([go, "build", "-o", output, "."], f"go-{sources.name}", BUILD_TIMEOUT_S, sources)
+
+    return _obtained(f"go-{sources.name}", recipe, build) / sources.name
+
+
+def obtain_npm_program(sources: Path) -> Path:
+    """A directory with the npm package in `sources` and its dependencies installed."""
+    npm = require("npm", "Node.js with npm (Debian: npm)")
+    require("node", "Node.js 18 or newer (Debian: nodejs)")
+    files = [file for file in sorted(sources.iterdir()) if file.is_file()]
+
+    def build(directory: Path) -> None:
+        for file in files:
+            shutil.copy(file, directory)
+        quiet = ["--silent", "--no-audit", "--no-fund", "--ignore-scripts"]
+        _step([npm, "ci", *quiet], f"npm-{sources.name}", DOWNLOAD_TIMEOUT_S, directory)
+
+    return _obtained(f"npm-{sources.name}", "".join(file.read_text(encoding="utf-8") for file in files), build)
+
+
+def _obtained(name: str, recipe: str, build: Callable[[Path], None]) -> Path:
+    """CACHE/name as `build` leaves it; built only when the last complete build had another `recipe`."""
+    directory, stamp = CACHE / name, CACHE / f"{name}.recipe"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if directory.is_dir() and stamp.is_file() and stamp.read_text(encoding="utf-8") == recipe:
+            return directory
+        stamp.unlink(missing_ok=True)
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        build(directory)  # in place: librdkafka's build keeps absolute paths; the stamp is what makes it complete
+        stamp.write_text(recipe, encoding="utf-8")
+    return directory
+
+
+def _step(command: Sequence[str | Path], name: str, timeout_s: float, cwd: Path | None = None) -> processes.Finished:
+    """Run one step of a recipe at low priority; raises `ObtainFailed` with the end of its output."""
+    nice = ["nice", "-n", "10"]
+    finished = processes.run([*nice, *command], log=LOGS / "obtain" / f"{name}.log", timeout_s=timeout_s, cwd=cwd)
+    if not finished.is_success:
+        raise ObtainFailed(f"{name} ended with {finished.code}: {finished.tail()} (see {finished.log})")
+    return finished

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Run the suites that others wrote against a Kafka server and compare with the expected lists.
+
+    python tests/conformance/run.py [--suite kgo|librdkafka|java|connect|all] [--quick]
+                                    [--bootstrap HOST:PORT] [--json FILE]
+
+Without `--bootstrap` (or BEARLAKE_TEST_BOOTSTRAP) it starts Bearlake itself. Exit code 0: every outcome as listed;
+1: a difference, an unexpected pass included; 2: a suite could not be obtained, or the server did not start.
+See README.md beside this file.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from conformance import outcomes, packages, server, suite_connect, suite_java, suite_kgo, suite_librdkafka
+from conformance.outcomes import Context, Outcome
+
+SUITES: dict[str, Callable[[Context], Iterator[Outcome]]] = {
+    "kgo": suite_kgo.run,
+    "java": suite_java.run,
+    "connect": suite_connect.run,
+    "librdkafka": suite_librdkafka.run,
+}
+QUICK = ("kgo", "java", "connect")
+"""Suites of `--quick --suite all`: building librdkafka's tests alone takes longer than all of these."""
+
+
+def main() -> int:
+    """Parse the command line, run, print; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--suite", choices=[*SUITES, "all"], default="all")
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a server that is up already")
+    parser.add_argument("--quick", action="store_true", help="the part that fits into three minutes")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write every outcome and difference there")
+    arguments = parser.parse_args()
+    every = QUICK if arguments.quick else tuple(SUITES)
+    chosen = every if arguments.suite == "all" else (arguments.suite,)
+    try:
+        with server.running(arguments.bootstrap, log=packages.LOGS / "bearlake.log") as target:
+            print(f"server: {target.name}", flush=True)
+            results = {suite: _run_suite(suite, target.bootstrap, is_quick=arguments.quick) for suite in chosen}
+    except (packages.ToolMissing, packages.ObtainFailed, server.ServerFailed) as error:
+        print(f"conformance: {error}", file=sys.stderr)
+        return 2
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    count = sum(len(lines) for _, lines in results.values())
+    print("everything as expected" if count == 0 else f"{count} differences")
+    return 1 if count else 0
+
+
+def _run_suite(suite: str, bootstrap: str, *, is_quick: bool) -> tuple[list[dict[str, object]], list[str]]:
+    """Run one suite, printing each outcome; returns its outcomes and its differences."""
+    expected = outcomes.load(suite)
+    context = Context(bootstrap=bootstrap, is_quick=is_quick, logs=packages.LOGS, expected=expected)
+    print(f"== {suite}: {len(context.selected())} tests", flush=True)
+    begin = time.monotonic()
+    collected = []
+    for outcome in SUITES[suite](context):
+        print(f"   {outcome.state} {outcome.seconds:7.1f} s  {outcome.test}  {outcome.note}".rstrip(), flush=True)
+        collected.append(outcome)
+    differences = outcomes.differences(context, collected)
+    passed = sum(outcome.state == "pass" for outcome in collected)
+    print(f"== {suite}: {passed} of {len(collected)} pass, {time.monotonic() - begin:.0f} s, differences:", flush=True)
+    print("".join(f"   {line}\n" for line in differences) or "   none\n", end="", flush=True)
+    return [asdict(outcome) for outcome in collected], differences
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""The server under test: one Bearlake that runs here, or any Kafka server that already listens somewhere.
+
+`running(bootstrap=None)` starts `bearlake up` on free ports in a fresh directory and ends it with SIGTERM.
+BEARLAKE_TEST_BOOTSTRAP=host:port (or `--bootstrap`) points a run at a server that is up already; it must create topics
+on demand with 4 partitions and advertise an IPv4 address, because librdkafka's tests count on both.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from conformance import processes
+
+BOOTSTRAP_VARIABLE = "BEARLAKE_TEST_BOOTSTRAP"
+START_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 30
+POLL_INTERVAL_S = 0.05
+
+SETTINGS = {"BEARLAKE_KAFKA__DEFAULT_PARTITION_COUNT": "4"}
+"""Environment of the server: what the suites need and the defaults do not give."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Where a server listens; `version_text` names it in reports, `log` is its output when it was started here."""
+
+    bootstrap: str
+    name: str
+    log: Path | None
+
+
+class ServerFailed(RuntimeError):
+    """The server did not start, or did not end cleanly; the text names its log."""
+
+
+@contextmanager
+def running(bootstrap: str | None = None, *, log: Path) -> Iterator[Server]:
+    """A server for the length of the block: the one at `bootstrap`, else the variable's, else a Bearlake of our own.
+
+    Raises:
+        ServerFailed: it does not serve within 30 s, or it does not end with code 0 within 30 s after SIGTERM.
+    """
+    bootstrap = bootstrap or os.environ.get(BOOTSTRAP_VARIABLE)
+    if bootstrap:
+        yield Server(bootstrap=bootstrap, name=f"the server at {bootstrap}", log=None)
+        return
+    directory = Path(tempfile.mkdtemp(prefix="bearlake-conformance-"))
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as out:
+        process = _start(directory, out.fileno())
+        try:
+            yield Server(bootstrap=_wait_until_ready(process, directory / "ready.json", log), name="Bearlake", log=log)
+            _stop(process, log)
+        finally:
+            processes.end_group(process)
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _start(directory: Path, out: int) -> subprocess.Popen[bytes]:
+    program = Path(sys.executable).parent / "bearlake"
+    command = [program, "up", "--data-dir", directory / "data", "--ready-file", directory / "ready.json", "--no-tour"]
+    return subprocess.Popen(
+        [*(str(word) for word in command), "--kafka-port", "0", "--admin-port", "0"],
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **SETTINGS},
+        start_new_session=True,
+    )
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], ready: Path, log: Path) -> str:
+    """The Kafka address from the ready file, which appears once every listener accepts."""
+    for _ in range(int(START_TIMEOUT_S / POLL_INTERVAL_S)):
+        if ready.exists():
+            address = json.loads(ready.read_text(encoding="utf-8"))["kafka"]
+            assert isinstance(address, str)
+            return address
+        try:
+            code = process.wait(timeout=POLL_INTERVAL_S)
+        except subprocess.TimeoutExpired:
+            continue
+        raise ServerFailed(f"bearlake up ended with {code} before it served, see {log}")
+    raise ServerFailed(f"bearlake up does not serve after {START_TIMEOUT_S} s, see {log}")
+
+
+def _stop(process: subprocess.Popen[bytes], log: Path) -> None:
+    if process.poll() is not None:
+        raise ServerFailed(f"bearlake up ended with {process.returncode} during the run, see {log}")
+    process.send_signal(signal.SIGTERM)
+    try:
+        code = process.wait(timeout=STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise ServerFailed(f"bearlake up did not end {STOP_TIMEOUT_S} s after SIGTERM, see {log}") from None
+    if code != 0:
+        raise ServerFailed(f"bearlake up ended with {code} after SIGTERM, see {log}")

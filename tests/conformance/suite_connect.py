@@ -1,0 +1,119 @@
+"""Kafka Connect, standalone, with the file connectors: lines of a file → topic → another file.
+
+20,000 lines make the round trip; then the worker is started again after 1,000 more lines were appended, and only those
+may be sent: source offsets come from Connect's own file, sink offsets from the sink's consumer group.
+"""
+
+import shutil
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from conformance import packages, processes
+from conformance.outcomes import Context, Outcome
+
+LINE_COUNT = 20_000
+MORE_COUNT = 1_000
+TIMEOUT_S = 90
+POLL_INTERVAL_S = 0.2
+
+WORKER = """\
+bootstrap.servers={bootstrap}
+key.converter=org.apache.kafka.connect.storage.StringConverter
+value.converter=org.apache.kafka.connect.storage.StringConverter
+offset.storage.file.filename={directory}/offsets
+offset.flush.interval.ms=1000
+plugin.path={directory}/plugins
+listeners=http://127.0.0.1:0
+"""
+SOURCE = """\
+name={name}-source
+connector.class=org.apache.kafka.connect.file.FileStreamSourceConnector
+tasks.max=1
+file={directory}/in.txt
+topic={name}
+"""
+SINK = """\
+name={name}-sink
+connector.class=org.apache.kafka.connect.file.FileStreamSinkConnector
+tasks.max=1
+file={directory}/out.txt
+topics={name}
+"""
+
+
+def run(context: Context) -> Iterator[Outcome]:
+    """Run both cases, which share one directory: the second continues where the first stopped."""
+    directory = context.logs / "connect"
+    shutil.rmtree(directory, ignore_errors=True)
+    _write_files(directory, context.bootstrap, f"conformance-connect-{uuid.uuid4().hex[:8]}")
+    written: list[str] = []
+    for name, count in (("file_round_trip", LINE_COUNT), ("restart_continues", MORE_COUNT)):
+        begin = time.monotonic()
+        lines = [f"line {len(written) + number} {'x' * (number % 50)}" for number in range(count)]
+        written += lines
+        with (directory / "in.txt").open("a", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        problem = _wait_for_lines(directory, written, directory / f"{name}.log")
+        seconds = time.monotonic() - begin
+        yield Outcome(test=name, state="fail" if problem else "pass", seconds=seconds, note=problem)
+
+
+def _wait_for_lines(directory: Path, written: list[str], log: Path) -> str:
+    """Run a worker until the sink's file holds `written`, each line once; returns what went wrong, or nothing."""
+    with _worker(directory, log) as process:
+        deadline = time.monotonic() + TIMEOUT_S
+        while time.monotonic() < deadline and len(_read(directory)) < len(written):
+            try:
+                return f"the worker ended with {process.wait(timeout=POLL_INTERVAL_S)}, see {log}"
+            except subprocess.TimeoutExpired:
+                continue
+        process.send_signal(signal.SIGTERM)  # it commits and flushes what it has: the file is final after this
+        try:
+            process.wait(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            return f"the worker does not end, see {log}"
+    arrived = _read(directory)
+    if sorted(arrived) != sorted(written):
+        return f"{len(written)} lines written, {len(arrived)} arrived, {len(set(arrived))} of them different, see {log}"
+    return ""
+
+
+@contextmanager
+def _worker(directory: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    jars = packages.obtain_kafka_jars()
+    logging = f"-Dlog4j2.configurationFile={packages.JAVA_SOURCES / 'log4j2.properties'}"
+    main = "org.apache.kafka.connect.cli.ConnectStandalone"
+    files = [str(directory / f"{name}.properties") for name in ("worker", "source", "sink")]
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            ["java", "-Xmx512m", "-XX:+UseSerialGC", logging, "-cp", f"{jars}/*", main, *files],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            processes.end_group(process)
+
+
+def _write_files(directory: Path, bootstrap: str, name: str) -> None:
+    """Properties, and a plugin directory with the file connectors alone: scanning all jars takes ten seconds."""
+    plugin = directory / "plugins" / "file"
+    plugin.mkdir(parents=True)
+    for jar in packages.obtain_kafka_jars().glob("connect-file-*.jar"):
+        shutil.copy(jar, plugin)
+    for kind, text in (("worker", WORKER), ("source", SOURCE), ("sink", SINK)):
+        filled = text.format(bootstrap=bootstrap, directory=directory, name=name)
+        (directory / f"{kind}.properties").write_text(filled, encoding="utf-8")
+
+
+def _read(directory: Path) -> list[str]:
+    file = directory / "out.txt"
+    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []

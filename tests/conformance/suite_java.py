@@ -1,0 +1,33 @@
+"""Kafka's own tools: what an operator types and what Kafka's system tests run, with checks on what they print.
+
+Every case is one function that drives a tool through a flow and raises `CheckFailed` at the first wrong answer. The
+checks hold for any Kafka server: no node ids, no times, no versions.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from conformance import java_admin_cases, java_data_cases
+from conformance.java_checks import Case, CheckFailed
+from conformance.java_tools import JavaTools
+from conformance.outcomes import Context, Outcome
+
+CASES: dict[str, Callable[[Case], None]] = {**java_data_cases.CASES, **java_admin_cases.CASES}
+
+
+def run(context: Context) -> Iterator[Outcome]:
+    """Run the selected cases one after the other, each with a topic and a group name of its own."""
+    for name in context.selected():
+        yield _run_one(name, context.bootstrap, context.logs / "java" / name)
+
+
+def _run_one(name: str, bootstrap: str, logs: Path) -> Outcome:
+    case = Case(tools=JavaTools(bootstrap=bootstrap, logs=logs), name=f"conformance-{name}-{uuid.uuid4().hex[:8]}")
+    begin = time.monotonic()
+    try:
+        CASES[name](case)
+    except CheckFailed as error:
+        return Outcome(test=name, state="fail", seconds=time.monotonic() - begin, note=f"{error} (see {logs})")
+    return Outcome(test=name, state="pass", seconds=time.monotonic() - begin)

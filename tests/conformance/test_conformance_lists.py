@@ -1,0 +1,70 @@
+"""The expected lists are complete and consistent, and every kind of difference counts."""
+
+from pathlib import Path
+
+import pytest
+
+from conformance import outcomes, suite_java
+from conformance.outcomes import Context, Expected, Outcome
+
+SUITES = ("kgo", "librdkafka", "java", "connect")
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_list_loads_and_has_a_reason_for_every_exception(suite: str) -> None:
+    expected = outcomes.load(suite)
+
+    assert expected.states
+    assert all(reason.strip() for reason in expected.excluded.values())
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_variant_belongs_to_a_test_that_runs(suite: str) -> None:
+    expected = outcomes.load(suite)
+
+    assert set(expected.variants) <= set(expected.states)
+
+
+def test_the_java_list_names_exactly_the_cases_that_exist() -> None:
+    assert set(outcomes.load("java").states) == set(suite_java.CASES)
+
+
+def test_what_happens_as_listed_is_no_difference() -> None:
+    context = _context(passes=["a"], skips={"b": "old brokers only"})
+
+    assert outcomes.differences(context, [_outcome("a", "pass"), _outcome("b", "skip")]) == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"),
+    [
+        (Outcome(test="a", state="fail", seconds=1, note="wrong offset"), "a: fail, expected pass. wrong offset"),
+        (Outcome(test="a", state="skip", seconds=1), "a: skip, expected pass."),
+        (Outcome(test="new", state="pass", seconds=1), "new: pass, is not listed."),
+    ],
+)
+def test_any_other_outcome_is_a_difference(outcome: Outcome, text: str) -> None:
+    assert text in outcomes.differences(_context(passes=["a"]), [outcome])
+
+
+def test_an_unexpected_pass_is_a_difference() -> None:
+    context = _context(passes=[], fails={"a": "needs three brokers"})
+
+    assert outcomes.differences(context, [_outcome("a", "pass")]) == ["a: pass, expected fail."]
+
+
+def test_a_test_that_did_not_run_is_a_difference() -> None:
+    assert outcomes.differences(_context(passes=["a"]), []) == ["a: did not run"]
+
+
+def _outcome(test: str, state: outcomes.State) -> Outcome:
+    return Outcome(test=test, state=state, seconds=1)
+
+
+def _context(passes: list[str], *, skips: dict[str, str] | None = None, fails: dict[str, str] | None = None) -> Context:
+    states: dict[str, outcomes.State] = dict.fromkeys(passes, "pass")
+    states.update(dict.fromkeys(skips or {}, "skip"))
+    states.update(dict.fromkeys(fails or {}, "fail"))
+    reasons = {**(skips or {}), **(fails or {})}
+    expected = Expected(states=states, quick=frozenset(), reasons=reasons, excluded={}, variants={})
+    return Context(bootstrap="127.0.0.1:1", is_quick=False, logs=Path("unused"), expected=expected)
