@@ -183,7 +183,10 @@ def _header(batch: Buffer) -> BatchHeader:
     found = kernel.batches(batch, 0, len(batch))
     if len(found) != 1:
         raise Corrupt(f"{len(found)} record batches, expected one")
-    return found[0][2]
+    header = found[0][2]
+    if header.record_count < 0:
+        raise Corrupt(f"record batch with {header.record_count} records")
+    return header
 
 
 def _open(batch: Buffer, bytes_max: int) -> tuple[BatchHeader, Buffer]:
