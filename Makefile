@@ -1,0 +1,60 @@
+# Targets for people and for .ci/run. Needs git, make and Python 3.11 to 3.13; a C compiler makes the record kernel fast, but is
+# not needed. Everything is installed into .venv/.
+#
+#   make up                       start everything and show it at work    make up ARGS="--kafka-port 19092"
+#   make test                     all tests                               make test ARGS="tests/metadata -x"
+#   make check                    format, lint, types, import contracts
+#   make bench, make conformance  measure; run other people's suites      make conformance ARGS="--suite kgo --quick"
+#   make venv                     only .venv                              make venv PYTHON=/usr/bin/python3.12
+#   make clean                    remove what was built (not .venv)
+
+PYTHON ?=
+ARGS ?=
+BIN := .venv/bin
+INSTALLED := .venv/installed
+KERNEL_SOURCES := $(wildcard servers/bearlake/kernel/native/*.c servers/bearlake/kernel/native/*.h)
+
+.PHONY: help venv up test check format bench conformance clean
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n '4,10s/^# *//p' Makefile
+
+venv: $(INSTALLED)
+
+$(BIN)/python:
+	@tools/make-venv .venv $(PYTHON)
+
+$(INSTALLED): $(BIN)/python pyproject.toml hatch_build.py $(KERNEL_SOURCES)
+	@echo "Installing Bearlake and its development tools into .venv ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -c "from bearlake import kernel; print('Record kernel:', 'native' if kernel.IS_NATIVE else 'Python (no C compiler or no Python headers were found)')"
+	@touch $@
+
+up: venv
+	@exec $(BIN)/bearlake up $(ARGS)
+
+test: venv
+	$(BIN)/python -m pytest -q $(ARGS)
+
+check: venv
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: venv
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: venv
+	$(BIN)/python bench/run.py $(ARGS)
+
+conformance: venv
+	$(BIN)/python tests/conformance/run.py $(ARGS)
+
+clean:
+	rm -rf build dist .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -f servers/bearlake/kernel/_native*.so $(INSTALLED)
+	find operator servers tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
