@@ -96,7 +96,6 @@ def test_a_request_cut_anywhere_is_corrupt(kernel: ModuleType, version: int) -> 
 @pytest.mark.parametrize(
     ("version", "body", "complaint"),
     [
-        (3, request(3, []) + b"x", "1 bytes behind the body"),
         (3, b"\xff\xfe" + request(3, [])[2:], "transactional id at 0 has the length -2"),
         (3, request(3, [])[:-4] + b"\xff\xff\xff\xff", "topic count at 8 has the length -1"),
         (3, request(3, [("t", [])])[:-4] + b"\x7f\xff\xff\xff", "partition index at 19 reaches beyond the end"),
@@ -118,6 +117,10 @@ def test_unknown_tagged_fields_are_skipped(kernel: ModuleType) -> None:
     body = request(9, [])[:-1] + b"\2\5\3abc\6\0"
 
     assert kernel.parse_produce(body, 0, 9) == (None, -1, 30_000, [])
+
+
+def test_bytes_behind_the_body_are_ignored(kernel: ModuleType) -> None:
+    assert kernel.parse_produce(request(9, []) + b"xyz", 0, 9) == (None, -1, 30_000, [])
 
 
 @pytest.mark.parametrize("version", [-1, 0, 2, 14, 2**40])

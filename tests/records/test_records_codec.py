@@ -67,7 +67,7 @@ RECORDS = st.lists(
         key=st.none() | st.binary(max_size=40),
         value=st.none() | st.binary(max_size=400),
         headers=st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=8)), max_size=3).map(tuple),
-        timestamp=st.integers(-1, 2**62),
+        timestamp=st.integers(-1, 2**63 - 2),
     ),
     min_size=1,
     max_size=30,

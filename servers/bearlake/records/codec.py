@@ -36,7 +36,8 @@ _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
 _INT32_MAX = 2**31 - 1
 _BATCH_BYTES_MAX = _INT32_MAX
-_TIMESTAMP_END = 2**62
+_TIMESTAMP_END = 2**63 - 1
+"""So that the difference of two timestamps is an int64."""
 _NO_EPOCH = -1
 
 

@@ -25,14 +25,15 @@ _UNINSPECTED = (0, 0, -1, -1, -1, -1, -1)
 
 
 def parse_produce(frame: Buffer, position: int, version: int, /) -> tuple[str | None, int, int, list[ProduceEntry]]:
-    """Decode the Produce request body that fills `frame` from `position` on, and inspect each partition's batch.
+    """Decode the Produce request body at `position` of `frame`, and inspect each partition's batch.
 
     Returns (transactional_id, acks, timeout_ms, entries). An entry is a `ProduceEntry`: topic is a str, from version 13 on the 16
     bytes of the topic id; `[start, end)` is the batch's place in `frame`, start == end if the records are null or empty;
-    `status` is a `BatchStatus`. Unless it is OK, the fields behind it are 0, 0, -1, -1, -1, -1, -1.
+    `status` is a `BatchStatus`. Unless it is OK, the fields behind it are 0, 0, -1, -1, -1, -1, -1. Bytes behind the body
+    are ignored, as Apache Kafka does.
 
     Raises:
-        Corrupt: the structure is malformed, or bytes follow behind the body; says what and where.
+        Corrupt: the structure is malformed or reaches beyond the frame; says what and where.
         Unsupported: the version is none of 3-13.
     """
     _check_version(version)
@@ -59,8 +60,6 @@ def parse_produce(frame: Buffer, position: int, version: int, /) -> tuple[str | 
             reader.tags()
         reader.tags()
     reader.tags()
-    if reader.position != len(view):
-        raise Corrupt(f"Produce request: {len(view) - reader.position} bytes behind the body at {reader.position}")
     return transactional_id, acks, timeout_ms, entries
 
 

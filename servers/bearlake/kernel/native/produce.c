@@ -210,13 +210,7 @@ static int read_topics(Reader *reader, PyObject *entries)
     while (topics--)
         if (read_topic_data(reader, entries) < 0)
             return -1;
-    if (skip_tags(reader) < 0)
-        return -1;
-    if (reader->position == reader->end)
-        return 0;
-    PyErr_Format(reader->corrupt, "Produce request: %zd bytes behind the body at %zd", reader->end - reader->position,
-                 reader->position);
-    return -1;
+    return skip_tags(reader);
 }
 
 static PyObject *read_request(Reader *reader)
