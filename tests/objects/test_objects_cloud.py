@@ -30,10 +30,12 @@ class Server:
         self.heads: list[str] = []
         self.bodies: list[bytes] = []
         self.endpoint = ""
+        self.writers: set[asyncio.StreamWriter] = set()
         self.asked = asyncio.Event()
         self.stopping = asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.add(writer)
         try:
             while head := (await reader.readuntil(b"\r\n\r\n")).decode():
                 self.heads.append(head.lower())
@@ -44,6 +46,7 @@ class Server:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
+            self.writers.discard(writer)
             writer.close()
 
     def replies(self, status: str, body: bytes = b"", *, reads_body: bool = True, more: str = "") -> Answer:
@@ -82,6 +85,8 @@ async def server() -> AsyncIterator[Server]:
     yield served
     served.stopping.set()
     listener.close()
+    for writer in served.writers:  # the client keeps its connections open
+        writer.transport.abort()
     await listener.wait_closed()
 
 
