@@ -24,6 +24,8 @@ ATTEMPTS_MAX = 3
 GRACE_S = 1.0
 """How much longer than the database's own limit this process waits for an answer."""
 
+MALFORMED = "the metadata URL is malformed; expected postgresql://user:password@host:port/database"
+
 
 def split_url(url: str, schema: str) -> tuple[str, str]:
     """The URL for the driver, and the schema that it names with `?schema=` (default: the one given).
@@ -34,9 +36,8 @@ def split_url(url: str, schema: str) -> tuple[str, str]:
     try:
         parts = urlsplit(url)
         query = parse_qsl(parts.query, keep_blank_values=True)
-        _ = parts.port
     except ValueError:
-        raise Invalid("the metadata URL is malformed; expected postgresql://user:password@host:port/database") from None
+        raise Invalid(MALFORMED) from None
     if parts.scheme not in ("postgresql", "postgres"):
         raise Invalid("the metadata URL must start with postgresql://")
     kept = [(key, value) for key, value in query if key != "schema"]
@@ -65,6 +66,8 @@ class Database:
             )
         except failures.FOREIGN as error:
             raise failures.translated(error) from error
+        except ValueError:
+            raise Invalid(MALFORMED) from None
 
     async def connect(self, statement_timeout_ms: int) -> "Session":
         """A connection beside the pool, with its own time limit; the caller closes it."""
@@ -72,6 +75,8 @@ class Database:
             return Session(await asyncpg.connect(**self._arguments(statement_timeout_ms)), self.sql)
         except failures.FOREIGN as error:
             raise failures.translated(error) from error
+        except ValueError:
+            raise Invalid(MALFORMED) from None
 
     def _arguments(self, statement_timeout_ms: int) -> dict[str, Any]:
         settings = self.settings

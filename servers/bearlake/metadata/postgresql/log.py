@@ -138,14 +138,18 @@ class PostgresqlLog:
         """See `CommitLog.maintain`; three short transactions, each bounded by the settings."""
         database, settings = self._database, self._database.settings
         rolled: int = await database.value(
-            "select bearlake.roll_up($1, $2, $3)",
+            "select bearlake.roll_up($1, $2, $3, $4)",
             entry_count_min,
             settings.roll_entry_count_max,
+            settings.roll_slice_count_max,
             settings.page_slice_count_max,
         )
         await database.rows("select bearlake.sweep($1)", settings.sweep_page_count_max)
         await database.rows(
-            "select bearlake.forget_results($1, $2)", settings.token_result_keep_ms, settings.sweep_page_count_max
+            "select bearlake.forget_tokens($1, $2, $3)",
+            settings.token_result_keep_ms,
+            settings.forbidden_keep_ms,
+            settings.sweep_page_count_max,
         )
         return rolled
 

@@ -44,7 +44,9 @@ async def migrate(database: Database, known: Sequence[Migration]) -> None:
         await session.execute("begin; set local lock_timeout = 0")
         await session.value("select pg_advisory_xact_lock($1, $2)", LOCK_CLASS, lock)
         if await session.value("select to_regclass('bearlake.migration') is null"):
-            await session.execute(f'create schema if not exists "{database.settings.schema}"')
+            # A user who may not create schemas can be given one.
+            if await session.value("select to_regnamespace($1) is null", database.settings.schema):
+                await session.execute(f'create schema "{database.settings.schema}"')
             await session.execute(
                 "create table bearlake.migration (version integer primary key, name text not null, applied_at timestamptz not null)"
             )

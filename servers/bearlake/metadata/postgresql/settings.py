@@ -17,6 +17,7 @@ _AT_LEAST_ONE = (
     "poll_interval_listening_ms",
     "page_slice_count_max",
     "roll_entry_count_max",
+    "roll_slice_count_max",
     "sweep_page_count_max",
 )
 
@@ -70,11 +71,17 @@ class PostgresqlSettings:
     roll_entry_count_max: int = 256
     """Log entries rolled up by one round of maintenance, a bound on its duration."""
 
+    roll_slice_count_max: int = 20_000
+    """Slices rolled up by one round (an entry is never split); bounds the round as the former does."""
+
     sweep_page_count_max: int = 1_000
     """Index pages (and rows of deleted streams) dropped by one round of maintenance."""
 
     token_result_keep_ms: int = 3_600_000
     """How long the result of a commit token can be asked for again; a retry comes within minutes."""
+
+    forbidden_keep_ms: int = 7 * 24 * 3_600_000
+    """How long a forbidden token is remembered; far longer than any commit may be late."""
 
     def __post_init__(self) -> None:
         for name in _AT_LEAST_ONE:

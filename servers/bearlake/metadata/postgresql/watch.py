@@ -45,12 +45,12 @@ class Watch:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
         while self._head <= after:
-            await self._listen(deadline)
             self.saw(await self._database.value("select position from bearlake.log_head"))
             remaining = deadline - loop.time()
             if self._head > after or remaining <= 0:
                 return
-            await self._next_hint(min(remaining, self._interval_s()))
+            if not await self._started_to_listen(remaining):
+                await self._next_hint(min(remaining, self._interval_s()))
 
     def _interval_s(self) -> float:
         is_listening = self._session is not None
@@ -67,23 +67,28 @@ class Watch:
         finally:
             self._waiters.discard(waiter)
 
-    async def _listen(self, deadline: float) -> None:
-        """Make sure that a connection listens, unless one was tried a moment ago or is being made."""
+    async def _started_to_listen(self, timeout_s: float) -> bool:
+        """Make a connection listen if none does; True: look again, since something may have come while it was made.
+
+        Not for a wait that may be shorter than making it, not within the pause after a failure, and by one waiter at a time.
+        """
         loop = asyncio.get_running_loop()
-        if self._session is not None or self._is_connecting or self._is_closed or loop.time() < self._next_attempt:
-            return
+        is_due = loop.time() >= self._next_attempt and timeout_s * 1000 >= self._settings.listen_backoff_min_ms
+        if self._session is not None or self._is_connecting or self._is_closed or not is_due:
+            return False
         self._is_connecting = True
         self._backoff_ms = min(
             max(self._backoff_ms * 2, self._settings.listen_backoff_min_ms), self._settings.listen_backoff_max_ms
         )
         self._next_attempt = loop.time() + self._backoff_ms / 1000
         try:
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout(timeout_s):
                 await self._connect()
         except (BearlakeError, TimeoutError):
-            return  # polling goes on; the step that follows says what is wrong with the store
+            return False  # polling goes on; its steps say what is wrong with the store
         finally:
             self._is_connecting = False
+        return True
 
     async def _connect(self) -> None:
         session = await self._database.connect(self._settings.statement_timeout_ms)

@@ -79,6 +79,7 @@ create table bearlake.object (
 ) with (toast_tuple_target = 8160);
 create unique index object_position on bearlake.object (position) where position > 0;
 create index object_answerable on bearlake.object (committed_ms) where outcomes is not null;
+create index object_forbidden on bearlake.object (committed_ms) where position = -1;
 
 -- The newest position. Updated last in each transaction that writes an entry, so that positions become visible in order.
 create table bearlake.log_head (

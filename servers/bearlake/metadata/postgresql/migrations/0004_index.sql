@@ -125,11 +125,12 @@ begin
     perform pg_notify('bearlake.log', at::text);
 end $$;
 
--- Copies the oldest entries that are only in the log, at most p_entry_limit, into index pages of about p_page_slices; then deletes
--- rolled up entries except the newest p_entry_count_min, at most twice p_entry_limit. One caller works (it holds the tail's row),
--- the others return 0. Returns the number of entries rolled up.
-create function bearlake.roll_up(p_entry_count_min bigint, p_entry_limit integer, p_page_slices integer)
-returns bigint language plpgsql as $$
+-- Copies the oldest entries that are only in the log, at most p_entry_limit with together p_slice_limit slices (but at least one),
+-- into index pages of about p_page_slices; then deletes rolled up entries except the newest p_entry_count_min, at most twice
+-- p_entry_limit. One caller works (it holds the tail's row), the others return 0. Returns the number of entries rolled up.
+create function bearlake.roll_up(
+    p_entry_count_min bigint, p_entry_limit integer, p_slice_limit integer, p_page_slices integer
+) returns bigint language plpgsql as $$
 declare
     tail bearlake.log_tail;
     upto bigint;
@@ -141,7 +142,10 @@ begin
         return 0;
     end if;
     select h.position into head from bearlake.log_head h;
-    upto := least(head, tail.rolled + p_entry_limit);
+    select coalesce(max(c.position), tail.rolled) into upto
+      from (select l.position, sum(coalesce(cardinality(l.partitions), 0)) over (order by l.position) as slice_count
+              from (select * from bearlake.log f where f.position > tail.rolled order by f.position limit p_entry_limit) l) c
+     where c.slice_count <= p_slice_limit or c.position = tail.rolled + 1;
     cut := least(upto, head - p_entry_count_min, tail.truncated + 2 * p_entry_limit);
     if upto > tail.rolled then
         perform bearlake.append_pages(tail.rolled, upto, p_page_slices);
@@ -195,15 +199,20 @@ create function bearlake.append_pages(p_from bigint, p_upto bigint, p_page_slice
 $$;
 
 -- Drops at most p_limit index pages (and rows of deleted streams) that nobody can read any more; returns how many.
+-- Holds the tail's row as roll_up does: a page that is appended to at the same time must not go.
 create function bearlake.sweep(p_limit integer) returns integer language plpgsql as $$
 declare
     task bearlake.sweep;
     remaining integer := p_limit;
     part integer;
+    rolled_position bigint;
 begin
+    select t.rolled into rolled_position from bearlake.log_tail t for update skip locked;
+    if not found then
+        return 0;
+    end if;
     for task in
-        select w.* from bearlake.sweep w, bearlake.log_tail t
-         where w.position <= t.rolled order by w.position limit 100 for update of w skip locked
+        select * from bearlake.sweep w where w.position <= rolled_position order by w.position limit 100
     loop
         with gone as (
             delete from bearlake.index_page p
@@ -239,10 +248,15 @@ begin
     return p_limit - remaining;
 end $$;
 
--- Forgets results of tokens older than p_older_ms, at most p_limit. That the object is committed is never forgotten here.
-create function bearlake.forget_results(p_older_ms bigint, p_limit integer) returns void language sql as $$
+-- Forgets results of tokens older than p_older_ms, and forbidden tokens older than p_forbidden_ms, at most p_limit of each.
+-- That an object is committed is never forgotten here.
+create function bearlake.forget_tokens(p_older_ms bigint, p_forbidden_ms bigint, p_limit integer) returns void language sql as $$
     update bearlake.object o set outcomes = null
      where o.key in (select f.key from bearlake.object f
                       where f.outcomes is not null and f.committed_ms < bearlake.now_ms() - p_older_ms
+                      order by f.committed_ms limit p_limit for update skip locked);
+    delete from bearlake.object o
+     where o.key in (select f.key from bearlake.object f
+                      where f.position = -1 and f.committed_ms < bearlake.now_ms() - p_forbidden_ms
                       order by f.committed_ms limit p_limit for update skip locked)
 $$;
