@@ -45,7 +45,9 @@ class Tasks:
 
     def own(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Run `work`, which is expected to run until it is cancelled, under this name."""
-        self._tasks.append(self._group.create_task(_watched(name, work), name=name))
+        task = self._group.create_task(_watched(name, work), name=name)
+        task.add_done_callback(lambda _: work.close())  # for a task that is cancelled before it ever ran
+        self._tasks.append(task)
 
 
 async def _watched(name: str, work: Coroutine[Any, Any, None]) -> None:

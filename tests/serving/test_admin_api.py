@@ -1,0 +1,308 @@
+"""The admin API over real HTTP on loopback: streams in batches, problem documents, access, health."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import pytest
+
+from bearlake.errors import Invalid, Unavailable
+from bearlake.metadata import Metadata
+from bearlake.metadata.open import open_metadata
+from bearlake.objects.open import open_store
+from bearlake.serving.admin.access import AdminSettings, has_token, is_own_name, read_token
+from bearlake.serving.admin.server import AdminServer
+from bearlake.serving.listener import ListenerSettings, open_listener
+from bearlake.serving.membership import Member, ServerSettings
+from bearlake.streams.service import Streams
+
+TOKEN = "sixteen-characters"
+
+
+@dataclass
+class Api:
+    """A running admin server and a client of it."""
+
+    server: AdminServer
+    http: aiohttp.ClientSession
+    metadata: Metadata
+
+    async def call(self, method: str, path: str, body: object = None, **options: Any) -> tuple[int, Any]:
+        async with self.http.request(method, path, json=body, **options) as response:
+            return response.status, await response.json(content_type=None)
+
+
+async def serve(settings: AdminSettings, token: str | None) -> AsyncIterator[Api]:
+    metadata = await open_metadata("memory:///")
+    store = open_store("memory:///")
+    member = await Member.join(metadata.servers, ServerSettings(name="one"), {"kafka": "127.0.0.1:9092"})
+    streams = Streams(metadata, store, member.server)
+    await streams.start()
+    listener = open_listener(ListenerSettings(), "admin")
+    server = AdminServer(listener, streams, member, settings, token=token, config=lambda: [{"setting": "kafka.port"}])
+    await server.start()
+    async with aiohttp.ClientSession(f"http://{server.endpoints['admin']}") as http:
+        yield Api(server, http, metadata)
+    await server.close()
+    await streams.close()
+    await store.close()
+    await metadata.close()
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    async for served in serve(AdminSettings(request_bytes_max=10_000, health_timeout_ms=5_000), None):
+        yield served
+
+
+@pytest.fixture
+async def guarded() -> AsyncIterator[Api]:
+    async for served in serve(AdminSettings(), TOKEN):
+        yield served
+
+
+async def create(api: Api, *names: str, partition_count: int = 1) -> None:
+    items = [{"name": name, "partition_count": partition_count} for name in names]
+    status, _ = await api.call("POST", "/v1/streams", {"streams": items})
+    assert status == 200
+
+
+async def test_create_describe_list_alter_delete(api: Api) -> None:
+    item = {"name": "orders", "partition_count": 3, "configs": {"retention.ms": "1000"}}
+
+    status, created = await api.call("POST", "/v1/streams", {"streams": [item]})
+
+    assert status == 200
+    assert created["results"][0]["status"] == 201
+    shown = created["results"][0]["stream"]
+    assert (shown["name"], shown["partition_count"], shown["configs"]) == ("orders", 3, {"retention.ms": "1000"})
+    assert await api.call("GET", "/v1/streams/orders") == (200, shown)
+    assert await api.call("GET", "/v1/streams") == (200, {"streams": [shown], "next": None})
+
+    change = {"name": "orders", "partition_count": 5, "set": {"cleanup.policy": "delete"}, "unset": ["retention.ms"]}
+    status, altered = await api.call("PATCH", "/v1/streams", {"streams": [change]})
+    assert status == 200
+    assert altered["results"][0]["stream"]["partition_count"] == 5
+    assert altered["results"][0]["stream"]["configs"] == {"cleanup.policy": "delete"}
+
+    assert await api.call("DELETE", "/v1/streams?name=orders") == (
+        200,
+        {"results": [{"name": "orders", "status": 200}]},
+    )
+    assert (await api.call("GET", "/v1/streams/orders"))[0] == 404
+
+
+async def test_an_item_that_fails_does_not_stop_the_others(api: Api) -> None:
+    await create(api, "taken")
+    items = [{"name": "taken"}, {"name": "no/slash"}, {"name": "fine"}, {"name": "odd", "configs": {"no.such": "1"}}]
+
+    status, answer = await api.call("POST", "/v1/streams", {"streams": items})
+
+    assert status == 207
+    assert [result["status"] for result in answer["results"]] == [409, 400, 201, 400]
+    assert answer["results"][0]["problem"]["title"] == "Already exists"
+    assert "Unknown topic config name: no.such" in answer["results"][3]["problem"]["detail"]
+
+
+async def test_partitions_are_shown_with_offsets_in_pages(api: Api) -> None:
+    await create(api, "wide", partition_count=5)
+
+    _, first = await api.call("GET", "/v1/streams/wide/partitions?limit=3")
+    _, second = await api.call("GET", f"/v1/streams/wide/partitions?limit=3&after={first['next']}")
+
+    assert [row["partition"] for row in first["partitions"]] == [0, 1, 2]
+    assert [row["partition"] for row in second["partitions"]] == [3, 4]
+    assert second["next"] is None
+    assert first["partitions"][0] == {"partition": 0, "start_offset": 0, "end_offset": 0, "size_bytes": 0}
+
+
+async def test_streams_are_listed_in_pages_by_prefix(api: Api) -> None:
+    await create(api, "a1", "a2", "a3", "b1")
+
+    _, first = await api.call("GET", "/v1/streams?prefix=a&limit=2")
+    _, second = await api.call("GET", f"/v1/streams?prefix=a&limit=2&after={first['next']}")
+
+    assert [stream["name"] for stream in first["streams"]] == ["a1", "a2"]
+    assert [stream["name"] for stream in second["streams"]] == ["a3"]
+    assert second["next"] is None
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "detail"),
+    [
+        ("POST", "/v1/streams", {"streams": []}, "with at least one item"),
+        ("POST", "/v1/streams", {"stream": [{}]}, "with at least one item"),
+        ("POST", "/v1/streams", [1], "with at least one item"),
+        ("DELETE", "/v1/streams", None, "name at least one stream"),
+        ("GET", "/v1/streams?limit=0", None, "limit: expected a whole number from 1 to 1000"),
+        ("GET", "/v1/streams?limit=x", None, "limit: expected a whole number from 1 to 1000"),
+    ],
+)
+async def test_a_wrong_request_is_a_problem_document(
+    api: Api, method: str, path: str, body: object, detail: str
+) -> None:
+    status, problem = await api.call(method, path, body)
+
+    assert status == 400
+    assert problem["title"] == "Invalid request"
+    assert detail in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("item", "detail"),
+    [
+        ({"name": 1}, "name: expected text"),
+        ({"name": "a", "partition_count": "2"}, "partition_count: expected a whole number"),
+        ({"name": "a", "partition_count": -1}, "partition count -1: expected 1 to"),
+        ({"name": "a", "configs": {"retention.ms": 1}}, "configs: expected an object whose values are text"),
+        ({"name": "a", "partitions": 2}, "unknown key 'partitions'; known are name, partition_count, configs"),
+    ],
+)
+async def test_a_wrong_item_says_what_is_expected(api: Api, item: dict[str, object], detail: str) -> None:
+    status, answer = await api.call("POST", "/v1/streams", {"streams": [item]})
+
+    assert status == 207
+    assert detail in answer["results"][0]["problem"]["detail"]
+
+
+async def test_problems_have_their_content_type(api: Api) -> None:
+    async with api.http.get("/v1/streams/absent") as response:
+        assert (response.status, response.content_type) == (404, "application/problem+json")
+    async with api.http.get("/no/such/path") as response:
+        assert (response.status, response.content_type) == (404, "application/problem+json")
+
+
+async def test_a_body_that_is_not_declared_as_json_is_refused(api: Api) -> None:
+    async with api.http.post("/v1/streams", data=b'{"streams": [{"name": "a"}]}') as response:
+        assert response.status == 400
+        assert "Content-Type: application/json" in (await response.json(content_type=None))["detail"]
+
+
+async def test_a_large_body_is_refused(api: Api) -> None:
+    status, problem = await api.call("POST", "/v1/streams", {"streams": [{"name": "x" * 20_000}]})
+
+    assert (status, problem["status"]) == (413, 413)
+
+
+async def test_more_items_than_a_batch_may_have_are_refused(api: Api) -> None:
+    query = "&".join(["name=a"] * 1001)
+
+    status, problem = await api.call("DELETE", f"/v1/streams?{query}")
+
+    assert (status, problem["title"]) == (413, "Too large")
+
+
+async def test_health_asks_the_metadata_store(api: Api) -> None:
+    status, healthy = await api.call("GET", "/healthz")
+    assert (status, healthy["status"]) == (200, "ok")
+
+    async def sleeping() -> int:
+        raise Unavailable("the store sleeps")
+
+    api.metadata.log.head = sleeping  # type: ignore[method-assign]
+    status, problem = await api.call("GET", "/healthz")
+
+    assert (status, problem["detail"]) == (503, "the store sleeps")
+
+
+async def test_readiness_is_what_the_process_says(api: Api) -> None:
+    assert (await api.call("GET", "/readyz"))[0] == 503
+    api.server.is_ready = True
+    assert (await api.call("GET", "/readyz"))[0] == 200
+    await api.server.drain(1000)
+    assert (await api.call("GET", "/readyz"))[0] == 503
+
+
+async def test_metrics_servers_and_config_are_served(api: Api) -> None:
+    async with api.http.get("/metrics") as response:
+        assert "bearlake_server_live_servers 1.0" in await response.text()
+    _, servers = await api.call("GET", "/v1/servers")
+    assert [server["name"] for server in servers["servers"]] == ["one"]
+    assert await api.call("GET", "/v1/config") == (200, {"settings": [{"setting": "kafka.port"}]})
+
+
+async def test_a_page_that_lets_its_own_name_resolve_to_loopback_is_refused(api: Api) -> None:
+    status, problem = await api.call("GET", "/v1/streams", headers={"Host": "evil.example:9644"})
+
+    assert (status, problem["title"]) == (403, "Not allowed")
+
+
+async def test_a_token_is_asked_for_on_all_paths_but_probes(guarded: Api) -> None:
+    for path in ("/v1/streams", "/v1/servers", "/v1/config", "/metrics"):
+        async with guarded.http.get(path) as response:
+            assert (response.status, response.headers["WWW-Authenticate"]) == (401, "Bearer")
+    assert (await guarded.call("GET", "/healthz"))[0] == 200
+    assert (await guarded.call("GET", "/v1/streams", headers={"Authorization": "Bearer wrong"}))[0] == 401
+    assert (await guarded.call("GET", "/v1/streams", headers={"Authorization": f"Bearer {TOKEN}"}))[0] == 200
+
+
+async def test_requests_beyond_the_limit_are_told_to_come_back() -> None:
+    async for api in serve(AdminSettings(request_count_max=1), None):
+        entered, leave = asyncio.Event(), asyncio.Event()
+
+        async def slow(entered: asyncio.Event = entered, leave: asyncio.Event = leave) -> int:
+            entered.set()
+            await leave.wait()
+            return 0
+
+        api.metadata.log.head = slow  # type: ignore[method-assign]
+        first = asyncio.create_task(api.call("GET", "/healthz"))
+        await entered.wait()
+
+        status, problem = await api.call("GET", "/v1/servers")
+        leave.set()
+
+        assert (status, problem["title"]) == (503, "Overloaded")
+        assert (await first)[0] == 200
+
+
+def test_no_token_is_needed_on_loopback() -> None:
+    assert read_token(AdminSettings(), {}) is None
+
+
+def test_without_a_token_another_address_is_refused() -> None:
+    with pytest.raises(Invalid, match=r"admin API on 0\.0\.0\.0 .* needs a token"):
+        read_token(AdminSettings(host="0.0.0.0"), {})
+
+
+def test_the_token_comes_from_the_file_or_the_variable(tmp_path: Any) -> None:
+    path = tmp_path / "token"
+    path.write_text(f"{TOKEN}\n")
+
+    assert read_token(AdminSettings(host="0.0.0.0", token_file=str(path)), {}) == TOKEN
+    assert read_token(AdminSettings(host="0.0.0.0"), {"BEARLAKE_ADMIN_TOKEN": TOKEN}) == TOKEN
+    assert read_token(AdminSettings(), {"BEARLAKE_ADMIN_TOKEN": TOKEN}) == TOKEN
+
+
+def test_a_short_token_and_a_missing_file_are_refused(tmp_path: Any) -> None:
+    with pytest.raises(Invalid, match="shorter than 16"):
+        read_token(AdminSettings(), {"BEARLAKE_ADMIN_TOKEN": "short"})
+    (tmp_path / "empty").write_text("")
+    with pytest.raises(Invalid, match="shorter than 16"):
+        read_token(AdminSettings(token_file=str(tmp_path / "empty")), {})
+    with pytest.raises(Invalid, match="cannot read"):
+        read_token(AdminSettings(token_file=str(tmp_path / "absent")), {})
+
+
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", "Bearer ü"]
+)
+def test_wrong_authorization_headers_are_refused(header: str | None) -> None:
+    assert not has_token(header, TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1:9644", True),
+        ("localhost", True),
+        ("[::1]:9644", True),
+        ("LOCALHOST:1", True),
+        ("a.example:1", False),
+        ("", False),
+    ],
+)
+def test_loopback_names_are_known_in_the_host_header(host: str, *, expected: bool) -> None:
+    assert is_own_name(host) is expected

@@ -1,0 +1,87 @@
+"""Background tasks: owned, cancelled at the end, and never dead unnoticed."""
+
+import asyncio
+
+import pytest
+
+from bearlake.serving.tasks import TaskDied, Tasks
+
+
+async def forever(seen: list[str]) -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        seen.append("cancelled")
+
+
+async def test_tasks_are_cancelled_when_the_block_ends() -> None:
+    seen: list[str] = []
+
+    async with Tasks() as tasks:
+        tasks.own("a", forever(seen))
+        tasks.own("b", forever(seen))
+        await asyncio.sleep(0)
+
+    assert seen == ["cancelled", "cancelled"]
+
+
+async def test_a_task_that_fails_ends_the_block_and_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[str] = []
+
+    async def broken() -> None:
+        raise ZeroDivisionError
+
+    async def block() -> None:
+        async with Tasks() as tasks:
+            tasks.own("steady", forever(seen))
+            await asyncio.sleep(0)
+            tasks.own("broken", broken())
+            await asyncio.Event().wait()
+
+    with pytest.raises(TaskDied, match="'broken'"):
+        await block()
+
+    assert seen == ["cancelled"]
+    assert caplog.records[-1].task == "broken"  # type: ignore[attr-defined]
+    assert caplog.records[-1].exc_info is not None
+
+
+async def test_a_task_that_returns_has_died_too() -> None:
+    async def done() -> None:
+        return
+
+    async def block() -> None:
+        async with Tasks() as tasks:
+            tasks.own("done", done())
+            await asyncio.Event().wait()
+
+    with pytest.raises(TaskDied, match="'done'"):
+        await block()
+
+
+async def test_an_error_of_the_block_itself_comes_through() -> None:
+    async def block() -> None:
+        async with Tasks() as tasks:
+            tasks.own("steady", forever([]))
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        await block()
+
+
+async def test_cancelling_the_block_cancels_the_tasks() -> None:
+    seen: list[str] = []
+
+    async def block() -> None:
+        async with Tasks() as tasks:
+            tasks.own("steady", forever(seen))
+            await asyncio.Event().wait()
+
+    running = asyncio.create_task(block())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    running.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert seen == ["cancelled"]
