@@ -30,7 +30,7 @@ def uuid7(time_ms: int, random_bits: int) -> uuid.UUID:
 
 
 class KeySource:
-    """Makes the keys of one server's WAL objects; each key sorts behind the one before while the clock's millisecond moves on."""
+    """Makes the keys of one server's WAL objects; keys of different milliseconds sort by time."""
 
     def __init__(self, clock: Clock, random_bits: Callable[[int], int]) -> None:
         """`random_bits(n)` returns n random bits: `random.SystemRandom().getrandbits` in a server, seeded in a test."""
