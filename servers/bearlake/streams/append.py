@@ -6,7 +6,7 @@ callback when the last one is known. `Streams.append` wraps that for callers who
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from bearlake.metadata.model import PartitionKey
 from bearlake.objects import Buffer
@@ -56,12 +56,18 @@ class Verdict(IntEnum):
 
 
 class Appended(NamedTuple):
-    """A batch's result: `base_offset` is -1 unless ACCEPTED or DUPLICATE; `start_offset` is the partition's, -1 if unknown."""
+    """A batch's result: `base_offset` is -1 unless ACCEPTED or DUPLICATE; `start_offset` is the partition's, -1 if unknown.
 
-    verdict: Verdict
+    `verdict` is a `Verdict`; an `Outcome` of the store, whose kinds have the same numbers, is passed on as it is.
+    """
+
+    verdict: int
     base_offset: int
     start_offset: int
 
+
+Result: TypeAlias = tuple[int, int, int]
+"""An `Appended` or an `Outcome`: (verdict, base_offset, start_offset)."""
 
 UNAVAILABLE = Appended(Verdict.UNAVAILABLE, -1, -1)
 SERVER_FENCED = Appended(Verdict.SERVER_FENCED, -1, -1)
@@ -78,7 +84,7 @@ class AppendCall:
 
     def __init__(self, appends: Sequence[Append], on_done: Callable[["AppendCall"], None]) -> None:
         self.appends = appends
-        self.results: list[Appended] = [UNAVAILABLE] * len(appends)
+        self.results: list[Result] = [UNAVAILABLE] * len(appends)
         self.deadline = 0.0
         """Loop time at which the writer gives up on this call; set by the writer."""
         self._waiting = len(appends)
@@ -89,7 +95,7 @@ class AppendCall:
         """Whether the callback has run."""
         return self._waiting <= 0
 
-    def resolve(self, index: int, result: Appended) -> None:
+    def resolve(self, index: int, result: Result) -> None:
         """Take the outcome of batch `index`, once per batch; runs the callback after the last one."""
         if self._waiting > 0:
             self.results[index] = result

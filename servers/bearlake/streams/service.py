@@ -26,7 +26,7 @@ from bearlake.metadata.model import (
     Stream,
 )
 from bearlake.objects import ObjectStore
-from bearlake.streams.append import Append, AppendCall, Appended
+from bearlake.streams.append import Append, AppendCall, Result
 from bearlake.streams.catalog import Catalog, StreamView
 from bearlake.streams.fetch import Fetched, FetchRange, Reader, ReaderSettings
 from bearlake.streams.follower import Follower, FollowerSettings
@@ -141,12 +141,12 @@ class Streams:
         """
         self._writer.submit(call)
 
-    async def append(self, appends: Sequence[Append]) -> list[Appended]:
+    async def append(self, appends: Sequence[Append]) -> list[Result]:
         """Append batches and wait for their outcomes; durable and visible to readers when they are ACCEPTED.
 
         One result per batch, in order. Cancelling the wait does not take the batches back.
         """
-        done: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
         self._writer.submit(AppendCall(appends, lambda call: None if done.done() else done.set_result(call.results)))
         return await done
 

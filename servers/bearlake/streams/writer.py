@@ -15,16 +15,26 @@ upload slot is free; when the oldest waiting batch is `linger_ms` old and a slot
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from typing import NamedTuple, TypeAlias
 
 from bearlake.clock import Clock
 from bearlake.errors import BearlakeError, Fenced, Unavailable
 from bearlake.metadata import CommitLog
-from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectCommitted, ObjectRef, ServerRef, partition_index
-from bearlake.objects import Buffer, ObjectStore
-from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Appended, Verdict
+from bearlake.metadata.model import (
+    BatchCommit,
+    ObjectCommit,
+    ObjectCommitted,
+    ObjectRef,
+    PartitionKey,
+    ServerRef,
+    partition_index,
+)
+from bearlake.objects import ObjectStore
+from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, Append, AppendCall, Result
 from bearlake.telemetry import metrics
 from bearlake.wal import keys as wal_keys
 from bearlake.wal import writer as wal_writer
@@ -32,8 +42,27 @@ from bearlake.wal.format import Part
 
 log = logging.getLogger(__name__)
 
-_VERDICTS = tuple(Verdict)
-Sealed = tuple[list[tuple[AppendCall, int]], bytearray, list[BatchCommit]]
+Entry: TypeAlias = tuple[AppendCall, int, Append]
+"""A batch on its way: its call, its place in the call, and itself."""
+
+
+class _Buffer:
+    """Batches for one WAL object, by partition; those of one partition in the order they came (I3)."""
+
+    __slots__ = ("partitions", "since", "size")
+
+    def __init__(self, since: float) -> None:
+        self.partitions: dict[PartitionKey, list[Entry]] = {}
+        self.size = 0
+        self.since = since
+        """Loop time of the first batch."""
+
+
+class _Sealed(NamedTuple):
+    entries: list[Entry]
+    buffer: bytearray
+    batches: list[BatchCommit]
+    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +112,9 @@ class Writer:
         self._random = random_source
         self._on_committed = on_committed
         self._on_fenced = on_fenced
-        self._open: list[tuple[AppendCall, int]] = []
-        self._open_bytes = 0
-        self._open_since = 0.0
+        self._open = _Buffer(0.0)
+        self._full: deque[_Buffer] = deque()
+        """Buffers that reached `object_bytes_max` and wait for an upload slot; bounded by `bytes_max`."""
         self._in_flight: set[asyncio.Task[None]] = set()
         self._last_commit: asyncio.Future[None] | None = None
         self._calls: dict[AppendCall, None] = {}
@@ -93,6 +122,7 @@ class Writer:
         self._relief: list[Callable[[], None]] = []
         self._is_fenced = False
         self._is_kicked = False
+        self._is_draining = False
         self._linger_timer: asyncio.TimerHandle | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
 
@@ -110,16 +140,24 @@ class Writer:
             return
         call.deadline = loop.time() + self._settings.deadline_ms / 1000
         self._calls[call] = None
-        if not self._open:
-            self._open_since = loop.time()
-        size = 0
+        limit = self._settings.object_bytes_max
+        buffer = self._open
         for index, item in enumerate(call.appends):
             if item.hold is not None:
                 item.hold.acquire()
-            size += len(item.batch)
-            self._open.append((call, index))
-        self._open_bytes += size
-        self._pending_bytes += size
+            size = len(item.batch)
+            if buffer.size + size > limit and buffer.size:
+                self._full.append(buffer)
+                buffer = self._open = _Buffer(loop.time())
+            elif not buffer.size:
+                buffer.since = loop.time()
+            buffer.size += size
+            self._pending_bytes += size
+            entries = buffer.partitions.get(item.partition)
+            if entries is None:
+                buffer.partitions[item.partition] = [(call, index, item)]
+            else:
+                entries.append((call, index, item))
         if not self._is_kicked:
             self._is_kicked = True
             loop.call_soon(self._kick)
@@ -142,10 +180,11 @@ class Writer:
 
     async def drain(self) -> None:
         """Flush what is open and wait until nothing is in flight. New batches may come meanwhile; they are waited for too."""
-        while self._open or self._in_flight:
-            self._flush_all()
-            if self._in_flight:
-                await asyncio.wait(list(self._in_flight), return_when=asyncio.FIRST_COMPLETED)
+        self._is_draining = True
+        self._kick()
+        while self._in_flight:
+            await asyncio.wait(list(self._in_flight), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.sleep(0)  # let the callbacks start what waited for a slot
 
     async def close(self) -> None:
         """Stop without flushing; callers still waiting are answered UNAVAILABLE."""
@@ -163,17 +202,30 @@ class Writer:
     # -- flush policy --------------------------------------------------------------------------------------------
 
     def _kick(self) -> None:
+        """Flush what the policy lets go now."""
         self._is_kicked = False
         settings = self._settings
-        while self._open:
-            if len(self._in_flight) >= settings.puts_in_flight_max:
+        while len(self._in_flight) < settings.puts_in_flight_max:
+            if self._full:
+                self._flush(self._full.popleft(), "full")
+                continue
+            buffer = self._open
+            if not buffer.size:
                 return
-            is_idle = settings.flush_when_idle and not self._in_flight
-            age_ms = (asyncio.get_running_loop().time() - self._open_since) * 1000
-            if not (is_idle or self._open_bytes >= settings.flush_bytes or age_ms >= settings.linger_ms):
+            age_ms = (asyncio.get_running_loop().time() - buffer.since) * 1000
+            if settings.flush_when_idle and not self._in_flight:
+                reason = "idle"
+            elif buffer.size >= settings.flush_bytes:
+                reason = "bytes"
+            elif age_ms >= settings.linger_ms:
+                reason = "linger"
+            elif self._is_draining:
+                reason = "drain"
+            else:
                 self._arm_linger(settings.linger_ms - age_ms)
                 return
-            self._flush("idle" if is_idle else "bytes" if self._open_bytes >= settings.flush_bytes else "linger")
+            self._open = _Buffer(0.0)
+            self._flush(buffer, reason)
 
     def _arm_linger(self, wait_ms: float) -> None:
         if self._linger_timer is None:
@@ -183,74 +235,44 @@ class Writer:
         self._linger_timer = None
         self._kick()
 
-    def _flush_all(self) -> None:
-        while self._open and len(self._in_flight) < self._settings.puts_in_flight_max:
-            self._flush("drain")
-
-    def _flush(self, reason: str) -> None:
-        """Seal the open batches, up to the object's limit, and send them on their way."""
-        entries = self._take()
-        sealed = self._seal(entries)
+    def _flush(self, buffer: _Buffer, reason: str) -> None:
+        """Seal a buffer and send it on its way."""
+        sealed = self._seal(buffer)
         metrics.APPEND_FLUSHES.labels(reason).inc()
-        metrics.APPEND_FLUSH_BYTES.observe(len(sealed[1]))
+        metrics.APPEND_FLUSH_BYTES.observe(len(sealed.buffer))
         loop = asyncio.get_running_loop()
         before, self._last_commit = self._last_commit, loop.create_future()
         task = loop.create_task(self._write(sealed, before, self._last_commit))
         self._in_flight.add(task)
         task.add_done_callback(self._written)
 
-    def _take(self) -> list[tuple[AppendCall, int]]:
-        entries = self._open
-        if self._open_bytes <= self._settings.object_bytes_max:
-            self._open, self._open_bytes = [], 0
-            return entries
-        size = 0
-        count = 0
-        for call, index in entries:
-            size += len(call.appends[index].batch)
-            if size > self._settings.object_bytes_max and count:
-                size -= len(call.appends[index].batch)
-                break
-            count += 1
-        self._open = entries[count:]
-        self._open_bytes -= size
-        return entries[:count]
-
-    def _seal(self, entries: list[tuple[AppendCall, int]]) -> Sealed:
-        # A stable sort, by what a WAL object is sorted by: batches of one partition keep the order they came in (I3).
-        entries.sort(key=_place_of)
-        appends = [call.appends[index] for call, index in entries]
-        parts: list[Part] = []
-        last = -1
-        for item in appends:
-            if item.partition != last:
-                last = item.partition
-                batches: list[Buffer] = []
-                parts.append(Part(item.stream_id, partition_index(item.partition), batches))
-            batches.append(item.batch)
+    def _seal(self, buffer: _Buffer) -> _Sealed:
+        parts = [
+            Part(entries[0][2].stream_id, partition_index(partition), [item.batch for _, _, item in entries])
+            for partition, entries in buffer.partitions.items()
+        ]
         sealed = wal_writer.seal(parts, node_id=self._server.node_id, server_epoch=self._server.epoch)
-        starts = iter(sealed.positions)
-        last = -1
-        position = 0
-        commits: list[BatchCommit] = []
-        for partition, _, batch, _, record_count, max_timestamp, producer_id, epoch, sequence, flags in appends:
-            if partition != last:
-                last = partition
-                position = next(starts)
-            size = len(batch)
-            commits.append(
-                BatchCommit(partition, position, size, record_count, max_timestamp, producer_id, epoch, sequence, flags)
-            )
-            position += size
-        for item in appends:
-            if item.hold is not None:
-                item.hold.release()
-        return entries, sealed.buffer, commits
+        # By position in the object, as a commit wants its batches.
+        order = sorted(zip(sealed.positions, buffer.partitions.values(), strict=True), key=_first)
+        new = tuple.__new__  # a NamedTuple's own constructor costs three times as much, and this runs once per batch
+        all_entries: list[Entry] = []
+        batches: list[BatchCommit] = []
+        for position, entries in order:
+            all_entries += entries
+            for _, _, item in entries:
+                partition, _, batch, hold, count, max_timestamp, producer_id, epoch, sequence, flags = item
+                size = len(batch)
+                row = (partition, position, size, count, max_timestamp, producer_id, epoch, sequence, flags)
+                batches.append(new(BatchCommit, row))
+                position += size
+                if hold is not None:
+                    hold.release()
+        return _Sealed(all_entries, sealed.buffer, batches, buffer.size)
 
     # -- object first, commit second, acknowledge third ----------------------------------------------------------
 
-    async def _write(self, sealed: Sealed, before: asyncio.Future[None] | None, done: asyncio.Future[None]) -> None:
-        entries, buffer, batches = sealed
+    async def _write(self, sealed: _Sealed, before: asyncio.Future[None] | None, done: asyncio.Future[None]) -> None:
+        entries, buffer, batches, size = sealed
         try:
             key = self._keys.next()
             try:
@@ -271,11 +293,11 @@ class Writer:
             if result.position:
                 self._on_committed(ObjectRef(key, len(buffer)), buffer, result)
             assert len(result.outcomes) == len(entries)
-            self._resolve(entries, (Appended(_VERDICTS[kind], base, start) for kind, base, start in result.outcomes))
+            self._resolve(entries, result.outcomes)
         finally:
             if not done.done():
                 done.set_result(None)
-            self._release(sum(batch.length for batch in batches))
+            self._release(size)
 
     async def _commit(self, commit: ObjectCommit) -> ObjectCommitted | None:
         """Commit until the outcome is known; None when this server is fenced."""
@@ -331,14 +353,12 @@ class Writer:
             del self._calls[call]
             call.expire()
 
-    def _resolve(self, entries: list[tuple[AppendCall, int]], results: Iterable[Appended]) -> None:
-        for (call, index), result in zip(entries, results, strict=False):
+    def _resolve(self, entries: Sequence[Entry], results: Iterable[Result]) -> None:
+        for (call, index, _), result in zip(entries, results, strict=False):
             call.resolve(index, result)
             if call.is_done:
                 self._calls.pop(call, None)
 
 
-def _place_of(entry: tuple[AppendCall, int]) -> tuple[bytes, int]:
-    call, index = entry
-    item = call.appends[index]
-    return item.stream_id, item.partition
+def _first(pair: tuple[int, object]) -> int:
+    return pair[0]
