@@ -10,12 +10,14 @@ from collections.abc import Collection, Mapping
 from bearlake.errors import Invalid, NotFound
 from bearlake.metadata import StreamCatalog
 from bearlake.metadata.model import PARTITION_BITS, PARTITION_COUNT_MAX, PartitionKey, Stream, StreamSpec
+from bearlake.records.batch import COMPRESSION_MASK
 from bearlake.streams import configs as stream_configs
 
 NAME_PATTERN = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 """Legal stream names. Source: Apache Kafka, `org.apache.kafka.common.internals.Topic`."""
 
 PAGE_SIZE = 1000
+_PLAIN_ATTRIBUTES = COMPRESSION_MASK
 
 
 def check_name(name: str) -> None:
@@ -29,7 +31,7 @@ def check_name(name: str) -> None:
 class StreamView:
     """A stream with its parsed rules, as the hot path wants it."""
 
-    __slots__ = ("first_key", "id_bytes", "name", "partition_count", "rules", "stream")
+    __slots__ = ("_is_plain", "first_key", "id_bytes", "name", "partition_count", "rules", "stream")
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
@@ -38,6 +40,18 @@ class StreamView:
         self.partition_count = stream.partition_count
         self.first_key = stream.number << PARTITION_BITS
         self.rules = stream_configs.rules(stream.configs)
+        self._is_plain = self.rules.is_plain
+
+    def admits_plainly(self, size: int, attributes: int, base_timestamp: int, max_timestamp: int, now_ms: int) -> bool:
+        """Whether a batch of `size` bytes enters as it is; the quick half of `admission.admit`, which decides when this says no."""
+        rules = self.rules
+        return (
+            self._is_plain
+            and size <= rules.batch_bytes_max
+            and not attributes & ~_PLAIN_ATTRIBUTES
+            and max_timestamp <= now_ms + rules.timestamp_after_max_ms
+            and base_timestamp >= now_ms - rules.timestamp_before_max_ms
+        )
 
     def partition(self, index: int) -> PartitionKey:
         """The key of partition `index`. Raises `NotFound` when there is none."""

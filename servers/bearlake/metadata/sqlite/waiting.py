@@ -31,7 +31,8 @@ class Waiting:
         """Return when the head has passed `after`, or after `wait_ms`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
-        self.notify(await self._database.run_read(self._read_head))
+        if self._data_version < 0 or not self._poll_s:
+            self.notify(await self._database.run_read(self._look))
         while self._head <= after and (left := deadline - loop.time()) > 0:
             woken = loop.create_future()
             self._waiters.add(woken)

@@ -35,6 +35,10 @@ _SIZE = struct.Struct(">i")
 _API_AND_VERSION = struct.Struct(">hh")
 _READ_BYTES = 1024 * 1024
 _ROOM_BYTES_MIN = 16 * 1024
+_WRITE_BYTES = (
+    1024 * 1024
+)  # answers given to the transport at once, so that a client that does not read is noticed soon
+_JOIN_BYTES = 16 * 1024  # smaller answers are cheaper to copy than to gather
 
 
 class Slot:
@@ -58,6 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self.who = ANONYMOUS
         self.peer = ""
         self.last_active = asyncio.get_running_loop().time()
+        self._context = Context(-1, ANONYMOUS, None, listener, "")
         self._transport: asyncio.Transport | None = None
         self._slab: Slab | None = None
         self._low = 0  # first byte that is not consumed
@@ -68,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         self._ready_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self.produce_tail: asyncio.Task[None] | None = None
+        self._is_pumping = False
         self._is_write_paused = False
         self._is_reading_paused = False
         self._waits_for_budget = False
@@ -153,7 +159,11 @@ class Connection(asyncio.BufferedProtocol):
         view = slab.view
         limits = self.server.settings
         self._need = 0
-        while self._high - self._low >= 4 and not self._must_wait():
+        if self._must_wait():
+            self._pace()
+            return
+        slots, in_flight_max = self._slots, limits.requests_in_flight_max
+        while self._high - self._low >= 4 and len(slots) < in_flight_max:
             (size,) = _SIZE.unpack_from(view, self._low)
             if not 8 <= size <= limits.request_bytes_max:
                 self._malformed(f"a request of {size} bytes: expected 8 to {limits.request_bytes_max}")
@@ -243,8 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         if api is None:
             raise Corrupt(f"API key {key} is not served here; ask ApiVersions first")
         header, position = codec.read_request_header(frame)
-        metrics_of = self.server.meters[key]
-        metrics_of.requests.inc()
+        self.server.meters[key].requests.inc()
         slot = Slot(key)
         self._slots.append(slot)
         if not api.version_min <= version <= api.version_max:
@@ -254,7 +263,9 @@ class Connection(asyncio.BufferedProtocol):
                 )
             self.answer(slot, api_versions.unsupported(header.correlation_id))
             return
-        context = Context(version, self.who, header.client_id, self.listener, self.peer)
+        context = self._context
+        if context.version != version or context.client_id != header.client_id:
+            context = self._context = Context(version, self.who, header.client_id, self.listener, self.peer)
         if key == ApiKey.PRODUCE:
             produce.receive(self, slot, context, header.correlation_id, frame, position, slab)
             return
@@ -285,26 +296,36 @@ class Connection(asyncio.BufferedProtocol):
     # -- answers -------------------------------------------------------------------------------------------------
 
     def answer(self, slot: Slot, chunks: Sequence[codec.Buffer]) -> None:
-        """Fill the slot (no chunks: the request has no answer) and send what is ready, in order."""
+        """Fill the slot (no chunks: the request has no answer); what is ready is sent, in order, before the loop waits again."""
         slot.chunks = chunks
         slot.is_ready = True
-        self._ready_bytes += sum(map(len, chunks))
+        for chunk in chunks:
+            self._ready_bytes += len(chunk)
         self.server.meters[slot.api].seconds.observe(time.perf_counter() - slot.started)
-        if self._slots and self._slots[0].is_ready:
-            self._pump()
+        if not self._is_pumping and self._slots and self._slots[0].is_ready:
+            self._is_pumping = True
+            self.server.loop.call_soon(self._pump)
 
     def _pump(self) -> None:
+        """Send all that is ready with one call: a flush answers many requests of a connection at once."""
+        self._is_pumping = False
         transport = self._transport
         if transport is None or transport.is_closing():
             return
         slots = self._slots
         while slots and slots[0].is_ready and not self._is_write_paused:
-            chunks = slots.popleft().chunks
-            size = sum(map(len, chunks))
+            ready: list[codec.Buffer] = []
+            size = 0
+            while slots and slots[0].is_ready and size < _WRITE_BYTES:
+                for chunk in slots.popleft().chunks:
+                    ready.append(chunk)
+                    size += len(chunk)
             self._ready_bytes -= size
             metrics.KAFKA_SENT_BYTES.inc(size)
-            if len(chunks) == 1:
-                transport.write(chunks[0])
-            elif chunks:
-                transport.writelines(chunks)
+            if len(ready) == 1:
+                transport.write(ready[0])
+            elif size <= _JOIN_BYTES:
+                transport.write(b"".join(ready))
+            else:
+                transport.writelines(ready)
         self._go_on()
