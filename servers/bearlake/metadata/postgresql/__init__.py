@@ -1,4 +1,4 @@
-"""The metadata store in PostgreSQL (14 or newer), for a cluster of servers.
+"""The metadata store in PostgreSQL (14 or newer; tested with 15), for a cluster of servers.
 
 Ways through: `store.py` opens a store and holds the nouns; each noun is a file; `database.py` owns the connections, time limits, repeats
 and the translation of the driver's errors; `migrations/` is the layout, tables and stored functions, in order. A commit is one call of

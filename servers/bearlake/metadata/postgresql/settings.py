@@ -57,7 +57,8 @@ class PostgresqlSettings:
     """How often a waiting follower asks for the head while there is no listening connection (PgBouncer, or it was lost)."""
 
     poll_interval_listening_ms: int = 1_000
-    """How often it asks although it listens, since notifications are only hints."""
+    """How often it asks although it listens, since notifications are only hints. Behind a pooler in transaction mode, which accepts
+    LISTEN but passes no notifications on, make this as short as `poll_interval_ms`."""
 
     listen_backoff_min_ms: int = 100
     """Pause after the listening connection was lost; doubled by each failure."""

@@ -56,6 +56,7 @@ declare
     slice_end bigint := -1;
     s_partitions bigint[]; s_bases bigint[]; s_counts bigint[]; s_positions bigint[]; s_lengths bigint[]; s_timestamps bigint[];
 begin
+    -- 1. Lock, and read the producers' states.
     if has_producers then
         -- Lock first: the states must be read by a later statement, which sees what the former holder of the locks wrote.
         perform from bearlake.partition_group p where p.group_key = any (p_groups) order by p.group_key for no key update;
@@ -66,6 +67,7 @@ begin
         now_ms := bearlake.now_ms();
     end if;
 
+    -- 2. Decide batch by batch, row of partitions by row of partitions; both come in the same order.
     for g in
         select * from bearlake.partition_group p where p.group_key = any (p_groups) order by p.group_key for no key update
     loop
@@ -99,6 +101,7 @@ begin
                     state_index := s;
                 end if;
                 first := p_sequences[k];
+                -- The producer's state says: next, one of the last five, a newer epoch, or not to be accepted.
                 if state.producer_epoch = p_epochs[k] then
                     if first <> ((state.batches[2] + 1) & 2147483647) then
                         kind := 2;
@@ -128,6 +131,7 @@ begin
             end if;
             if kind = 0 then
                 answer := base;
+                -- Joins the slice before it when their bytes lie back to back; what was rejected between them parts them.
                 if p_positions[k] = slice_end then
                     s_counts[n] := s_counts[n] + count;
                     s_lengths[n] := s_lengths[n] + p_lengths[k];
@@ -158,12 +162,14 @@ begin
             update bearlake.partition_group p set ends = g_ends, sizes = g_sizes where p.group_key = g.group_key;
         end if;
     end loop;
+    -- Behind the last row that exists.
     for i in k .. batch_count loop
         outcomes[3 * i - 2] := 4;
         outcomes[3 * i - 1] := -1;
         outcomes[3 * i] := -1;
     end loop;
 
+    -- 3. Token, position, server: in this order, the head's lock last. Then what was decided is written.
     if exists (select from bearlake.object o where o.key = p_token) then
         raise exception 'token is known' using errcode = 'BL009';
     end if;

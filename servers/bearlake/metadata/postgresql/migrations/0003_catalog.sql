@@ -97,7 +97,8 @@ create function bearlake.register_server(
 begin
     perform from bearlake.log_head for update;
     insert into bearlake.server as s (node_id, name, epoch, zone, endpoints, version, timeout_ms, heartbeat_ms)
-    select coalesce(max(o.node_id) + 1, 0), p_name, coalesce(max(o.epoch), 0) + 1, p_zone, p_endpoints, p_version, p_timeout_ms, bearlake.now_ms()
+    select coalesce(max(o.node_id) + 1, 0), p_name, coalesce(max(o.epoch), 0) + 1, p_zone, p_endpoints,
+           p_version, p_timeout_ms, bearlake.now_ms()
       from bearlake.server o
     on conflict (name) do update
        set epoch = excluded.epoch, zone = excluded.zone, endpoints = excluded.endpoints, version = excluded.version,
