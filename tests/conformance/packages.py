@@ -32,7 +32,11 @@ class ToolMissing(RuntimeError):
 
 
 class ObtainFailed(RuntimeError):
-    """A package could not be fetched or built; the text names the log."""
+    """A package could not be fetched; the text names the log."""
+
+
+class BuildFailed(RuntimeError):
+    """What was fetched does not build; the text names the log."""
 
 
 def require(program: str, package: str) -> str:
@@ -50,21 +54,21 @@ def obtain_kafka_jars() -> Path:
     def build(directory: Path) -> None:
         maven = require("mvn", "Apache Maven (Debian: maven)")
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={directory}"]
-        _step([maven, "-q", "-B", "-f", JAVA_SOURCES / "pom.xml", *goal], "maven", DOWNLOAD_TIMEOUT_S)
+        _fetch([maven, "-q", "-B", "-f", JAVA_SOURCES / "pom.xml", *goal], "maven")
 
     return _obtained("kafka-jars", (JAVA_SOURCES / "pom.xml").read_text(encoding="utf-8"), build)
 
 
 def obtain_kgo_tests() -> tuple[Path, Path]:
     """The test program of franz-go's `kgo` and the directory it must run in (40 to 80 s of compiling)."""
-    go = require("go", "Go 1.24 or newer (https://go.dev/dl)")
+    go = require("go", "Go 1.26 or newer (https://go.dev/dl)")
     package = f"{FRANZ_GO}/pkg/kgo"
 
     def build(directory: Path) -> None:
-        _step([go, "mod", "init", "bearlake.tests/kgo"], "kgo-init", DOWNLOAD_TIMEOUT_S, directory)
-        _step([go, "get", "-t", f"{package}@{FRANZ_GO_VERSION}"], "kgo-get", DOWNLOAD_TIMEOUT_S, directory)
-        _step([go, "test", "-c", "-o", "kgo.test", package], "kgo-build", BUILD_TIMEOUT_S, directory)
-        found = _step([go, "list", "-m", "-f", "{{.Dir}}", FRANZ_GO], "kgo-list", DOWNLOAD_TIMEOUT_S, directory)
+        _fetch([go, "mod", "init", "bearlake.tests/kgo"], "kgo-init", directory)
+        _fetch([go, "get", "-t", f"{package}@{FRANZ_GO_VERSION}"], "kgo-get", directory)
+        _compile([go, "test", "-c", "-o", "kgo.test", package], "kgo-build", directory)
+        found = _fetch([go, "list", "-m", "-f", "{{.Dir}}", FRANZ_GO], "kgo-list", directory)
         (directory / "module").symlink_to(found.text().strip())
 
     directory = _obtained("kgo", FRANZ_GO_VERSION, build)
@@ -78,13 +82,13 @@ def obtain_librdkafka_tests() -> Path:
     require("g++", "a C/C++ tool chain (Debian: build-essential)")
 
     def build(directory: Path) -> None:
-        _step([npm, "pack", "--silent", KAFKA_JAVASCRIPT], "librdkafka-pack", DOWNLOAD_TIMEOUT_S, directory)
+        _fetch([npm, "pack", "--silent", KAFKA_JAVASCRIPT], "librdkafka-pack", directory)
         shutil.unpack_archive(next(directory.glob("*.tgz")), directory, filter="data")
         sources = directory / "package" / "deps" / "librdkafka"
         jobs = f"-j{os.cpu_count() or 1}"
-        _step(["./configure", "--disable-curl", "--disable-gssapi"], "librdkafka-conf", BUILD_TIMEOUT_S, sources)
-        _step([make, jobs, "libs"], "librdkafka-libs", BUILD_TIMEOUT_S, sources)
-        _step([make, jobs, "-C", "tests", "build"], "librdkafka-tests", BUILD_TIMEOUT_S, sources)
+        _compile(["./configure", "--disable-curl", "--disable-gssapi"], "librdkafka-conf", sources)
+        _compile([make, jobs, "libs"], "librdkafka-libs", sources)
+        _compile([make, jobs, "-C", "tests", "build"], "librdkafka-tests", sources)
 
     recipe = f"{KAFKA_JAVASCRIPT} without curl and gssapi"
     return _obtained("librdkafka", recipe, build) / "package" / "deps" / "librdkafka" / "tests"
@@ -92,12 +96,13 @@ def obtain_librdkafka_tests() -> Path:
 
 def obtain_go_program(sources: Path) -> Path:
     """The program built from the Go module in `sources` (go.mod, go.sum, main.go)."""
-    go = require("go", "Go 1.24 or newer (https://go.dev/dl)")
+    go = require("go", "Go 1.26 or newer (https://go.dev/dl)")
     recipe = "".join(file.read_text(encoding="utf-8") for file in sorted(sources.iterdir()) if file.is_file())
 
     def build(directory: Path) -> None:
         output = directory / sources.name
-        _step([go, "build", "-o", output, "."], f"go-{sources.name}", BUILD_TIMEOUT_S, sources)
+        _fetch([go, "mod", "download"], f"go-{sources.name}-get", sources)
+        _compile([go, "build", "-o", output, "."], f"go-{sources.name}", sources)
 
     return _obtained(f"go-{sources.name}", recipe, build) / sources.name
 
@@ -112,7 +117,7 @@ def obtain_npm_program(sources: Path) -> Path:
         for file in files:
             shutil.copy(file, directory)
         quiet = ["--silent", "--no-audit", "--no-fund", "--ignore-scripts"]
-        _step([npm, "ci", *quiet], f"npm-{sources.name}", DOWNLOAD_TIMEOUT_S, directory)
+        _fetch([npm, "install", "--no-package-lock", *quiet], f"npm-{sources.name}", directory)
 
     return _obtained(f"npm-{sources.name}", "".join(file.read_text(encoding="utf-8") for file in files), build)
 
@@ -133,10 +138,26 @@ def _obtained(name: str, recipe: str, build: Callable[[Path], None]) -> Path:
     return directory
 
 
-def _step(command: Sequence[str | Path], name: str, timeout_s: float, cwd: Path | None = None) -> processes.Finished:
-    """Run one step of a recipe at low priority; raises `ObtainFailed` with the end of its output."""
-    nice = ["nice", "-n", "10"]
-    finished = processes.run([*nice, *command], log=LOGS / "obtain" / f"{name}.log", timeout_s=timeout_s, cwd=cwd)
+def _fetch(command: Sequence[str | Path], name: str, cwd: Path | None = None) -> processes.Finished:
+    """Run a step that needs the network; raises `ObtainFailed` with the end of its output."""
+    finished = _step(command, name, DOWNLOAD_TIMEOUT_S, cwd)
     if not finished.is_success:
-        raise ObtainFailed(f"{name} ended with {finished.code}: {finished.tail()} (see {finished.log})")
+        raise ObtainFailed(_complaint(name, finished))
     return finished
+
+
+def _compile(command: Sequence[str | Path], name: str, cwd: Path) -> None:
+    """Run a step that needs only what is here; raises `BuildFailed` with the end of its output."""
+    finished = _step(command, name, BUILD_TIMEOUT_S, cwd)
+    if not finished.is_success:
+        raise BuildFailed(_complaint(name, finished))
+
+
+def _step(command: Sequence[str | Path], name: str, timeout_s: float, cwd: Path | None) -> processes.Finished:
+    """Run one step of a recipe at low priority."""
+    log = LOGS / "obtain" / f"{name}.log"
+    return processes.run(["nice", "-n", "10", *command], log=log, timeout_s=timeout_s, cwd=cwd)
+
+
+def _complaint(name: str, finished: processes.Finished) -> str:
+    return f"{name} ended with {finished.code}: {finished.tail()} (see {finished.log})"

@@ -46,7 +46,7 @@ def main() -> int:
         with server.running(arguments.bootstrap, log=packages.LOGS / "bearlake.log") as target:
             print(f"server: {target.name}", flush=True)
             results = {suite: _run_suite(suite, target.bootstrap, is_quick=arguments.quick) for suite in chosen}
-    except (packages.ToolMissing, packages.ObtainFailed, server.ServerFailed) as error:
+    except (packages.ToolMissing, packages.ObtainFailed, packages.BuildFailed, server.ServerFailed) as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 2
     if arguments.json:

@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from conformance import packages, processes
@@ -37,7 +37,9 @@ def run(context: Context) -> Iterator[Outcome]:
     together = [name for name in names if name not in alone]
     failed: list[str] = []
     with ThreadPoolExecutor(JOBS) as pool:
-        for outcome in pool.map(lambda name: _run_one(context, directory, name, attempt=1), together):
+        runs = [pool.submit(_run_one, context, directory, name, attempt=1) for name in together]
+        for ended in as_completed(runs):
+            outcome = ended.result()
             if outcome.state == "fail":
                 failed.append(outcome.test)
             else:
