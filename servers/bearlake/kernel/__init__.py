@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         find_timestamp,
         inspect,
         parse_produce,
+        put_file,
         rebase,
         seek,
         take,
@@ -73,6 +74,7 @@ else:
     find_timestamp = _implementation.find_timestamp
     inspect = _implementation.inspect
     parse_produce = _implementation.parse_produce
+    put_file = _implementation.put_file
     rebase = _implementation.rebase
     seek = _implementation.seek
     take = _implementation.take
@@ -94,6 +96,7 @@ __all__ = [
     "find_timestamp",
     "inspect",
     "parse_produce",
+    "put_file",
     "rebase",
     "seek",
     "take",

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from bearlake import kernel
+from bearlake.kernel.fallback import files as kernel_files
 from bearlake.objects import Buffer
 
 TEMPORARY_PREFIX = ".tmp-"
@@ -82,6 +84,7 @@ class DurableFolder:
         self._lock = threading.Lock()
         self._durable_folders: set[str] = set()
         self._anonymous = calls.has_anonymous_files and self._can_link_anonymous_files()
+        self._in_one_call = type(calls) is FileCalls  # a recording subclass wants to see every call
 
     def put(self, key: str, parts: Sequence[Buffer], buffers_released: Callable[[], None]) -> None:
         """Create the file `key`; calls `buffers_released` once `parts` are not needed any more.
@@ -93,6 +96,10 @@ class DurableFolder:
         """
         target = f"{self._root}/{key}"
         folder = target[: target.rindex("/")]
+        if self._anonymous and self._in_one_call and len(parts) <= kernel_files.PARTS_MAX:
+            self._put_in_one_call(folder, target, parts)
+            buffers_released()
+            return
         descriptor, temporary = self._create(folder)
         try:
             self._write(descriptor, parts)
@@ -102,17 +109,35 @@ class DurableFolder:
             try:
                 self._link(descriptor, temporary, target, folder)
             except FileExistsError:
-                if os.path.isdir(target):
-                    raise IsADirectoryError(errno.EISDIR, "a folder of keys") from None
-                # Another attempt made the name, perhaps just now: what is reported as existing must be durable too.
-                if self._fsync:
-                    self._calls.sync_folder(folder)
+                self._refuse_existing(target, folder)
                 raise
         finally:
             os.close(descriptor)
             if temporary is not None:
                 with suppress(FileNotFoundError):
                     self._calls.unlink(temporary)
+        if self._fsync:
+            self._calls.sync_folder(folder)
+
+    def _put_in_one_call(self, folder: str, target: str, parts: Sequence[Buffer]) -> None:
+        """The same steps inside the kernel, which gives the GIL up once and not at every system call."""
+        for attempt in range(_FOLDER_ATTEMPTS_MAX):
+            try:
+                self._ensure_folder(folder)
+                return kernel.put_file(folder, target, parts, self._fsync)
+            except FileNotFoundError:  # the folder was empty and a deletion has just removed it
+                self._forget_folder(folder)
+                if attempt == _FOLDER_ATTEMPTS_MAX - 1:
+                    raise
+            except FileExistsError:
+                self._refuse_existing(target, folder)
+                raise
+        raise AssertionError("unreachable")
+
+    def _refuse_existing(self, target: str, folder: str) -> None:
+        """The name is taken, perhaps only just by another attempt: what is reported as existing must be durable too."""
+        if os.path.isdir(target):
+            raise IsADirectoryError(errno.EISDIR, "a folder of keys") from None
         if self._fsync:
             self._calls.sync_folder(folder)
 

@@ -76,6 +76,8 @@ class Catalog:
         self._by_id: dict[bytes, StreamView] = {}
         self.version = 0
         """Grows with every change of this view; for caches of rendered answers."""
+        self.position = 0
+        """Log position up to which changes of streams are in this view; set by the follower."""
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -101,17 +103,26 @@ class Catalog:
         view = self._by_name.get(name)
         return view if view is not None else self._put(await self._store.get(name))
 
-    async def load(self) -> None:
-        """Read all streams from the store, page by page, replacing this view."""
-        self._by_name, self._by_number, self._by_id = {}, {}, {}
+    async def load(self, position: int) -> None:
+        """Read all streams from the store, page by page, and replace this view when all are there.
+
+        `position` is a log position that the store had reached before: later changes are followed.
+        """
+        known = list(self._by_number.values())
+        listed: dict[int, Stream] = {}
         after = ""
         while True:
             page = await self._store.list(after=after, limit=PAGE_SIZE)
-            for stream in page:
-                self._put(stream)
+            listed.update((stream.number, stream) for stream in page)
             if len(page) < PAGE_SIZE:
-                return
+                break
             after = page[-1].name
+        for view in known:
+            if view.stream.number not in listed:
+                self._drop(view.stream)
+        for stream in listed.values():
+            self._put(stream)
+        self.position = position
 
     async def refresh(self, numbers: Collection[int]) -> list[Stream]:
         """Read these streams again after the log said that they changed; returns them as they are now."""
@@ -160,6 +171,8 @@ class Catalog:
         if known is not None and known.stream.version > stream.version:
             return known
         view = StreamView(stream)
+        if known is None and stream.version <= self.position:
+            return view  # an answer that was long under way: the stream is deleted since
         before = self._by_name.get(stream.name)
         if before is not None and before.stream.number > stream.number:
             return before  # an older incarnation's news came late

@@ -25,6 +25,9 @@ from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
+_LEARN_PAUSE_S = 0.2
+"""Before a waiting fetch asks again for bounds that the store did not tell."""
+
 
 class Isolation(Enum):
     """Which records of transactions a reader sees."""
@@ -104,20 +107,23 @@ class Reader:
             await self._learn([item.partition for item in ranges])
             tails = [tail for item in ranges if (tail := self._tail.get(item.partition)) is not None]
             for tail in tails:
-                tail.waiters.add(wake.set)
+                tail.waiters[wake.set] = None
             try:
                 results = await self._collect(ranges, bytes_max)
                 size = sum(result.size_bytes for result in results)
                 wait = deadline - loop.time()
                 if size >= bytes_min or wait <= 0 or any(result.error is not None for result in results):
                     return results
+                if len(tails) < len(ranges):  # nobody will wake us for a partition whose bounds could not be learned
+                    wait = min(wait, _LEARN_PAUSE_S)
                 async with asyncio.timeout(wait):
                     await wake.wait()
             except TimeoutError:
-                return results
+                if loop.time() >= deadline:
+                    return results
             finally:
                 for tail in tails:
-                    tail.waiters.discard(wake.set)
+                    tail.waiters.pop(wake.set, None)
 
     async def bounds(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
         """Bounds of the partitions, the store's truth as of now; those that do not exist are left out. Raises `Unavailable`."""
@@ -130,28 +136,23 @@ class Reader:
         ]
         if not unknown:
             return
+        generation = self._tail.generation
         try:
             found = await self._log.bounds(unknown)
-        except Unavailable as error:
+        except BearlakeError as error:
             log.warning("bounds not readable", extra={"error": repr(error)})
             return
         for partition, bounds in found.items():
-            self._tail.learn(partition, bounds)
+            self._tail.learn(partition, bounds, generation)
 
     # -- plan ----------------------------------------------------------------------------------------------------
 
     async def _collect(self, ranges: Sequence[FetchRange], bytes_max: int) -> list[Fetched]:
-        plans: list[_Plan] = []
-        cold: list[_Plan] = []
-        budget = bytes_max
-        for item in ranges:
-            plan = _Plan(Fetched(range=item), [], True, [])
-            if not self._plan_from_tail(plan, min(item.bytes_max, max(budget, 0))):
-                cold.append(plan)
-            budget -= sum(piece.slice.length for piece in plan.slices)
-            plans.append(plan)
+        plans = [_Plan(Fetched(range=item), [], True, []) for item in ranges]
+        cold = [plan for plan in plans if not self._plan_from_tail(plan)]
         if cold:
             await asyncio.gather(*(self._plan_from_store(plan) for plan in cold))
+        _ration(plans, bytes_max)
         await self._load(plans)
         budget = bytes_max
         has_bytes = False
@@ -162,7 +163,7 @@ class Reader:
                 has_bytes = has_bytes or plan.fetched.size_bytes > 0
         return [plan.fetched for plan in plans]
 
-    def _plan_from_tail(self, plan: _Plan, bytes_max: int) -> bool:
+    def _plan_from_tail(self, plan: _Plan) -> bool:
         """Plan from memory; False when the store has to be asked."""
         fetched = plan.fetched
         tail = self._tail.get(fetched.range.partition)
@@ -173,22 +174,22 @@ class Reader:
         if offset == tail.end:
             return True
         handle = tail.find(offset)
-        size = 0
+        room = fetched.range.bytes_max
         while (piece := tail.at(handle)) is not None:
             plan.slices.append(piece)
-            size += piece.slice.length
-            if size >= bytes_max:
+            room -= _bytes_from(piece, offset)
+            if room <= 0:
                 break
             handle += 1
         return True
 
     async def _plan_from_store(self, plan: _Plan) -> None:
         fetched = plan.fetched
-        partition, offset, bytes_max = fetched.range
+        partition, offset, room = fetched.range
         plan.is_tail = False
         try:
             located = await self._log.locate(partition, offset, limit=self._settings.slices_per_lookup)
-        except (NotFound, Unavailable) as error:
+        except BearlakeError as error:
             fetched.error = error
             return
         bounds = located.bounds
@@ -199,11 +200,10 @@ class Reader:
             )
             return
         plan.slices = []
-        size = 0
         for piece, key, object_size in located.slices:
             plan.slices.append(TailSlice(piece, ObjectRef(key, object_size)))
-            size += piece.length
-            if size >= bytes_max:
+            room -= _bytes_from(plan.slices[-1], offset)
+            if room <= 0:
                 break
 
     # -- load ----------------------------------------------------------------------------------------------------
@@ -265,3 +265,22 @@ class Reader:
                 room -= end - start
             if end < length or room <= 0:
                 return
+
+
+def _bytes_from(piece: TailSlice, offset: int) -> int:
+    """About how many bytes of the slice lie from `offset` on, at least 1; exact when it is not inside the slice."""
+    _, base, count, _, length, _ = piece.slice
+    return length if offset <= base else max(1, length * (base + count - offset) // count)
+
+
+def _ration(plans: Sequence[_Plan], bytes_max: int) -> None:
+    """Drop slices that the answer has no room for, so that memory is bounded by it; at least one stays (KIP-74)."""
+    room = bytes_max
+    is_first = True
+    for plan in plans:
+        kept = 0
+        while kept < len(plan.slices) and (room > 0 or is_first):
+            room -= _bytes_from(plan.slices[kept], plan.fetched.range.offset)
+            is_first = False
+            kept += 1
+        del plan.slices[kept:]

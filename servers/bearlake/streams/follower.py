@@ -9,10 +9,10 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from bearlake.errors import OutOfRange, Unavailable
+from bearlake.errors import OutOfRange, Overloaded, Unavailable
 from bearlake.index.tail import TailIndex
 from bearlake.metadata import CommitLog
-from bearlake.metadata.model import Entry, EntryKind, ObjectCommitted, ObjectRef, PartitionKey
+from bearlake.metadata.model import Entry, EntryKind, ObjectCommitted, ObjectRef
 from bearlake.streams.catalog import Catalog
 from bearlake.telemetry import metrics
 
@@ -39,6 +39,9 @@ class Follower:
         self._tail = tail
         self._catalog = catalog
         self._settings = settings
+        self._is_lost = False
+        self._changed: dict[int, None] = {}
+        """Streams that entries said were changed, and that are not read again yet."""
         self.head = 0
         """Newest position that this server has heard of."""
 
@@ -46,46 +49,56 @@ class Follower:
         """Take the head as the starting point and load the catalog, in this order: later changes are followed."""
         self.head = await self._log.head()
         self._tail.reset(self.head)
-        await self._catalog.load()
+        self._changed.clear()
+        await self._catalog.load(self.head)
 
     async def run(self) -> None:
         """Follow for ever; ends only by cancellation."""
         while True:
             try:
+                if self._is_lost:
+                    log.warning("fell behind the truncated log, starting over", extra={"position": self._tail.position})
+                    await self.start()
+                    self._is_lost = False
                 await self._step()
             except OutOfRange:
-                log.warning("fell behind the truncated log, starting over", extra={"position": self._tail.position})
-                await self.start()
-            except Unavailable as error:
-                metrics.LOG_FOLLOW_ERRORS.labels("Unavailable").inc()
+                self._is_lost = True
+            except (Unavailable, Overloaded) as error:
+                metrics.LOG_FOLLOW_ERRORS.labels(type(error).__name__).inc()
                 log.warning("log not readable, trying again", extra={"error": repr(error)})
                 await asyncio.sleep(self._settings.retry_pause_ms / 1000)
 
     async def _step(self) -> None:
+        if self._changed:
+            await self._refresh()  # the store did not answer last time; their entries are behind us
         position = self._tail.position
         await self._log.wait(position, wait_ms=self._settings.wait_ms)
         if self._tail.position != position and self.head <= self._tail.position:
             return  # the hint was our own commit, applied already
         page = await self._log.follow(self._tail.position, limit=self._settings.page_entry_count)
         self.head = max(self.head, page.head)
-        changed = []
         for entry in page.entries:
             if entry.position <= self._tail.position:
                 continue
             self._tail.apply(entry)
             if entry.kind is EntryKind.STREAM:
-                changed.append(entry.stream_number)
-        if changed:
-            await self._refresh(changed)
+                self._changed[entry.stream_number] = None
+        await self._refresh()
         metrics.LOG_FOLLOWED_POSITION.set(self._tail.position)
         metrics.LOG_FOLLOW_LAG.set(self.head - self._tail.position)
 
-    async def _refresh(self, numbers: list[int]) -> None:
-        known = {number: view for number in numbers if (view := self._catalog.peek_number(number)) is not None}
-        for stream in await self._catalog.refresh(set(numbers)):
-            if stream.is_deleted and stream.number in known:
-                for partition in known[stream.number].partitions():
-                    self._tail.forget(PartitionKey(partition))
+    async def _refresh(self) -> None:
+        """Read the changed streams again; they stay marked until the store has answered."""
+        position = self._tail.position
+        changed = list(self._changed)
+        if changed:
+            for stream in await self._catalog.refresh(changed):
+                if stream.is_deleted:
+                    for index in range(stream.partition_count):
+                        self._tail.forget(stream.partition(index))
+            for number in changed:
+                self._changed.pop(number, None)
+        self._catalog.position = position
 
     def committed(self, ref: ObjectRef, result: ObjectCommitted) -> None:
         """Apply this server's own commit at once if it is the next entry; otherwise the log will bring it."""

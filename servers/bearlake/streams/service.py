@@ -134,7 +134,7 @@ class Streams:
         return self.authorizer.allows(who, operation, Resource.STREAM, name)
 
     def submit(self, call: AppendCall) -> None:
-        """Append the call's batches, in order; its callback runs when their outcomes are known, or after the deadline.
+        """Append the call's batches (at least one), in order; its callback runs when their outcomes are known, or after the deadline.
 
         The caller has asked `may(…, WRITE, …)` and `admission.admit` for every batch. Order, durability and duplicates:
         see `streams/writer.py`. Never waits: watch `is_over_budget`.
@@ -146,6 +146,8 @@ class Streams:
 
         One result per batch, in order. Cancelling the wait does not take the batches back.
         """
+        if not appends:
+            return []
         done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
         self._writer.submit(AppendCall(appends, lambda call: None if done.done() else done.set_result(call.results)))
         return await done

@@ -6,6 +6,7 @@ both. Positions outside a buffer are a bug of the caller and raise `ValueError`;
 
 from bearlake.kernel.fallback.batches import batches, inspect, rebase, seek, take
 from bearlake.kernel.fallback.checksum import crc32c
+from bearlake.kernel.fallback.files import put_file
 from bearlake.kernel.fallback.produce import encode_produce_response, parse_produce
 from bearlake.kernel.fallback.records import check_records, decode_records, find_timestamp
 
@@ -18,6 +19,7 @@ __all__ = [
     "find_timestamp",
     "inspect",
     "parse_produce",
+    "put_file",
     "rebase",
     "seek",
     "take",

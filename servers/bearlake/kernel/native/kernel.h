@@ -119,5 +119,6 @@ KERNEL_FUNCTION(kernel_encode_produce_response);
 KERNEL_FUNCTION(kernel_check_records);
 KERNEL_FUNCTION(kernel_decode_records);
 KERNEL_FUNCTION(kernel_find_timestamp);
+KERNEL_FUNCTION(kernel_put_file);
 
 #endif

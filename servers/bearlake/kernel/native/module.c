@@ -12,6 +12,7 @@ static PyMethodDef functions[] = {
     FUNCTION(find_timestamp),
     FUNCTION(inspect),
     FUNCTION(parse_produce),
+    FUNCTION(put_file),
     FUNCTION(rebase),
     FUNCTION(seek),
     FUNCTION(take),
