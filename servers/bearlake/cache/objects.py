@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bearlake import kernel
-from bearlake.errors import Corrupt
+from bearlake.errors import Corrupt, OutOfRange
 from bearlake.metadata.model import ObjectRef, Slice
 from bearlake.objects import ByteRange, ObjectStore
 
@@ -122,7 +122,10 @@ class ObjectCache:
 
     async def _load(self, key: ExtentKey) -> Extent:
         name, start, end = key
-        (part,) = await self._store.read(name, [ByteRange(start, end)])
+        try:
+            (part,) = await self._store.read(name, [ByteRange(start, end)])
+        except OutOfRange as error:  # of bytes: it must never look like an offset's
+            raise Corrupt(f"object {name} is shorter than what was committed: {error}") from error
         if len(part) != end - start:
             raise Corrupt(f"object {name}: {end - start} bytes expected at {start}, got {len(part)}")
         extent = Extent(start, part, set())

@@ -33,7 +33,7 @@ class PartitionTail:
         self.end = end
         self.start = -1
         """Start offset of the partition, -1 while this server has not asked for it."""
-        self.waiters: set[Callable[[], None]] = set()
+        self.waiters: dict[Callable[[], None], None] = {}
         self._bases: list[int] = []
         self._slices: list[TailSlice] = []
         self._head = 0
@@ -84,6 +84,9 @@ class TailIndex:
         self._tails: dict[PartitionKey, PartitionTail] = {}
         self._entries: deque[Sequence[Slice]] = deque()
         self.slice_count = 0
+        """Slices of the entries that are kept, those of forgotten partitions included: what takes memory."""
+        self.generation = 0
+        """Grows whenever something is forgotten: bounds that were asked for before may be older than what was forgotten."""
         self.position = 0
         """Log position up to which entries were applied."""
 
@@ -94,14 +97,21 @@ class TailIndex:
     def reset(self, position: int) -> None:
         """Forget all slices and go on behind log position `position`; waiters are woken to look again."""
         tails, self._tails = self._tails, {}
+        self.generation += 1
         self._entries.clear()
         self.slice_count = 0
         self.position = position
         for tail in tails.values():
             tail.wake()
 
-    def learn(self, partition: PartitionKey, bounds: PartitionBounds) -> PartitionTail:
-        """Take over bounds that the store has told; returns the partition's tail, whose start is known then."""
+    def learn(self, partition: PartitionKey, bounds: PartitionBounds, generation: int) -> PartitionTail | None:
+        """Take over bounds that the store has told; returns the partition's tail, whose start is known then.
+
+        `generation` is what it was when the store was asked. If something was forgotten since, entries behind these bounds may
+        have been applied and forgotten: nothing is learned, and None returned.
+        """
+        if generation != self.generation:
+            return None
         tail = self._tails.get(partition)
         if tail is None:
             tail = self._tails[partition] = PartitionTail(bounds.end, bounds.end)
@@ -115,6 +125,7 @@ class TailIndex:
         """Drop what is known of a partition (deleted, or in doubt) and wake its waiters."""
         tail = self._tails.pop(partition, None)
         if tail is not None:
+            self.generation += 1
             tail.wake()
 
     def apply(self, entry: Entry) -> None:
@@ -139,19 +150,19 @@ class TailIndex:
                 tail = tails[partition] = PartitionTail(piece.base_offset, piece.base_offset)
             if piece.base_offset == tail.end:
                 tail.append(TailSlice(piece, ref))
-                self.slice_count += 1
                 if tail.waiters:
                     tail.wake()
             elif piece.end_offset > tail.end:
                 self._on_gap(partition)
                 self.forget(partition)
         self._entries.append(entry.slices)
+        self.slice_count += len(entry.slices)
         while self.slice_count > self._slice_count_max and len(self._entries) > 1:
             self._evict(self._entries.popleft())
 
     def _evict(self, slices: Sequence[Slice]) -> None:
+        self.slice_count -= len(slices)
         for piece in slices:
             tail = self._tails.get(piece.partition)
             if tail is not None and len(tail) and tail.first_base() == piece.base_offset:
                 tail.drop_first()
-                self.slice_count -= 1

@@ -1,0 +1,339 @@
+"""Appending and fetching through one and several servers on shared stores."""
+
+import asyncio
+
+from bearlake.errors import NotFound, OutOfRange
+from bearlake.streams.append import Verdict
+from bearlake.streams.fetch import FetchRange
+from bearlake.streams.principal import ANONYMOUS
+from bearlake.testing.loop import virtual_time
+from fixtures.deployment import append, append_of, batch_of, create, deployment, fetch, values_of, verdicts_of
+
+
+@virtual_time
+async def test_what_is_appended_is_fetched_from_the_same_server() -> None:
+    async with deployment() as stores:
+        streams = await stores.serve()
+        view = await create(streams)
+
+        (result,) = await append(streams, view, batch_of(b"a", b"b"))
+        fetched = await fetch(streams, view)
+
+        assert result == (Verdict.ACCEPTED, 0, 0)
+        assert values_of(fetched) == [(0, b"a"), (1, b"b")]
+        assert (fetched.start, fetched.end, fetched.last_stable) == (0, 2, 2)
+
+
+@virtual_time
+async def test_what_is_appended_is_fetched_from_another_server() -> None:
+    async with deployment() as stores:
+        one, other = await stores.serve(), await stores.serve()
+        view = await create(one)
+        await append(one, view, batch_of(b"a"), batch_of(b"b"))
+        await append(other, view, batch_of(b"c"))
+
+        fetched = await fetch(other, view)
+
+        assert values_of(fetched) == [(0, b"a"), (1, b"b"), (2, b"c")]
+        assert values_of(await fetch(one, view, 2)) == [(2, b"c")]
+
+
+@virtual_time
+async def test_a_server_that_starts_later_reads_what_was_there_before() -> None:
+    async with deployment() as stores:
+        one = await stores.serve()
+        view = await create(one)
+        for value in (b"a", b"b", b"c"):
+            await append(one, view, batch_of(value))
+
+        late = await stores.serve()
+
+        assert late.catalog.peek("orders") is not None
+        assert values_of(await fetch(late, view)) == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+@virtual_time
+async def test_batches_of_many_partitions_share_one_object() -> None:
+    async with deployment() as stores:
+        streams = await stores.serve()
+        view = await create(streams, partition_count=10)
+
+        results = await streams.append([append_of(view, batch_of(b"%d" % index), index) for index in range(10)])
+
+        assert [result.base_offset for result in results] == [0] * 10
+        assert len([found async for found in stores.store.list("")]) == 1
+        for index in range(10):
+            assert values_of(await fetch(streams, view, index=index)) == [(0, b"%d" % index)]
+
+
+@virtual_time
+async def test_batches_of_one_partition_keep_their_order_among_batches_of_others() -> None:
+    async with deployment() as stores:
+        streams = await stores.serve()
+        view = await create(streams, partition_count=3)
+        values = [b"%d" % number for number in range(12)]
+
+        await streams.append([append_of(view, batch_of(value), number % 3) for number, value in enumerate(values)])
+
+        for index in range(3):
+            assert [value for _, value in values_of(await fetch(streams, view, index=index))] == values[index::3]
+
+
+@virtual_time
+async def test_a_call_without_batches_is_answered() -> None:
+    async with deployment() as stores:
+        streams = await stores.serve()
+
+        assert await streams.append([]) == []
+
+
+@virtual_time
+async def test_a_waiting_fetch_is_woken_by_a_commit_on_the_same_server() -> None:
+    async with deployment() as stores:
+        streams = await stores.serve()
+        view = await create(streams)
+        loop = asyncio.get_running_loop()
+        waiting = asyncio.create_task(fetch(streams, view, bytes_min=1, wait_ms=10_000))
+        await asyncio.sleep(3)
+
+        await append(streams, view, batch_of(b"a"))
+        fetched = await waiting
+
+        assert values_of(fetched) == [(0, b"a")]
+        assert 3 <= loop.time() < 3.1
+
+
+@virtual_time
+async def test_a_waiting_fetch_is_woken_by_a_commit_on_another_server() -> None:
+    async with deployment() as stores:
+        one, other = await stores.serve(), await stores.serve()
+        view = await create(one)
+        loop = asyncio.get_running_loop()
+        waiting = asyncio.create_task(fetch(other, view, bytes_min=1, wait_ms=10_000))
+        await asyncio.sleep(3)
+
+        await append(one, view, batch_of(b"a"))
+        fetched = await waiting
+
+        assert values_of(fetched) == [(0, b"a")]
+        assert 3 <= loop.time() < 3.1
+
+
+@virtual_time
+async def test_a_fetch_at_the_end_waits_then_returns_empty() -> None:
+    async with deployment() as stores:
+        streams = await stores.serve()
+        view = await create(streams)
+        await append(streams, view, batch_of(b"a"))
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+
+        fetched = await fetch(streams, view, 1, bytes_min=1, wait_ms=500)
+
+        assert (fetched.views, fetched.error, fetched.end) == ([], None, 1)
+        assert 0.5 <= loop.time() - started < 0.6
+
+
+@virtual_time
+async def test_a_fetch_waits_until_the_smallest_number_of_bytes_is_there() -> None:
+    async with deployment() as stores:
+        streams = await stores.serve()
+        view = await create(streams)
+        size = len(batch_of(b"a"))
+        waiting = asyncio.create_task(fetch(streams, view, bytes_min=2 * size, wait_ms=10_000))
+
+        await append(streams, view, batch_of(b"a"))
+        await asyncio.sleep(1)
+        is_done_after_one = waiting.done()
+        await append(streams, view, batch_of(b"b"))
+
+        assert not is_done_after_one
+        assert values_of(await waiting) == [(0, b"a"), (1, b"b")]
+
+
+@virtual_time
+async def test_a_fetch_inside_a_batch_returns_the_whole_batch() -> None:
+    async with deployment() as stores:
+        streams = await stores.serve()
+        view = await create(streams)
+        await append(streams, view, batch_of(b"a"), batch_of(b"b", b"c", b"d"), batch_of(b"e"))
+
+        fetched = await fetch(streams, view, 2)
+
+        assert values_of(fetched) == [(1, b"b"), (2, b"c"), (3, b"d"), (4, b"e")]
+
+
+@virtual_time
+async def test_the_first_batch_comes_even_when_it_is_larger_than_asked_for() -> None:  # KIP-74
+    async with deployment() as stores:
+        streams = await stores.serve()
+        view = await create(streams)
+        await append(streams, view, batch_of(b"a" * 1000), batch_of(b"b"))
+
+        fetched = await fetch(streams, view, bytes_max=10)
+
+        assert values_of(fetched) == [(0, b"a" * 1000)]
+
+
+@virtual_time
+async def test_behind_the_first_batch_only_what_fits_is_returned() -> None:  # KIP-74
+    async with deployment() as stores:
+        streams = await stores.serve()
+        view = await create(streams, partition_count=3)
+        batch = batch_of(b"a" * 100)
+        for index in range(3):
+            await append(streams, view, batch, batch, index=index)
+            await append(streams, view, batch, index=index)
+        ranges = [FetchRange(view.partition(index), 0, 2 * len(batch) + 10) for index in range(3)]
+
+        fetched = await streams.fetch(ranges, bytes_min=1, bytes_max=3 * len(batch) + 10, wait_ms=0)
+
+        assert [found.size_bytes // len(batch) for found in fetched] == [2, 1, 0]
+        assert [found.end for found in fetched] == [3, 3, 3]
+
+
+@virtual_time
+async def test_a_partition_behind_the_first_gets_no_batch_that_is_too_large() -> None:  # KIP-74
+    async with deployment() as stores:
+        streams = await stores.serve()
+        view = await create(streams, partition_count=2)
+        await append(streams, view, batch_of(b"a"), index=0)
+        await append(streams, view, batch_of(b"b" * 1000), index=1)
+        ranges = [FetchRange(view.partition(index), 0, 500) for index in range(2)]
+
+        fetched = await streams.fetch(ranges, bytes_min=1, bytes_max=10_000, wait_ms=0)
+
+        assert [len(found.views) for found in fetched] == [1, 0]
+
+
+@virtual_time
+async def test_enough_bytes_behind_an_offset_late_in_a_slice_are_returned_at_once() -> None:
+    async with deployment() as stores:
+        streams = await stores.serve()
+        view = await create(streams)
+        batch = batch_of(b"a" * 1000)
+        await append(streams, view, *[batch] * 10)
+        await append(streams, view, *[batch] * 10)
+
+        fetched = await fetch(streams, view, 9, bytes_min=3000, bytes_max=4 * len(batch), wait_ms=10_000)
+
+        assert fetched.size_bytes == 4 * len(batch)
+        assert asyncio.get_running_loop().time() < 1
+
+
+@virtual_time
+async def test_out_of_range_is_the_words_of_the_store() -> None:
+    async with deployment() as stores:
+        one, other = await stores.serve(), await stores.serve()
+        view = await create(one)
+        await append(one, view, batch_of(b"a"), batch_of(b"b"))
+
+        behind = await fetch(other, view, 3, bytes_min=1, wait_ms=1_000)
+        at_end = await fetch(other, view, 2)
+        negative = await fetch(one, view, -1)
+
+        assert isinstance(behind.error, OutOfRange)
+        assert (behind.error.start, behind.error.end) == (0, 2)
+        assert at_end.error is None
+        assert isinstance(negative.error, OutOfRange)
+
+
+@virtual_time
+async def test_trimmed_offsets_are_out_of_range_and_the_others_stay() -> None:
+    async with deployment() as stores:
+        one, other = await stores.serve(), await stores.serve()
+        view = await create(one)
+        await append(one, view, batch_of(b"a"), batch_of(b"b", b"c"))
+        await fetch(other, view)
+
+        bounds = await one.trim(ANONYMOUS, "orders", 0, 2)
+        await asyncio.sleep(1)
+
+        assert bounds == (2, 3, 3)
+        for streams in (one, other):
+            assert isinstance((await fetch(streams, view, 1)).error, OutOfRange)
+            fetched = await fetch(streams, view, 2)
+            assert (values_of(fetched), fetched.start) == ([(1, b"b"), (2, b"c")], 2)
+
+
+@virtual_time
+async def test_a_deleted_stream_refuses_batches_and_reads() -> None:
+    async with deployment() as stores:
+        one, other = await stores.serve(), await stores.serve()
+        view = await create(one)
+        await append(one, view, batch_of(b"a"))
+        await fetch(other, view)
+        waiting = asyncio.create_task(fetch(other, view, 1, bytes_min=1, wait_ms=10_000))
+        await asyncio.sleep(1)
+
+        await one.delete(ANONYMOUS, "orders")
+        (result,) = await append(other, view, batch_of(b"b"))
+        woken = await waiting
+
+        assert result == (Verdict.NOT_FOUND, -1, -1)
+        assert isinstance(woken.error, NotFound)
+        assert isinstance((await fetch(one, view)).error, NotFound)
+        assert asyncio.get_running_loop().time() < 2
+
+
+@virtual_time
+async def test_a_stream_that_is_made_again_starts_empty() -> None:
+    async with deployment() as stores:
+        one, other = await stores.serve(), await stores.serve()
+        old = await create(one)
+        await append(one, old, batch_of(b"old"))
+        await one.delete(ANONYMOUS, "orders")
+
+        new = await create(other)
+        await append(other, new, batch_of(b"new"))
+        await asyncio.sleep(1)
+
+        assert one.catalog.peek("orders").stream == new.stream  # type: ignore[union-attr]
+        assert values_of(await fetch(one, new)) == [(0, b"new")]
+
+
+@virtual_time
+async def test_a_neighbour_that_is_refused_does_not_hurt_the_others_of_its_object() -> None:
+    async with deployment() as stores:
+        one, other = await stores.serve(), await stores.serve()
+        kept = await create(one, "kept")
+        gone = await create(one, "gone")
+        await one.delete(ANONYMOUS, "gone")
+        appends = [
+            append_of(kept, batch_of(b"a")),
+            append_of(gone, batch_of(b"lost")),
+            append_of(kept, batch_of(b"b", producer=7, sequence=5)),
+            append_of(kept, batch_of(b"c", producer=8)),
+            append_of(kept, batch_of(b"too far", producer=8, sequence=9)),
+            append_of(kept, batch_of(b"d")),
+        ]
+
+        results = await one.append(appends)
+
+        assert verdicts_of(results) == [
+            "ACCEPTED",
+            "NOT_FOUND",
+            "ACCEPTED",
+            "ACCEPTED",
+            "OUT_OF_ORDER",
+            "ACCEPTED",
+        ]
+        expected = [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
+        for streams in (one, other):
+            assert values_of(await fetch(streams, kept)) == expected
+
+
+@virtual_time
+async def test_a_duplicate_gets_its_original_offset_on_any_server() -> None:  # KIP-98
+    async with deployment() as stores:
+        one, other = await stores.serve(), await stores.serve()
+        view = await create(one)
+        batches = [batch_of(b"%d" % number, producer=7, sequence=number) for number in range(6)]
+        for batch in batches:
+            await append(one, view, batch)
+
+        again = await append(other, view, *batches)
+
+        assert verdicts_of(again) == ["OUT_OF_ORDER"] + ["DUPLICATE"] * 5
+        assert [result.base_offset for result in again] == [-1, 1, 2, 3, 4, 5]
+        assert len(values_of(await fetch(other, view))) == 6
