@@ -9,15 +9,18 @@ import asyncio
 import logging
 import os
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from bearlake.app import ready
 from bearlake.app.exits import Exit
 from bearlake.app.stop import Stop
 from bearlake.errors import Unavailable
+from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
 
 if TYPE_CHECKING:
@@ -36,19 +39,27 @@ class ServerProcesses:
     def __init__(self, stop: Stop) -> None:
         self._stop = stop
         self._processes: dict[str, Process] = {}
-        self._watchers: list[asyncio.Task[None]] = []
+        self._watchers = Tasks()
+        # The read end is every server's standard input. Nothing is written: it ends when this process does. (A pipe of asyncio's
+        # own would keep `Process.wait` from noticing that the other side is dead.)
+        self._lifeline, self._held = os.pipe()
 
     async def __aenter__(self) -> Self:
+        await self._watchers.__aenter__()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        for watcher in self._watchers:
-            watcher.cancel()
-        for process in self._processes.values():
-            if process.returncode is None:
-                process.terminate()
-        for name, process in self._processes.items():
-            await _ended(name, process)
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._watchers.__aexit__(kind, error, trace)
+        finally:
+            for process in self._processes.values():
+                _terminate(process)
+            for name, process in self._processes.items():
+                await _ended(name, process)
+            os.close(self._held)
+            os.close(self._lifeline)
 
     async def start(self, count: int, settings: Settings, first: Mapping[str, str], options: "UpOptions") -> list[str]:
         """Start `count` servers on the ports behind the first one's (free ones if that was 0); returns their addresses.
@@ -66,8 +77,8 @@ class ServerProcesses:
             ready_file.unlink(missing_ok=True)
             name = f"server process {index + 1}"
             arguments = _options(settings, options, port, ready_file, index)
-            self._processes[name] = await _spawn(["serve", "kafka", *arguments], _environment(settings), PIPE)
-            self._watchers.append(asyncio.create_task(self._watch(name), name=name))
+            self._processes[name] = await _spawn(["serve", "kafka", *arguments], _environment(settings), self._lifeline)
+            self._watchers.own(name, self._watch(name))
             waits.append(ready_file)
         try:
             async with asyncio.timeout(START_TIMEOUT_MS / 1000):
@@ -78,8 +89,9 @@ class ServerProcesses:
     async def _watch(self, name: str) -> None:
         process = self._processes[name]
         code = await process.wait()
-        log.error("a server process ended, stopping all", extra={"process": name, "pid": process.pid, "code": code})
+        log.error("a server process ended, stopping all", extra={"server": name, "pid": process.pid, "code": code})
         self._stop.request(f"{name} ended with code {code}", Exit.FAILED)
+        await asyncio.Event().wait()
 
     async def _address(self, ready_file: Path) -> str | None:
         while not self._stop.is_requested:
@@ -117,16 +129,25 @@ def _environment(settings: Settings) -> dict[str, str]:
 async def run_tour(kafka: str, admin: str, stop: Stop) -> int:
     """Run the tour in a process of its own, as any client would; returns its exit code. Ends early when asked to stop."""
     process = await _spawn(["tour", "--bootstrap", kafka, "--admin", admin])
-    ended = asyncio.create_task(process.wait())
-    stopped = asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait([ended, stopped], return_when=asyncio.FIRST_COMPLETED)
+        async with asyncio.TaskGroup() as group:
+            stopped = group.create_task(_terminate_on(stop, process))
+            code = await process.wait()
+            stopped.cancel()
     finally:
-        stopped.cancel()
-        if process.returncode is None:
-            process.terminate()
+        _terminate(process)
         await _ended("tour", process)
-    return await ended
+    return code
+
+
+async def _terminate_on(stop: Stop, process: Process) -> None:
+    await stop.wait()
+    _terminate(process)
+
+
+def _terminate(process: Process) -> None:
+    with suppress(ProcessLookupError):  # it has ended already
+        process.terminate()
 
 
 async def _spawn(arguments: list[str], environment: Mapping[str, str] | None = None, stdin: int = DEVNULL) -> Process:
@@ -147,6 +168,6 @@ async def _ended(name: str, process: Process) -> None:
         async with asyncio.timeout(STOP_TIMEOUT_MS / 1000):
             await process.wait()
     except TimeoutError:
-        log.error("process did not stop in time, killing it", extra={"process": name, "pid": process.pid})  # noqa: TRY400
+        log.error("process did not stop in time, killing it", extra={"server": name, "pid": process.pid})  # noqa: TRY400
         process.kill()
         await process.wait()

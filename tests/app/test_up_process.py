@@ -1,0 +1,189 @@
+"""`bearlake up` and `bearlake serve kafka` as processes: ready file, tour, clean stop, and every way of failing to start."""
+
+import json
+import os
+import signal
+import socket
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.server_process import finished, started
+
+pytestmark = pytest.mark.integration
+
+QUIET = ("--kafka-port", "0", "--admin-port", "0", "--no-tour")
+
+
+def get(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=10) as response:
+        return json.load(response)
+
+
+def accepts(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10):
+        return True
+
+
+def test_the_tour_runs_on_real_records_and_its_success_is_the_exit_code(tmp_path: Path) -> None:
+    ready = tmp_path / "ready.json"
+
+    result = finished("up", "--data-dir", tmp_path / "data", "--ready-file", ready, *QUIET[:-1], "--exit-after-tour")
+
+    text = result.stdout.decode()
+    assert result.returncode == 0, text + result.stderr.decode()
+    assert "consume   10,000 records" in text
+    assert "each exactly once and in order" in text
+    assert result.stderr == b""
+    assert set(json.loads(ready.read_text())) == {"kafka", "admin"}
+    assert any((tmp_path / "data" / "objects").rglob("*"))
+
+
+def test_a_second_tour_on_the_same_folder_goes_on_where_the_first_ended(tmp_path: Path) -> None:
+    for _ in range(2):
+        result = finished("up", "--data-dir", tmp_path / "data", *QUIET[:-1], "--exit-after-tour")
+        assert result.returncode == 0, result.stderr.decode()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_until_a_signal_and_stops_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    with started("up", "--data-dir", tmp_path / "data", "--no-tour", ready_file=tmp_path / "ready.json") as server:
+        assert accepts(server.kafka)
+        assert get(f"{server.admin}/readyz") == {"status": "ready"}
+        assert get(f"{server.admin}/v1/servers")["servers"][0]["endpoints"]["kafka"] == server.kafka
+
+        assert server.stop(number) == 0
+        assert "Try next" in server.said()
+
+
+def test_a_data_folder_serves_one_deployment_at_a_time(tmp_path: Path) -> None:
+    with started("up", "--data-dir", tmp_path / "data", "--no-tour", ready_file=tmp_path / "ready.json") as server:
+        result = finished("up", "--data-dir", tmp_path / "data", *QUIET)
+
+        assert result.returncode == 3
+        assert f"another bearlake (process {server.process.pid}) uses the data folder" in result.stderr.decode()
+
+
+def test_a_taken_port_is_one_line_and_exit_code_3(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+        result = finished("up", "--data-dir", tmp_path, "--kafka-port", port, "--admin-port", "0", "--no-tour")
+
+    assert result.returncode == 3
+    assert result.stderr.decode() == (
+        f"bearlake: kafka: port 127.0.0.1:{port} is taken by another process (port 0 takes a free one)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--metadata-url", "mysql://x"], "no metadata store has URLs like mysql:"),
+        (["--object-store-url", "ftp://x"], "object store URL 'ftp://x'"),
+        (["--host", "0.0.0.0"], "the admin API on 0.0.0.0 can be reached from elsewhere and needs a token"),
+        (["--config", "/no/such/file.yaml"], "cannot read /no/such/file.yaml"),
+        (["--host", "no such host"], "needs a token"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_exit_code_2(tmp_path: Path, words: list[str], message: str) -> None:
+    result = finished("up", "--data-dir", tmp_path / "data", *QUIET, *words)
+
+    text = result.stderr.decode()
+    assert result.returncode == 2, text
+    assert message in text
+    assert len(text.splitlines()) == 1
+
+
+def test_a_wrong_settings_file_is_refused_by_path(tmp_path: Path) -> None:
+    config = tmp_path / "bearlake.yaml"
+    config.write_text("kafka: {auto_create: true}\nadmin: {port: 1e3}\n")
+
+    result = finished("serve", "kafka", "--config", config)
+
+    text = result.stderr.decode()
+    assert result.returncode == 2
+    assert f"kafka.auto_create: no such setting (file {config}); did you mean kafka.auto_create_streams?" in text
+    assert "admin.port: expected a whole number from 0 to 65535" in text
+
+
+def test_a_server_of_a_cluster_needs_both_stores(tmp_path: Path) -> None:
+    result = finished("serve", "kafka", "--kafka-port", "0", "--admin-port", "0")
+
+    assert result.returncode == 2
+    assert "metadata.url is not set" in result.stderr.decode()
+
+
+def test_several_server_processes_share_the_stores(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    with started(
+        "up", "--data-dir", folder, "--no-tour", "--kafka-processes", "3", ready_file=tmp_path / "r.json"
+    ) as server:
+        addresses = server.ready["kafka_all"]
+        assert addresses[0] == server.kafka
+        assert len(set(addresses)) == 3
+        assert all(accepts(address) for address in addresses)
+
+        assert server.stop() == 0
+        with pytest.raises(ConnectionRefusedError):
+            accepts(addresses[2])
+
+
+def test_the_death_of_a_further_server_process_stops_all(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    with started(
+        "up", "--data-dir", folder, "--no-tour", "--kafka-processes", "2", ready_file=tmp_path / "r.json"
+    ) as server:
+        children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
+        if not children.exists():
+            pytest.skip("needs /proc to find the child process")
+        (child,) = map(int, children.read_text().split())
+
+        os.kill(child, signal.SIGKILL)
+
+        assert server.wait() == 1
+        assert "a server process ended, stopping all" in server.said()
+
+
+def test_a_newer_process_of_the_same_name_takes_over(tmp_path: Path) -> None:
+    (tmp_path / "objects").mkdir()
+    stores = ("--metadata-url", f"sqlite://{tmp_path}/m.db", "--object-store-url", f"file://{tmp_path}/objects")
+    words = ("serve", "kafka", *stores, "--name", "one")
+    with (
+        started(*words, ready_file=tmp_path / "old.json") as old,
+        started(*words, ready_file=tmp_path / "new.json") as new,
+    ):
+        assert old.wait() == 4
+        assert "a newer process of this name has registered" in old.said()
+        assert get(f"{new.admin}/readyz") == {"status": "ready"}
+        assert new.stop() == 0
+
+
+def test_settings_come_from_file_and_environment(tmp_path: Path) -> None:
+    config = tmp_path / "bearlake.yaml"
+    config.write_text("kafka: {default_partition_count: 7}\n")
+    words = ("up", "--data-dir", tmp_path / "data", "--no-tour", "--config", config)
+    environ = {"BEARLAKE_SERVER__ZONE": "east"}
+    with started(*words, ready_file=tmp_path / "ready.json", environ=environ) as server:
+        rows = {row["setting"]: row for row in get(f"{server.admin}/v1/config")["settings"]}
+
+        assert (rows["kafka.default_partition_count"]["value"], rows["server.zone"]["value"]) == (7, "east")
+        assert rows["kafka.default_partition_count"]["source"] == f"file {config}"
+        assert rows["server.zone"]["source"] == "environment BEARLAKE_SERVER__ZONE"
+        assert rows["listeners.kafka.port"]["source"] == "--kafka-port"
+
+
+def test_an_admin_api_for_others_asks_for_the_token(tmp_path: Path) -> None:
+    environ = {"BEARLAKE_ADMIN_TOKEN": "sixteen-characters"}
+    words = ("up", "--data-dir", tmp_path / "data", "--no-tour", "--host", "0.0.0.0")
+    with started(*words, ready_file=tmp_path / "ready.json", environ=environ) as server:
+        port = server.admin.rpartition(":")[2]
+
+        refused = finished("stream", "list", "--admin", f"http://127.0.0.1:{port}")
+        allowed = finished("stream", "list", "--admin", f"http://127.0.0.1:{port}", environ=environ)
+
+        assert (refused.returncode, allowed.returncode) == (1, 0)
+        assert "send Authorization: Bearer" in refused.stderr.decode()
