@@ -1,5 +1,6 @@
 """From URLs to stores."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,9 @@ import pytest
 from bearlake.errors import Denied, Invalid, Unavailable
 from bearlake.objects import ByteRange, ObjectStore
 from bearlake.objects.cloud_settings import CloudSettings
+from bearlake.objects.fault_settings import InjectedFaults
 from bearlake.objects.open import ObjectStoreSettings, open_store
+from bearlake.objects.retrying import RetrySettings
 from fixtures.s3 import S3Server
 
 
@@ -52,6 +55,18 @@ async def test_endpoint_and_credentials_come_from_the_environment(
         monkeypatch.setenv(name, value)
 
     assert await put_and_read(open_store(f"s3://{s3_bucket}/prefix")) == b"content"
+
+
+async def test_faults_are_injected_below_the_retries_and_only_when_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    some = ObjectStoreSettings(faults=InjectedFaults(error_fraction=0.5), retry=RetrySettings(pause_first_ms=0))
+    all_ = ObjectStoreSettings(faults=InjectedFaults(error_fraction=1.0), retry=RetrySettings(pause_first_ms=0))
+
+    assert await put_and_read(open_store("memory:///", randomness=random.Random(1))) == b"content"
+    assert not caplog.records
+    assert await put_and_read(open_store("memory:///", some, randomness=random.Random(1))) == b"content"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    with pytest.raises(Unavailable, match="injected"):
+        await put_and_read(open_store("memory:///", all_))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from bearlake.clock import ManualClock
 from bearlake.errors import AlreadyExists, Denied, NotFound, OutOfRange, Unavailable
 from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
-from bearlake.objects.faulty import FaultSettings, FaultyObjectStore, Latency
+from bearlake.objects.fault_settings import InjectedFaults
+from bearlake.objects.faulty import FaultSettings, FaultyObjectStore, Latency, faulty
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.objects.metered import MeteredObjectStore
 from bearlake.objects.retrying import RetryingObjectStore, RetrySettings
@@ -231,6 +233,26 @@ def test_a_stall_holds_calls_until_its_end_or_their_deadline(run_virtual: RunVir
         return after_short_s, loop.time()
 
     assert run_virtual(run()) == pytest.approx((0.7, 1.7))
+
+
+def test_a_stall_lasts_as_long_as_its_file_exists(run_virtual: RunVirtual, tmp_path: Path) -> None:
+    stall = tmp_path / "stall"
+    faults = InjectedFaults(stall_file=str(stall), stall_deadline_ms=1000)
+    store = faulty(MemoryObjectStore(), faults, random.Random(1))
+
+    async def run() -> tuple[float, float, float]:
+        loop = asyncio.get_running_loop()
+        await store.put("wal/one", [b"x"])
+        before_s = loop.time()
+        stall.touch()
+        with pytest.raises(Unavailable):
+            await store.size("wal/one")
+        given_up_s = loop.time()
+        loop.call_later(0.5, stall.unlink)
+        await store.size("wal/one")
+        return before_s, given_up_s, loop.time()
+
+    assert run_virtual(run()) == pytest.approx((0.0, 1.0, 1.5), abs=0.05)
 
 
 def test_the_same_seed_gives_the_same_faults(run_virtual: RunVirtual) -> None:

@@ -7,6 +7,7 @@ reply (the effect happened, the caller gets `Unavailable`). A torn read is a rea
 
 import asyncio
 import math
+import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +15,12 @@ from typing import TypeVar
 
 from bearlake.errors import Unavailable
 from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
+from bearlake.objects.fault_settings import InjectedFaults
 
 T = TypeVar("T")
+
+STALL_POLL_MS = 20
+"""How often a stalled call asks `is_stalled` again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +70,34 @@ class FaultSettings:
     """A call that meets a stall waits for its end, but at most so long, and is then `Unavailable` without an effect."""
 
 
+def faulty(inner: ObjectStore, faults: InjectedFaults, randomness: random.Random) -> "FaultyObjectStore":
+    """`inner` with the faults that a server's settings ask for."""
+    settings = FaultSettings(
+        put_latency=Latency(median_ms=faults.put_latency_ms, spread=faults.latency_spread),
+        read_latency=Latency(median_ms=faults.read_latency_ms, spread=faults.latency_spread),
+        error_rate=faults.error_fraction,
+        lost_reply_rate=faults.lost_reply_fraction,
+        stall_deadline_ms=faults.stall_deadline_ms,
+    )
+    stall_file = faults.stall_file
+    return FaultyObjectStore(inner, settings, randomness, lambda: bool(stall_file) and os.path.exists(stall_file))
+
+
 class FaultyObjectStore:
     """An `ObjectStore` that passes calls on to `inner`, unless it does not. Wraps a store, owns nothing but the faults."""
 
-    def __init__(self, inner: ObjectStore, settings: FaultSettings, randomness: random.Random) -> None:
+    def __init__(
+        self,
+        inner: ObjectStore,
+        settings: FaultSettings,
+        randomness: random.Random,
+        is_stalled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_stalled` says for how long a stall lasts that somebody else began; asked by every call."""
         self._inner = inner
         self._settings = settings
         self._randomness = randomness
+        self._is_stalled = is_stalled
         self._stalled_until_s = -math.inf
 
     def stall(self, duration_ms: float) -> None:
@@ -122,13 +148,13 @@ class FaultyObjectStore:
             raise Unavailable(f"{what}: injected fault before the effect")
 
     async def _wait_for_stall(self, what: str) -> None:
-        remaining_s = self._stalled_until_s - asyncio.get_running_loop().time()
-        if remaining_s <= 0:
-            return
-        deadline_s = self._settings.stall_deadline_ms / 1000
-        await asyncio.sleep(min(remaining_s, deadline_s))
-        if remaining_s > deadline_s:
-            raise Unavailable(f"{what}: the store is stalled")
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._settings.stall_deadline_ms / 1000
+        while self._is_stalled() or self._stalled_until_s > loop.time():
+            if loop.time() >= deadline_s:
+                raise Unavailable(f"{what}: the store is stalled")
+            end_s = loop.time() + STALL_POLL_MS / 1000 if self._is_stalled() else self._stalled_until_s
+            await asyncio.sleep(min(end_s, deadline_s) - loop.time())
 
     def _happens(self, rate: float) -> bool:
         return rate > 0 and self._randomness.random() < rate

@@ -9,6 +9,7 @@
 | `memory:///` | this process's memory, empty at first, gone at the end |
 """
 
+import logging
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +19,15 @@ from bearlake.clock import Clock
 from bearlake.errors import Invalid
 from bearlake.objects import ObjectStore
 from bearlake.objects.cloud_settings import CloudSettings
+from bearlake.objects.fault_settings import InjectedFaults
+from bearlake.objects.faulty import faulty
 from bearlake.objects.keys import check_key
 from bearlake.objects.local import LocalObjectStore, LocalSettings
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.objects.metered import MeteredObjectStore, Recorder
 from bearlake.objects.retrying import RetryingObjectStore, RetrySettings
+
+log = logging.getLogger(__name__)
 
 _SCHEMES = "file:///folder, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or memory:///"
 
@@ -40,6 +45,9 @@ class ObjectStoreSettings:
     retry: RetrySettings = field(default_factory=RetrySettings)
     """For all of them."""
 
+    faults: InjectedFaults = field(default_factory=InjectedFaults)
+    """For benchmarks and tests of faults, off by default."""
+
 
 def open_store(
     url: str,
@@ -49,7 +57,7 @@ def open_store(
     recorder: Recorder | None = None,
     clock: Clock | None = None,
 ) -> ObjectStore:
-    """The store at `url`, retrying; with a `recorder`, every attempt is metered. `randomness` spreads the retries.
+    """The store at `url`, retrying; with a `recorder`, every attempt is metered. `randomness` spreads the retries and draws faults.
 
     Makes the folder of `file://`, but does not connect anywhere: a missing bucket shows with the first call.
 
@@ -58,10 +66,14 @@ def open_store(
         Denied, Unavailable: the folder cannot be made.
     """
     settings = settings or ObjectStoreSettings()
+    randomness = randomness or random.Random()  # noqa: S311 (jitter)
     store = _open(url, settings, clock)
+    if not settings.faults.is_off:
+        log.warning("the object store's faults are injected on purpose", extra={"faults": settings.faults})
+        store = faulty(store, settings.faults, randomness)
     if recorder is not None:
         store = MeteredObjectStore(store, recorder)
-    return RetryingObjectStore(store, settings.retry, randomness or random.Random())  # noqa: S311 (jitter)
+    return RetryingObjectStore(store, settings.retry, randomness)
 
 
 def _open(url: str, settings: ObjectStoreSettings, clock: Clock | None) -> ObjectStore:

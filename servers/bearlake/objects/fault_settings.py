@@ -1,0 +1,39 @@
+"""Settings that make a real server's object store misbehave: for benchmarks with latency and tests of faults, off by default.
+
+They wrap whatever store the URL names (`objects/faulty.py`), below the retries and the metrics, so that a server sees the faults
+as it would see those of a real store. Never set them where anybody depends on the data arriving in time.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectedFaults:
+    """For benchmarks and tests of faults only: latency, errors and stalls on top of the real store's. Off by default."""
+
+    put_latency_ms: float = 0.0
+    """Median latency added to each put; 80 is what a cloud object store takes for 8 MiB."""
+
+    read_latency_ms: float = 0.0
+    """Median latency added to every other call; 20 is what a cloud object store takes for a small read."""
+
+    latency_spread: float = 0.0
+    """Standard deviation of the latencies' logarithm; 0: always the median, 0.5: one call in a hundred takes 3.2 times the median."""
+
+    error_fraction: float = 0.0
+    """Fraction of all calls that fail without an effect."""
+
+    lost_reply_fraction: float = 0.0
+    """Fraction of puts and deletions that happen, and are reported as failed."""
+
+    stall_file: str = ""
+    """While this file exists, no call gets an answer. Empty: never."""
+
+    stall_deadline_ms: int = 20_000
+    """A stalled call fails after this time, without an effect."""
+
+    @property
+    def is_off(self) -> bool:
+        """Whether nothing is injected, so that the store needs no wrapper."""
+        chances = self.error_fraction + self.lost_reply_fraction
+        return self.put_latency_ms + self.read_latency_ms + chances == 0 and not self.stall_file
