@@ -29,19 +29,18 @@ from bench.run import MEMORY_ROOT, Effort, measure, workspace
 from bench.templates import BatchShape
 
 # Names in the settings file of `bearlake serve kafka --config FILE`, all in one place.
-PUT_LATENCY_MS = "objects.put_latency_ms"
+PUT_LATENCY_MS = "object_store.faults.put_latency_ms"
 LINGER_MS = "streams.writer.linger_ms"
 FLUSH_WHEN_IDLE = "streams.writer.flush_when_idle"
 
 
-def settings_of_place(directory: Path, ready: Path) -> dict[str, object]:
+def settings_of_place(directory: Path) -> dict[str, object]:
     """Settings that say where the server keeps its data and listens (dotted names)."""
     return {
-        "objects.url": f"file://{directory}/objects",
-        "metadata.url": f"sqlite:///{directory}/metadata.db",
-        "kafka.port": 0,
+        "object_store.url": f"file://{directory}/objects",
+        "metadata.url": f"sqlite://{directory}/metadata.db",
+        "listeners.kafka.port": 0,
         "admin.port": 0,
-        "ready_file": str(ready),
     }
 
 
@@ -79,10 +78,8 @@ class SlowStoreServer(BearlakeServer):
     def words(self, ready: Path) -> Sequence[str | Path]:
         """Writes the settings file, then names it on the command line."""
         config = self.directory / "bearlake.yaml"
-        config.write_text(
-            yaml.safe_dump(nested({**settings_of_place(self.directory / "data", ready), **self._settings}))
-        )
-        return [self._command, "serve", "kafka", "--config", config]
+        config.write_text(yaml.safe_dump(nested({**settings_of_place(self.directory / "data"), **self._settings})))
+        return [self._command, "serve", "kafka", "--config", config, "--ready-file", ready]
 
 
 def nested(dotted: Mapping[str, object]) -> dict[str, object]:
