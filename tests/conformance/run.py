@@ -5,7 +5,8 @@
                                     [--bootstrap HOST:PORT] [--json FILE]
 
 Without `--bootstrap` (or BEARLAKE_TEST_BOOTSTRAP) it starts Bearlake itself. Exit code 0: every outcome as listed;
-1: a difference, an unexpected pass included; 2: a suite could not be obtained, or the server did not start.
+1: a difference, an unexpected pass included; 2: a suite could not be obtained, or the server did not start. With
+`--quick` a suite whose tools are missing, or cannot be fetched, is left out, and the last line names it.
 See README.md beside this file.
 """
 
@@ -13,7 +14,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -31,6 +32,9 @@ SUITES: dict[str, Callable[[Context], Iterator[Outcome]]] = {
 QUICK = ("kgo", "java", "connect")
 """Suites of `--quick --suite all`: building librdkafka's tests alone takes longer than all of these."""
 
+Result = tuple[list[dict[str, object]], list[str]]
+"""Outcomes of one suite, ready for JSON, and its differences from the list."""
+
 
 def main() -> int:
     """Parse the command line, run, print; returns the exit code."""
@@ -45,18 +49,33 @@ def main() -> int:
     try:
         with server.running(arguments.bootstrap, log=packages.LOGS / "bearlake.log") as target:
             print(f"server: {target.name}", flush=True)
-            results = {suite: _run_suite(suite, target.bootstrap, is_quick=arguments.quick) for suite in chosen}
+            results = _run_suites(chosen, target.bootstrap, is_quick=arguments.quick)
     except (packages.ToolMissing, packages.ObtainFailed, packages.BuildFailed, server.ServerFailed) as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 2
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     count = sum(len(lines) for _, lines in results.values())
-    print("everything as expected" if count == 0 else f"{count} differences")
+    left_out = [suite for suite in chosen if suite not in results]
+    verdict = "everything as expected" if count == 0 else f"{count} differences"
+    print(verdict + (f"; NOT RUN: {', '.join(left_out)}" if left_out else ""))
     return 1 if count else 0
 
 
-def _run_suite(suite: str, bootstrap: str, *, is_quick: bool) -> tuple[list[dict[str, object]], list[str]]:
+def _run_suites(chosen: Sequence[str], bootstrap: str, *, is_quick: bool) -> dict[str, Result]:
+    """Run the suites in turn; a quick run leaves out, loudly, what cannot be had on this machine."""
+    results = {}
+    for suite in chosen:
+        try:
+            results[suite] = _run_suite(suite, bootstrap, is_quick=is_quick)
+        except (packages.ToolMissing, packages.ObtainFailed) as error:
+            if not is_quick:
+                raise
+            print(f"== {suite}: NOT RUN: {error}", flush=True)
+    return results
+
+
+def _run_suite(suite: str, bootstrap: str, *, is_quick: bool) -> Result:
     """Run one suite, printing each outcome; returns its outcomes and its differences."""
     expected = outcomes.load(suite)
     context = Context(bootstrap=bootstrap, is_quick=is_quick, logs=packages.LOGS, expected=expected)
