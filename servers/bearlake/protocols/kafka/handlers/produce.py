@@ -45,6 +45,7 @@ class Refusal:
 
 
 NOT_LEADER = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this server is draining: refresh the metadata")
+UNKNOWN = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 DENIED = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 NO_TRANSACTIONS = Refusal(ErrorCode.INVALID_REQUEST, "transactions are not served: send without a transactional id")
 
@@ -153,12 +154,10 @@ def receive(
         code = NO_TRANSACTIONS if transactional_id is not None else Refusal(ErrorCode.INVALID_REQUIRED_ACKS)
         call.outcomes = [code] * len(entries)
         call.done(AppendCall((), _ignore))
-    elif connection.produce_tail is not None or not _knows_all(connection.server.broker, entries):
+    elif connection.produce_tail is not None or not _submit(call, frame, slab, knows_all=False):
         slab.acquire()
         before = connection.produce_tail
         connection.produce_tail = connection.start(_later(call, frame, slab, before))
-    else:
-        _submit(call, frame, slab)
     if acks == 0:
         connection.answer(slot, ())
 
@@ -180,26 +179,15 @@ async def _later(call: ProduceCall, frame: memoryview, slab: Slab, before: async
                     for place, entry in enumerate(call.entries):
                         if entry[0] == name:
                             call.outcomes[place] = Refusal(ErrorCode.LEADER_NOT_AVAILABLE, str(error))
-        _submit(call, frame, slab)
+        _submit(call, frame, slab, knows_all=True)
     finally:
         slab.release()
         if connection.produce_tail is asyncio.current_task():
             connection.produce_tail = None
 
 
-def _knows_all(broker: Broker, entries: Sequence[ProduceEntry]) -> bool:
-    catalog = broker.streams.catalog
-    last: str | bytes | None = None
-    for entry in entries:
-        topic = entry[0]
-        if topic != last:
-            last = topic
-            if isinstance(topic, str) and catalog.peek(topic) is None:
-                return False
-    return True
-
-
-def _submit(call: ProduceCall, frame: memoryview, slab: Slab) -> None:
+def _submit(call: ProduceCall, frame: memoryview, slab: Slab, *, knows_all: bool) -> bool:
+    """Append what may be appended and refuse the rest; False, with nothing done, when a stream has to be looked up first."""
     broker = call.connection.server.broker
     appends: list[Append] = []
     new = tuple.__new__  # a NamedTuple's own constructor costs three times as much, and this runs once per batch
@@ -214,6 +202,9 @@ def _submit(call: ProduceCall, frame: memoryview, slab: Slab) -> None:
         if topic != last:
             last = topic
             found = _resolve(broker, call.context, topic)
+            if found is UNKNOWN and not knows_all:
+                call.outcomes = [None] * len(outcomes)
+                return False
         if isinstance(found, Refusal):
             call.outcomes[place] = found
         elif not 0 <= index < found.partition_count:
@@ -239,6 +230,7 @@ def _submit(call: ProduceCall, frame: memoryview, slab: Slab) -> None:
         broker.streams.submit(AppendCall(appends, call.done))
     else:
         call.done(AppendCall((), _ignore))
+    return True
 
 
 def _resolve(broker: Broker, context: Context, topic: str | bytes) -> StreamView | Refusal:
@@ -248,7 +240,7 @@ def _resolve(broker: Broker, context: Context, topic: str | bytes) -> StreamView
     if isinstance(topic, str):
         view = streams.catalog.peek(topic)
         if view is None:
-            return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return UNKNOWN
     else:
         view = streams.catalog.peek_id(topic)
         if view is None:
