@@ -1,0 +1,225 @@
+"""Random histories on every store against a naive model: a dictionary of lists of records' owners.
+
+Commits of several servers (idempotent producers that repeat, skip and go back), repeated tokens, trims, deletions, growth, maintenance
+at any moment, and a store that is closed and opened again in between. After each step the whole state is compared.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from bearlake.metadata import Metadata
+from bearlake.metadata.model import BatchCommit, EntryKind, Outcome, OutcomeKind, PartitionKey, partition_key
+
+ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND = OutcomeKind
+WRAP = 2**31
+PARTITIONS = 4
+
+
+@dataclass
+class ModelPartition:
+    start: int = 0
+    slices: list[tuple[int, int, int, str]] = field(default_factory=list)
+    """(base, count, timestamp, object) of each accepted batch."""
+    producers: dict[int, tuple[int, list[tuple[int, int, int]]]] = field(default_factory=dict)
+    """id -> (epoch, (sequence, count, base) of every batch of that epoch)."""
+
+    @property
+    def end(self) -> int:
+        return sum(count for _, count, _, _ in self.slices)
+
+    def judge(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
+        if batch.producer_id < 0:
+            return ACCEPTED, self.end
+        epoch, batches = self.producers.get(batch.producer_id, (-1, []))
+        for sequence, count, base in batches[-5:]:
+            if (batch.producer_epoch, batch.base_sequence, batch.record_count) == (epoch, sequence, count):
+                return DUPLICATE, base
+        if batch.producer_epoch < epoch:
+            return FENCED, -1
+        if epoch == -1:
+            is_next = batch.base_sequence == 0 or self.end > 0
+        elif batch.producer_epoch > epoch:
+            is_next = batch.base_sequence == 0
+        else:
+            is_next = batch.base_sequence == (batches[-1][0] + batches[-1][1]) % WRAP
+        return (ACCEPTED, self.end) if is_next else (OUT_OF_ORDER, -1)
+
+    def add(self, batch: BatchCommit, token: str) -> Outcome:
+        kind, base = self.judge(batch)
+        if kind is ACCEPTED:
+            if batch.producer_id >= 0:
+                epoch, batches = self.producers.get(batch.producer_id, (-1, []))
+                kept = batches if epoch == batch.producer_epoch else []
+                new = (batch.base_sequence, batch.record_count, base)
+                self.producers[batch.producer_id] = (batch.producer_epoch, [*kept, new])
+            self.slices.append((base, batch.record_count, batch.max_timestamp, token))
+        return Outcome(kind, base, self.start)
+
+
+class Model:
+    def __init__(self) -> None:
+        self.partitions: dict[PartitionKey, ModelPartition] = {}
+        self.results: dict[str, list[Outcome]] = {}
+
+    def commit(self, token: str, batches: list[BatchCommit]) -> list[Outcome]:
+        if token not in self.results:
+            outcomes = [
+                self.partitions[batch.partition].add(batch, token)
+                if batch.partition in self.partitions
+                else Outcome(NOT_FOUND, -1, -1)
+                for batch in batches
+            ]
+            if not any(outcome.kind is ACCEPTED for outcome in outcomes):
+                return outcomes
+            self.results[token] = outcomes
+        return self.results[token]
+
+
+batch_kind = st.tuples(
+    st.sampled_from([0, 0, 0, 1, 2, 3]),
+    st.integers(1, 3),
+    st.sampled_from([-1, 0, 0, 0, 1]),
+    st.sampled_from([0] * 15 + [1]),
+    st.sampled_from(["next", "next", "next", "next", "repeat", "repeat", "skip", "zero", "wrap"]),
+    st.integers(0, 7),
+)
+commits = st.lists(batch_kind, min_size=1, max_size=6)
+others = st.one_of(
+    st.just(("nothing",)),
+    st.tuples(st.just("repeat"), st.integers(0, 20)),
+    st.tuples(st.just("trim"), st.integers(0, PARTITIONS - 1), st.integers(0, 12)),
+    st.tuples(st.just("maintain"), st.sampled_from([1_000, 1_000, 3, 0])),
+    st.tuples(st.just("maintain"), st.sampled_from([1_000, 1_000, 3, 0])),
+    st.tuples(st.just("reopen")),
+    st.tuples(st.just("delete")),
+    st.tuples(st.just("grow")),
+)
+
+
+class Run:
+    """One random history on a store and on the model."""
+
+    def __init__(self, scene: Any, keys: list[PartitionKey]) -> None:
+        self.scene = scene
+        self.keys = keys
+        self.model = Model()
+        self.sent: list[tuple[str, list[BatchCommit]]] = []
+        self.is_truncated = False
+
+    def batch(self, index: int, count: int, producer: int, epoch: int, how: str, timestamp: int) -> BatchCommit:
+        key = self.keys[index]
+        if producer < 0:
+            return BatchCommit(key, 0, 10, count, timestamp)
+        newest, known = self.model.partitions.get(key, ModelPartition()).producers.get(producer, (-1, []))
+        follow = (known[-1][0] + known[-1][1]) % WRAP if known and epoch == newest else 0
+        sequence = {"next": follow, "skip": follow + 2, "zero": 0, "wrap": WRAP - 2, "repeat": follow}[how]
+        if how == "repeat" and known:
+            sequence, count, _ = known[max(0, len(known) - 1 - timestamp)]
+        return BatchCommit(key, 0, 10, count, timestamp, producer, epoch, sequence % WRAP)
+
+    async def commit(self, kinds: list[Any]) -> None:
+        by_partition = sorted((self.batch(*kind) for kind in kinds), key=lambda batch: batch.partition)
+        commit = self.scene.object(*by_partition)
+        self.sent.append((commit.token, commit.batches))
+        await self.send(commit.token, commit.batches)
+
+    async def send(self, token: str, batches: list[BatchCommit]) -> None:
+        committed = await self.scene.commit(*batches, token=token)
+        expected = self.model.commit(token, batches)
+        assert [outcome[:2] for outcome in committed.outcomes] == [outcome[:2] for outcome in expected]
+
+    async def repeat(self, back: int) -> None:
+        if self.sent and not self.is_truncated:
+            await self.send(*self.sent[-1 - back % len(self.sent)])
+
+    async def nothing(self) -> None:
+        pass
+
+    async def trim(self, index: int, start: int) -> None:
+        partition = self.model.partitions.get(self.keys[index])
+        if partition is not None:
+            partition.start = max(partition.start, min(start, partition.end))
+            await self.scene.metadata.log.trim(self.keys[index], partition.start)
+
+    async def maintain(self, entry_count_min: int) -> None:
+        self.is_truncated |= entry_count_min < 1_000
+        await self.scene.metadata.log.maintain(entry_count_min=entry_count_min)
+
+    async def reopen(self) -> None:
+        former, self.scene.metadata = self.scene.metadata, await self.scene.backend.open()
+        if former is not self.scene.metadata:
+            await former.close()
+
+    async def delete(self) -> None:
+        names = {stream.name for stream in await self.scene.metadata.streams.list()}
+        if "s1" in names:
+            stream = await self.scene.metadata.streams.delete("s1")
+            for key in [key for key in self.model.partitions if key >> 20 == stream.number]:
+                del self.model.partitions[key]
+
+    async def grow(self) -> None:
+        streams = {stream.name: stream for stream in await self.scene.metadata.streams.list()}
+        if "s1" in streams and streams["s1"].partition_count == 1:
+            await self.scene.metadata.streams.add_partitions("s1", 2)
+            self.model.partitions[self.keys[3]] = ModelPartition()
+
+    async def compare(self) -> None:
+        log = self.scene.metadata.log
+        model = self.model.partitions
+        assert await log.bounds(self.keys) == {key: (one.start, one.end, one.end) for key, one in model.items()}
+        for key, partition in model.items():
+            located = await log.locate(key, 0, limit=1_000)
+            spans = [(one.slice.base_offset, one.slice.end_offset, one.object_key) for one in located.slices]
+            assert [span[0] for span in spans[1:]] == [span[1] for span in spans[:-1]]
+            visible = [one for one in partition.slices if one[0] + one[1] > partition.start]
+            for base, count, _, token in visible:
+                assert any(start <= base and base + count <= end and key_ == token for start, end, key_ in spans)
+            assert (spans[-1][1] if spans else partition.end) == partition.end
+            described = await log.producers(key)
+            assert {one.producer_id: (one.producer_epoch, one.last_sequence) for one in described} == {
+                producer: (epoch, (batches[-1][0] + batches[-1][1] - 1) % WRAP)
+                for producer, (epoch, batches) in partition.producers.items()
+            }
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=100,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.generate],  # shrinking takes minutes; a failing history is short enough to read
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(steps=st.lists(st.tuples(commits, others), min_size=8, max_size=40))
+async def test_random_histories_agree_with_the_naive_model(
+    backend: Any, new_scene: Any, steps: list[tuple[Any, tuple[Any, ...]]]
+) -> None:
+    scene = await new_scene(await backend.fresh())
+    first, second = await scene.stream("s0", 2), await scene.stream("s1", 1)
+    keys = [first.partition(0), first.partition(1), second.partition(0), partition_key(second.number, 1)]
+    run = Run(scene, keys)
+    run.model.partitions = {key: ModelPartition() for key in keys[:3]}
+    for batches, (name, *arguments) in steps:
+        await run.commit(batches)
+        await getattr(run, name)(*arguments)
+        await run.compare()
+
+    await assert_log_tells_the_same(scene.metadata, run)
+
+
+async def assert_log_tells_the_same(metadata: Metadata, run: Run) -> None:
+    """A follower that has read the whole log (when nothing is truncated) knows every partition's end."""
+    if run.is_truncated:
+        return
+    ends: dict[int, int] = {}
+    for entry in (await metadata.log.follow(0, limit=1_000)).entries:
+        for slice_ in entry.slices:
+            assert entry.kind is EntryKind.COMMIT
+            assert slice_.base_offset == ends.get(slice_.partition, 0), "I2: dense"
+            ends[slice_.partition] = slice_.end_offset
+    for key, partition in run.model.partitions.items():
+        assert ends.get(key, 0) == partition.end
