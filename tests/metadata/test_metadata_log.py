@@ -7,7 +7,7 @@ import pytest
 
 from bearlake.errors import Invalid, NotFound, OutOfRange
 from bearlake.metadata import Metadata
-from bearlake.metadata.model import EntryKind, ProducerState, partition_key
+from bearlake.metadata.model import EntryKind, ProducerState, StreamSpec, partition_key
 
 
 async def test_entries_come_in_order_and_in_pages(scene: Any, peer: Metadata) -> None:
@@ -88,7 +88,7 @@ async def test_maintenance_of_a_settled_log_does_nothing(scene: Any, peer: Metad
 
 async def test_concurrent_maintenance_counts_each_entry_once(scene: Any, peer: Metadata) -> None:
     partition = await scene.partition()
-    for _ in range(20):
+    for _ in range(9):
         await scene.commit(scene.batch(partition))
     head = await scene.metadata.log.head()
     counts = await asyncio.gather(*(handle.log.maintain(entry_count_min=100) for handle in [scene.metadata, peer] * 10))
@@ -201,3 +201,18 @@ async def test_the_log_is_bounded_work_for_any_number_of_rounds(scene: Any) -> N
     located = await scene.metadata.log.locate(partition, 0, limit=100)
 
     assert [one.slice.base_offset for one in located.slices] == list(range(0, 60, 2))
+
+
+async def test_a_process_that_slept_through_truncation_goes_on(scene: Any, peer: Metadata) -> None:
+    partition = await scene.partition()
+    await scene.commit(scene.batch(partition, 1, producer=1), by=peer)
+    for number in range(1, 12):
+        await scene.commit(scene.batch(partition, 1, producer=1, sequence=number))
+        if number == 6:
+            await scene.metadata.streams.create(StreamSpec(name="other", partition_count=1))
+        await scene.settle(entry_count_min=0)
+    other = (await peer.streams.get("other")).partition(0)
+    committed = await scene.commit(scene.batch(partition, 1, producer=1, sequence=12), scene.batch(other), by=peer)
+
+    assert [outcome.base_offset for outcome in committed.outcomes] == [12, 0]
+    assert len((await peer.log.locate(partition, 0, limit=100)).slices) == 13
