@@ -15,7 +15,7 @@ from bearlake.errors import Invalid, NotFound, Unavailable
 
 POLL_S = 0.2
 FETCH_COUNT = 1000
-METADATA_TIMEOUT_S = 10.0
+METADATA_TIMEOUT_S = 5.0
 
 
 @click.command()

@@ -18,6 +18,9 @@ from bearlake.cli.server import server
 from bearlake.cli.stream import stream
 from bearlake.errors import BearlakeError, Invalid, Overloaded, Unavailable
 
+COMPLETION = "_BEARLAKE_COMPLETE"
+"""The variable by which a shell asks for completions (click's convention)."""
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="bearlake", message="%(prog)s %(version)s")
@@ -39,8 +42,14 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; what went wrong is one line on standard error."""
+    if COMPLETION in os.environ:
+        root.main(arguments, prog_name="bearlake")  # answers the shell, and exits
     try:
-        result = root.main(arguments, prog_name="bearlake", standalone_mode=False)
+        with root.make_context("bearlake", list(arguments)) as context:
+            result = root.invoke(context)
+            sys.stdout.flush()
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -1,0 +1,189 @@
+"""The command line against a real server: streams, records through pipes, exit codes that scripts can trust."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.server_process import PROGRAM, ServerProcess, clean_environment, finished, started
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    folder = tmp_path_factory.mktemp("cli")
+    with started("up", "--data-dir", folder / "data", "--no-tour", ready_file=folder / "ready.json") as process:
+        yield process
+
+
+class Cli:
+    def __init__(self, server: ServerProcess) -> None:
+        self.environ = {"BEARLAKE_ADMIN": server.admin, "BEARLAKE_BOOTSTRAP": server.kafka}
+
+    def __call__(self, *words: object, stdin: bytes = b"", code: int = 0) -> str:
+        """Run a command, expect its exit code, return what it printed."""
+        result = finished(*words, stdin=stdin, environ=self.environ)
+        assert result.returncode == code, result.stderr.decode()
+        said: bytes = result.stdout if code == 0 else result.stderr
+        return said.decode()
+
+    def json(self, *words: object, stdin: bytes = b"") -> Any:
+        return json.loads(self(*words, "--json", stdin=stdin))
+
+
+@pytest.fixture
+def cli(server: ServerProcess) -> Cli:
+    return Cli(server)
+
+
+def test_streams_are_created_listed_described_altered_deleted(cli: Cli) -> None:
+    assert cli("stream", "create", "orders", "returns", "--partitions", 3, "--set", "retention.ms=1000") == (
+        "orders: created\nreturns: created\n"
+    )
+    listed = cli.json("stream", "list", "--prefix", "ord")
+    assert [(row["name"], row["partition_count"]) for row in listed] == [("orders", 3)]
+    assert "NAME" in cli("stream", "list")
+    assert "retention.ms = 1000" in cli("stream", "describe", "orders")
+
+    cli("stream", "alter", "orders", "--partitions", 4, "--set", "retention.ms=2000", "--set", "cleanup.policy=delete")
+    cli("stream", "alter", "orders", "--unset", "cleanup.policy")
+    described = cli.json("stream", "describe", "orders")
+    assert (len(described["partitions"]), described["configs"]) == (4, {"retention.ms": "2000"})
+
+    assert cli("stream", "delete", "orders", "returns") == "orders: deleted\nreturns: deleted\n"
+    assert cli.json("stream", "list", "--prefix", "ord") == []
+
+
+def test_what_cannot_be_done_is_exit_code_1(cli: Cli) -> None:
+    cli("stream", "create", "once")
+
+    assert "once: " in cli("stream", "create", "once", code=1)
+    assert cli("stream", "create", "once", "--if-not-exists") == "once: nothing to do (already exists)\n"
+    assert "absent: " in cli("stream", "delete", "absent", code=1)
+    assert cli("stream", "delete", "absent", "--if-exists") == "absent: nothing to do (not found)\n"
+    assert "absent" in cli("stream", "describe", "absent", code=1)
+    assert "Unknown topic config name: nope" in cli("stream", "create", "odd", "--set", "nope=1", code=1)
+
+
+def test_lines_go_in_and_come_out_in_order(cli: Cli) -> None:
+    cli("stream", "create", "lines")
+    lines = b"".join(b"line %d\n" % index for index in range(5_000))
+
+    summary = cli.json("produce", "lines", stdin=lines)
+
+    assert summary == {"stream": "lines", "produced": 5_000, "failed": 0}
+    assert cli("consume", "lines", "--from-beginning", "--exit-at-end").encode() == lines
+
+
+def test_keys_headers_and_formats(cli: Cli) -> None:
+    cli("stream", "create", "keyed")
+    cli("produce", "keyed", "-K", ":", "-H", "source=test", "-z", "zstd", stdin=b"a:1\nb:2\nno key\n")
+
+    shown = cli("consume", "keyed", "--from-beginning", "-e", "-f", r"%t/%p@%o %k=%v [%h] %K\n")
+
+    assert shown.splitlines() == [
+        "keyed/0@0 a=1 [source=test] 1",
+        "keyed/0@1 b=2 [source=test] 1",
+        "keyed/0@2 =no key [source=test] -1",
+    ]
+
+
+def test_json_lines_go_in_and_come_out(cli: Cli) -> None:
+    cli("stream", "create", "documents", "--partitions", 2)
+    line = b'{"key": "k", "value": {"bears": 3}, "headers": [{"name": "h", "value": "v"}], "partition": 1, "timestamp_ms": 1700000000000}\n'
+    cli("produce", "documents", "--format", "json", stdin=line)
+
+    record = json.loads(cli("consume", "documents", "--from-beginning", "-e", "--json"))
+
+    assert record == {
+        "stream": "documents",
+        "partition": 1,
+        "offset": 0,
+        "timestamp_ms": 1_700_000_000_000,
+        "key": "k",
+        "value": '{"bears": 3}',
+        "headers": [{"name": "h", "value": "v"}],
+    }
+
+
+def test_a_group_goes_on_where_it_stopped(cli: Cli) -> None:
+    cli("stream", "create", "queue")
+    cli("produce", "queue", stdin=b"1\n2\n3\n4\n5\n")
+
+    first = cli("consume", "queue", "--group", "g", "--from-beginning", "--max-messages", 2)
+    second = cli("consume", "queue", "--group", "g", "--from-beginning", "--max-messages", 3)
+
+    assert (first, second) == ("1\n2\n", "3\n4\n5\n")
+
+
+def test_consume_ends_after_silence(cli: Cli) -> None:
+    cli("stream", "create", "silent")
+
+    assert cli("consume", "silent", "--idle-ms", 300) == ""
+
+
+def test_a_reader_that_has_seen_enough_ends_consume(cli: Cli) -> None:
+    cli("stream", "create", "long")
+    cli("produce", "long", stdin=b"x\n" * 20_000)
+    command = [*PROGRAM, "consume", "long", "--from-beginning"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment(cli.environ)
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"x\n"
+        process.stdout.close()
+
+        assert process.wait(60) == 0
+
+
+def test_an_interrupted_consume_ends_with_130(cli: Cli) -> None:
+    cli("stream", "create", "endless")
+    cli("produce", "endless", stdin=b"x\n")
+    command = [*PROGRAM, "consume", "endless", "--from-beginning"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment(cli.environ)
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"x\n"
+
+        process.send_signal(signal.SIGINT)
+
+        assert process.wait(60) == 130
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+def test_records_that_are_too_large_are_exit_code_1(cli: Cli) -> None:
+    cli("stream", "create", "small", "--set", "max.message.bytes=1000")
+
+    cli("produce", "small", stdin=b"fits\n")
+    message = cli("produce", "small", stdin=b"x" * 5_000 + b"\n", code=1)
+
+    assert "1 records were not delivered" in message
+    assert cli("consume", "small", "--from-beginning", "-e") == "fits\n"
+
+
+def test_a_wrong_line_of_json_is_named(cli: Cli) -> None:
+    cli("stream", "create", "strict")
+
+    assert "line 2: " in cli("produce", "strict", "--format", "json", stdin=b'{"value": "1"}\nnonsense\n', code=2)
+
+
+def test_consuming_an_absent_stream_is_exit_code_1(cli: Cli) -> None:
+    assert "no stream 'never-made'" in cli("consume", "never-made", code=1)
+
+
+def test_servers_are_listed(cli: Cli, server: ServerProcess) -> None:
+    (row,) = cli.json("server", "list")
+
+    assert row["endpoints"]["kafka"] == server.kafka
+    assert server.kafka in cli("server", "list")
+
+
+def test_the_tour_runs_against_a_server_that_is_up(cli: Cli, server: ServerProcess, tmp_path: Path) -> None:
+    assert "each exactly once and in order" in cli("tour")

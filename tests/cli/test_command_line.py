@@ -1,0 +1,118 @@
+"""The command line without a server: help, versions, wrong usage, exit codes, settings."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bearlake import __version__, errors
+from bearlake.cli.main import exit_code, run
+
+COMMANDS = [
+    [],
+    ["up"],
+    ["serve"],
+    ["serve", "kafka"],
+    ["stream"],
+    *(["stream", name] for name in ("create", "list", "describe", "alter", "delete")),
+    ["produce"],
+    ["consume"],
+    ["server", "list"],
+    ["config", "show"],
+    ["tour"],
+]
+NOBODY = ["--admin", "http://127.0.0.1:1"]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, "--help"]) == 0
+    assert "Usage: bearlake" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"bearlake {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["no-such-command"],
+        ["up", "--kafka-port", "70000"],
+        ["up", "--no-tour", "--exit-after-tour"],
+        ["stream", "create"],
+        ["stream", "create", "a", "--partitions", "0"],
+        ["stream", "create", "a", "--set", "novalue", *NOBODY],
+        ["stream", "list", "--admin", "127.0.0.1:9644"],
+        ["produce", "s", "--header", "novalue"],
+        ["produce", "s", "--format", "json", "--key-separator", ":"],
+        ["produce", "s", "-X", "no.such.setting=1"],
+        ["consume", "s", "--format", "%x"],
+        ["consume", "s", "--group", "g", "--exit-at-end"],
+        ["config", "show", "--config", "/no/such/file"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_exit_code_2_and_says_why(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command) == 2
+    captured = capsys.readouterr()
+    assert captured.err
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["stream", "list", *NOBODY],
+        ["stream", "create", "a", *NOBODY],
+        ["server", "list", *NOBODY],
+        ["consume", "s", "--bootstrap", "127.0.0.1:1"],
+    ],
+    ids=" ".join,
+)
+def test_no_answer_is_exit_code_3_and_says_where(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command) == 3
+    assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.Invalid("x"), 2),
+        (errors.TooLarge("x", 2, 1), 2),
+        (errors.Unavailable("x"), 3),
+        (errors.Overloaded("x"), 3),
+        (errors.NotFound("x"), 1),
+        (errors.AlreadyExists("x"), 1),
+        (errors.Denied("x"), 1),
+        (errors.Conflict("x"), 1),
+    ],
+)
+def test_error_kinds_have_exit_codes(error: errors.BearlakeError, code: int) -> None:
+    assert exit_code(error) == code
+
+
+def test_config_show_prints_a_settings_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BEARLAKE_KAFKA__DEFAULT_PARTITION_COUNT", "6")
+    assert run(["config", "show"]) == 0
+    shown = capsys.readouterr().out
+    assert (
+        "  default_partition_count: 6  # count, environment BEARLAKE_KAFKA__DEFAULT_PARTITION_COUNT; default 1" in shown
+    )
+    monkeypatch.delenv("BEARLAKE_KAFKA__DEFAULT_PARTITION_COUNT")
+    path = tmp_path / "bearlake.yaml"
+    path.write_text(shown)
+
+    assert run(["config", "show", "--config", str(path), "--json"]) == 0
+
+    rows = {row["setting"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["kafka.default_partition_count"]["value"] == 6
+    assert rows["kafka.default_partition_count"]["source"] == f"file {path}"
+
+
+def test_config_show_changed_is_empty_when_nothing_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "show", "--changed"]) == 0
+    assert capsys.readouterr().out == ""
