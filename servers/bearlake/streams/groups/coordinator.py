@@ -31,6 +31,8 @@ from bearlake.telemetry import metrics
 log = logging.getLogger(__name__)
 
 PAGE_SIZE = 1000
+DRAIN_COUNT = 32
+"""Groups that are given up at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,7 @@ class Groups:
         self.settings = settings
         self._owned: dict[str, _Owned] = {}
         self._opening: dict[str, asyncio.Task[_Owned]] = {}
+        self._releasing: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_draining = False
         metrics.GROUPS_OWNED.set_function(lambda: len(self._owned))
@@ -86,26 +89,36 @@ class Groups:
         """Give up groups that have been empty for long; ends only by cancellation."""
         while True:
             await asyncio.sleep(min(self.settings.idle_ms / 4, 60_000) / 1000)
-            now = asyncio.get_running_loop().time()
-            for name, owned in list(self._owned.items()):
-                group = owned.rebalancer.group
-                is_idle = group.state is GroupState.EMPTY and not group.pending and not owned.lock.locked()
-                if is_idle and (now - owned.last_used) * 1000 > self.settings.idle_ms:
-                    await self._give_up(name, owned)
+            await self.give_up_idle()
+
+    async def give_up_idle(self) -> None:
+        """One round of `run`."""
+        now = asyncio.get_running_loop().time()
+        for name, owned in list(self._owned.items()):
+            group = owned.rebalancer.group
+            is_idle = group.state is GroupState.EMPTY and not group.pending and not owned.lock.locked()
+            if is_idle and (now - owned.last_used) * 1000 > self.settings.idle_ms:
+                await self._give_up(name, owned)
 
     async def drain(self) -> None:
         """Give up all groups: members are told NOT_COORDINATOR and find the next one, with their generation."""
         self._is_draining = True
-        for name, owned in list(self._owned.items()):
-            async with owned.lock:
-                await self._give_up(name, owned)
+        for start in range(0, len(names := list(self._owned)), DRAIN_COUNT):
+            await asyncio.gather(*(self._drain(name) for name in names[start : start + DRAIN_COUNT]))
+
+    async def _drain(self, name: str) -> None:
+        owned = self._owned.get(name)
+        if owned is not None:
+            async with owned.lock:  # what is being written is finished first
+                if self._owned.get(name) is owned:
+                    await self._give_up(name, owned)
 
     async def close(self) -> None:
         """Stop all timers and tasks."""
         for owned in self._owned.values():
             owned.rebalancer.close(Problem.NOT_COORDINATOR)
         self._owned.clear()
-        tasks = [*self._tasks, *self._opening.values()]
+        tasks = [*self._tasks, *self._opening.values(), *self._releasing.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -115,6 +128,7 @@ class Groups:
     async def join(self, name: str, request: JoinRequest) -> Joined:
         """Join or rejoin a group; waits for the round to complete. Raises `GroupRefusal`."""
         settings = self.settings
+        _require_name(name)
         if not settings.session_timeout_min_ms <= request.session_timeout_ms <= settings.session_timeout_max_ms:
             raise GroupRefusal(Problem.INVALID_SESSION_TIMEOUT)
         rebalancer = (await self._open(name)).rebalancer
@@ -130,15 +144,18 @@ class Groups:
         assignments: Mapping[str, bytes],
     ) -> Synced:
         """Give or get assignments; waits for the leader. Raises `GroupRefusal`."""
+        _require_name(name)
         rebalancer = (await self._open(name)).rebalancer
         return await asyncio.shield(rebalancer.sync(member_id, instance_id, generation, protocol, assignments))
 
     async def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> None:
         """A member is alive. Raises `GroupRefusal`."""
+        _require_name(name)
         (await self._open(name)).rebalancer.heartbeat(member_id, instance_id, generation)
 
     async def leave(self, name: str, member_id: str, instance_id: str | None) -> str:
         """A member leaves; returns its id. Raises `GroupRefusal`."""
+        _require_name(name)
         return (await self._open(name)).rebalancer.leave(member_id, instance_id)
 
     # -- offsets -------------------------------------------------------------------------------------------------
@@ -222,13 +239,13 @@ class Groups:
             except BearlakeError as error:
                 raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
             if not is_stored:
+                if group.state is GroupState.EMPTY and not group.pending:
+                    await self._give_up(name, owned)  # whoever asks for names that do not exist leaves nothing behind
                 raise GroupRefusal(Problem.NOT_FOUND)
         return owned
 
     async def _open(self, name: str) -> _Owned:
         """The group, taken over if nobody live has it. Raises `GroupRefusal`."""
-        if name == "":
-            raise GroupRefusal(Problem.INVALID_GROUP_ID)
         owned = self._owned.get(name)
         if owned is None:
             if self._is_draining:
@@ -247,42 +264,49 @@ class Groups:
             task.exception()  # everybody who waited may have gone
 
     async def _take(self, name: str) -> _Owned:
+        releasing = self._releasing.get(name)
+        if releasing is not None:
+            await asyncio.wait([releasing])  # else that would release what we take now
         try:
             lease = await self._metadata.leases.acquire(lease_name(name), self._server)
-            snapshot = await self._metadata.groups.load(name)
+            group = _restore(name, await self._metadata.groups.load(name))
         except (Conflict, Fenced) as error:
             metrics.LEASE_ACQUIRES.labels("refused").inc()
             raise GroupRefusal(Problem.NOT_COORDINATOR, str(error)) from error
         except BearlakeError as error:
+            log.warning("group not loaded", extra={"group": name, "error": repr(error)})
             raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
         metrics.LEASE_ACQUIRES.labels("taken").inc()
-        group = Group(name=name)
-        if snapshot is not None:
-            group = Group.decode(name, snapshot.protocol_type, snapshot.state)
         rebalancer = Rebalancer(
             group,
             initial_delay_ms=self.settings.initial_rebalance_delay_ms,
             size_max=self.settings.size_max,
-            on_save=lambda: self._start(self._save(name)),
+            on_save=lambda ticket: self._save(name, owned, ticket),
         )
-        owned = self._owned[name] = _Owned(lease, rebalancer)
+        owned = _Owned(lease, rebalancer)
+        if self._is_draining:
+            await self._give_up(name, owned)
+            raise GroupRefusal(Problem.NOT_COORDINATOR)
+        self._owned[name] = owned
         return owned
 
-    async def _save(self, name: str) -> None:
-        """Save the group as it is now; its members wait for that when they sync."""
-        owned = self._owned.get(name)
-        if owned is None:
-            return
+    def _save(self, name: str, owned: _Owned, ticket: int) -> None:
+        """Save the group as it is now; those who wait for that are answered then."""
         group = owned.rebalancer.group
-        generation = group.generation
         snapshot = GroupSnapshot(group=name, protocol_type=group.protocol_type, state=group.encode())
+        task = asyncio.get_running_loop().create_task(self._save_snapshot(owned, snapshot, ticket))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _save_snapshot(self, owned: _Owned, snapshot: GroupSnapshot, ticket: int) -> None:
+        name = snapshot.group
         try:
             await self._write(owned, name, lambda: self._metadata.groups.save(snapshot, owned.lease))
         except GroupRefusal as refusal:
             log.warning("group not saved", extra={"group": name, "why": str(refusal)})
-            owned.rebalancer.save_failed(generation)
+            owned.rebalancer.save_failed(ticket)
         else:
-            owned.rebalancer.saved(generation)
+            owned.rebalancer.saved(ticket)
 
     async def _write(self, owned: _Owned, name: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """One write with the lease. Raises `GroupRefusal`; `NotFound` passes."""
@@ -299,17 +323,31 @@ class Groups:
 
     async def _give_up(self, name: str, owned: _Owned) -> None:
         self._forget(name, owned)
+        task = self._releasing[name] = asyncio.get_running_loop().create_task(self._release(name, owned.lease))
+        await asyncio.wait([task])
+
+    async def _release(self, name: str, lease: Lease) -> None:
         try:
-            await self._metadata.leases.release(owned.lease)
+            await self._metadata.leases.release(lease)
         except BearlakeError as error:
             log.warning("lease not released, it ends with this server", extra={"group": name, "error": repr(error)})
+        finally:
+            if self._releasing.get(name) is asyncio.current_task():
+                del self._releasing[name]
 
     def _forget(self, name: str, owned: _Owned) -> None:
         if self._owned.get(name) is owned:
             del self._owned[name]
             owned.rebalancer.close(Problem.NOT_COORDINATOR)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+def _restore(name: str, snapshot: GroupSnapshot | None) -> Group:
+    if snapshot is None:
+        return Group(name=name)
+    return Group.decode(name, snapshot.protocol_type, snapshot.state)
+
+
+def _require_name(name: str) -> None:
+    """Kafka allows an empty name for offsets and administration, but not for membership."""
+    if name == "":
+        raise GroupRefusal(Problem.INVALID_GROUP_ID)

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 from bearlake.errors import Corrupt
+from bearlake.streams.groups.problems import GroupRefusal, Problem
 
 SNAPSHOT_VERSION = 1
 
@@ -97,6 +98,13 @@ class Member:
     deadline: float = 0.0
     """Loop time at which the session expires unless the member is heard of."""
     timer: asyncio.TimerHandle | None = None
+    is_new: bool = False
+    """Its first round is not complete."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for the others."""
+        return self.joining is not None or self.syncing is not None
 
     def metadata(self, protocol: str) -> bytes:
         """Metadata for a protocol that the member supports."""
@@ -171,16 +179,38 @@ class Group:
         group.state = GroupState.STABLE if group.members else GroupState.EMPTY
         return group
 
+    def member(self, member_id: str, instance_id: str | None) -> Member:
+        """The member of that id, whose instance id, if it has one, still belongs to it.
+
+        Raises:
+            GroupRefusal: UNKNOWN_MEMBER, or FENCED_INSTANCE when another client took the instance id over (KIP-345).
+        """
+        if instance_id is not None:
+            known = self.static.get(instance_id)
+            if known is not None and known != member_id:
+                raise GroupRefusal(Problem.FENCED_INSTANCE)
+            if known is None:
+                raise GroupRefusal(Problem.UNKNOWN_MEMBER)
+        member = self.members.get(member_id)
+        if member is None:
+            raise GroupRefusal(Problem.UNKNOWN_MEMBER)
+        return member
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """How long (ms) a round waits for its members: as long as the most patient one wants."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
         """Whether a member with these protocols can be in the group: same type, and one protocol that everybody has."""
         if not self.members:
             return bool(protocol_type) and bool(protocols)
-        names = {name for name, _ in protocols}
-        return protocol_type == self.protocol_type and bool(names & self.common_protocols())
+        common = self.common_protocols()
+        return protocol_type == self.protocol_type and any(name in common for name, _ in protocols)
 
-    def common_protocols(self, without: str = "") -> set[str]:
-        """Protocols that every member (but `without`) supports."""
-        sets = [{name for name, _ in m.protocols} for m in self.members.values() if m.member_id != without]
+    def common_protocols(self) -> set[str]:
+        """Protocols that every member supports."""
+        sets = [{name for name, _ in member.protocols} for member in self.members.values()]
         return set.intersection(*sets) if sets else set()
 
     def elect_protocol(self) -> str:

@@ -1,0 +1,285 @@
+"""Rounds and sessions of one classic group: who is waited for, until when, and what follows.
+
+    EMPTY ──join──> PREPARING ──all joined, or the rebalance timeout──> COMPLETING ──leader's sync, saved──> STABLE
+      ^                 ^                                                   │                                  │
+      └── last leaves ──┴────────────── join, leave or expiry of a member ──┴──────────────────────────────────┘
+
+Nothing here waits or does I/O; members wait on futures, time is the event loop's. Saves are numbered by tickets: the newest one
+covers those before it, so an older one's outcome is ignored.
+
+Source: Apache Kafka, GroupCoordinator (classic protocol); KIP-134 (initial delay), KIP-345 (static members).
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from bearlake.streams.groups.model import Group, GroupState, Joined, Member
+from bearlake.streams.groups.problems import Problem
+from bearlake.streams.groups.waiting import finish_join, finish_sync, refuse_all, refuse_join, refuse_sync
+from bearlake.telemetry import metrics
+
+NEW_MEMBER_JOIN_MS = 300_000
+"""Time (ms) that a new member's first join may wait: it cannot send heartbeats yet, and its client may have gone. As in Kafka."""
+
+
+class Rounds:
+    """The part of a group's protocol that runs by itself; `Rebalancer` adds what members ask for."""
+
+    def __init__(self, group: Group, *, initial_delay_ms: int, on_save: Callable[[int], None]) -> None:
+        """`on_save(ticket)` saves the group as it is in that moment; `saved(ticket)` or `save_failed(ticket)` must follow."""
+        self.group = group
+        self._initial_delay_ms = initial_delay_ms
+        self._on_save = on_save
+        self._loop = asyncio.get_running_loop()
+        self._round_timer: asyncio.TimerHandle | None = None
+        self._sync_timer: asyncio.TimerHandle | None = None
+        self._is_delaying = False
+        self._delay_left_ms = 0
+        self._has_newcomer = False
+        self._unsynced: set[str] = set()
+        """Members that joined this generation and have not synced yet."""
+        self._ticket = 0
+        self._assignment_ticket = 0
+        """Ticket of the save that makes this generation STABLE, 0 while the leader has not brought the assignment."""
+        self._replaced: dict[str, Joined] = {}
+        """The answers of static members (by id) whose new id is being saved."""
+        for member in group.members.values():
+            self.expect(member)
+
+    def close(self, problem: Problem) -> None:
+        """Stop all timers and refuse everybody who waits."""
+        group = self.group
+        for timer in (self._round_timer, self._sync_timer, *group.pending.values()):
+            if timer is not None:
+                timer.cancel()
+        group.pending.clear()
+        for member in group.members.values():
+            if member.timer is not None:
+                member.timer.cancel()
+            refuse_all(member, problem)
+        group.state = GroupState.DEAD
+
+    # -- joining phase -------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Start a round unless one is under way; complete it when everybody is there."""
+        group = self.group
+        if group.state is not GroupState.PREPARING:
+            is_first = group.state is GroupState.EMPTY and self._initial_delay_ms > 0
+            for member in group.members.values():
+                refuse_sync(member, Problem.REBALANCE_IN_PROGRESS)
+            group.state = GroupState.PREPARING
+            self._unsynced.clear()
+            self._assignment_ticket = 0
+            self._replaced.clear()  # they count as joined
+            timeout_ms = group.rebalance_timeout_ms
+            self._is_delaying, self._has_newcomer = is_first, False
+            self._delay_left_ms = max(timeout_ms - self._initial_delay_ms, 0)
+            self._arm_round(self._initial_delay_ms if is_first else timeout_ms)
+        self.complete_if_all_joined()
+
+    def note_newcomer(self) -> None:
+        """A member was added; while the first round of a new group is delayed, that delays it again."""
+        if self.group.state is GroupState.PREPARING and self.group.generation == 0:
+            self._has_newcomer = True
+
+    def complete_if_all_joined(self) -> None:
+        """End the joining phase if nobody is missing."""
+        group = self.group
+        if group.state is not GroupState.PREPARING or self._is_delaying or group.pending:
+            return
+        if all(member.joining is not None for member in group.members.values()):
+            self._complete()
+
+    def _arm_round(self, timeout_ms: int) -> None:
+        for timer in (self._round_timer, self._sync_timer):
+            if timer is not None:
+                timer.cancel()
+        self._sync_timer = None
+        self._round_timer = self._loop.call_later(timeout_ms / 1000, self._round_over)
+
+    def _round_over(self) -> None:
+        if self._is_delaying and self._has_newcomer and self._delay_left_ms > 0:
+            self._has_newcomer = False
+            delay_ms = min(self._initial_delay_ms, self._delay_left_ms)
+            self._delay_left_ms -= delay_ms
+            self._arm_round(delay_ms)
+            return
+        self._is_delaying = False
+        if self.group.state is GroupState.PREPARING:
+            self._complete()
+
+    def _complete(self) -> None:
+        """End the joining phase with those who are there; absent static members stay until their session expires."""
+        group = self.group
+        if self._round_timer is not None:
+            self._round_timer.cancel()
+            self._round_timer = None
+        for member in [m for m in group.members.values() if m.joining is None and m.instance_id is None]:
+            self.drop(member)
+        if not group.members:
+            self._become_empty()
+            return
+        leader = group.members.get(group.leader)
+        if leader is None or leader.joining is None:
+            joined = next((member for member in group.members.values() if member.joining is not None), None)
+            if joined is None:  # only absent static members: wait for one to come, or for all sessions to expire
+                self._arm_round(group.rebalance_timeout_ms)
+                return
+            group.leader = joined.member_id
+        group.generation += 1
+        group.protocol_name = group.elect_protocol()
+        group.state = GroupState.COMPLETING
+        self._assignment_ticket = 0
+        for member in group.members.values():
+            if member.joining is not None:
+                finish_join(member, self.joined(member))
+                member.is_new = False
+                self._unsynced.add(member.member_id)
+                self.expect(member)
+        self._sync_timer = self._loop.call_later(group.rebalance_timeout_ms / 1000, self._sync_over)
+
+    def joined(self, member: Member) -> Joined:
+        """The answer to a member's join of the present generation; the leader is told of all members."""
+        group = self.group
+        return Joined(
+            generation=group.generation,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol_name,
+            leader=group.leader,
+            member_id=member.member_id,
+            members=group.joined_members() if group.leader == member.member_id else (),
+        )
+
+    def _become_empty(self) -> None:
+        group = self.group
+        group.state = GroupState.EMPTY
+        group.generation += 1
+        group.protocol_name = ""
+        group.leader = ""
+        self._save()
+
+    # -- syncing phase -------------------------------------------------------------------------------------------
+
+    def note_synced(self, member: Member) -> None:
+        """The member has asked for its assignment."""
+        self._unsynced.discard(member.member_id)
+        if not self._unsynced and self._sync_timer is not None:
+            self._sync_timer.cancel()
+            self._sync_timer = None
+
+    def save_assignment(self) -> None:
+        """The leader has brought the assignment: save it, and be STABLE then."""
+        self._assignment_ticket = self._save()
+
+    def save_replaced(self, member: Member, answer: Joined) -> None:
+        """A static member has a new id: answer its join when that is saved, so that no coordinator takes it for a stranger."""
+        self._replaced[member.member_id] = answer
+        self._save()
+
+    def _save(self) -> int:
+        self._ticket += 1
+        self._on_save(self._ticket)
+        return self._ticket
+
+    def saved(self, ticket: int) -> None:
+        """The group as of this ticket is safe: everybody who waited for it is answered."""
+        group = self.group
+        if ticket != self._ticket:
+            return
+        if group.state is GroupState.COMPLETING and ticket == self._assignment_ticket:
+            group.state = GroupState.STABLE
+            metrics.GROUP_REBALANCES.inc()
+            for member in group.members.values():
+                if member.syncing is not None:
+                    finish_sync(member, group)
+                    self.expect(member)
+        replaced, self._replaced = self._replaced, {}
+        for member_id, answer in replaced.items():
+            present = group.members.get(member_id)
+            if present is not None and present.joining is not None:
+                finish_join(present, answer)
+                self.expect(present)
+
+    def save_failed(self, ticket: int) -> None:
+        """The group as of this ticket could not be saved: those who waited for it join again."""
+        group = self.group
+        if ticket != self._ticket:
+            return
+        replaced, self._replaced = self._replaced, {}
+        for member_id in replaced:
+            if member_id in group.members:
+                refuse_join(group.members[member_id], Problem.COORDINATOR_UNAVAILABLE)
+        if group.state is GroupState.COMPLETING and ticket == self._assignment_ticket:
+            for member in group.members.values():
+                member.assignment = b""
+            self.prepare()
+
+    def _sync_over(self) -> None:
+        """Start over without those who joined and did not sync within the rebalance timeout (the leader, perhaps)."""
+        self._sync_timer = None
+        for member_id in sorted(self._unsynced):
+            self.drop(self.group.members[member_id])
+        self.prepare()
+
+    # -- sessions ------------------------------------------------------------------------------------------------
+
+    def expect(self, member: Member) -> None:
+        """Give the member a fresh session."""
+        self._expect_within(member, member.session_timeout_ms)
+
+    def expect_new(self, member: Member) -> None:
+        """Give a member that was just added, and does not know its id yet, time for its first round."""
+        member.is_new = True
+        self._expect_within(member, NEW_MEMBER_JOIN_MS)
+
+    def _expect_within(self, member: Member, timeout_ms: int) -> None:
+        member.deadline = self._loop.time() + timeout_ms / 1000
+        if member.timer is not None and member.timer.when() > member.deadline:
+            member.timer.cancel()
+            member.timer = None
+        if member.timer is None:
+            member.timer = self._loop.call_at(member.deadline, self._session_over, member)
+
+    def _session_over(self, member: Member) -> None:
+        member.timer = None
+        if self.group.members.get(member.member_id) is not member:
+            return
+        if member.deadline > self._loop.time():
+            member.timer = self._loop.call_at(member.deadline, self._session_over, member)
+        elif member.is_waiting and not member.is_new:
+            self.expect(member)  # it waits for us, not we for it
+        else:
+            self.remove(member)
+
+    def expect_pending(self, member_id: str, timeout_ms: int) -> None:
+        """An id was given out: its client must come back with it in time."""
+        self.group.pending[member_id] = self._loop.call_later(timeout_ms / 1000, self.forget_pending, member_id)
+
+    def forget_pending(self, member_id: str) -> None:
+        """Nobody is expected with this id any more."""
+        self.group.pending.pop(member_id).cancel()
+        self.complete_if_all_joined()
+
+    def remove(self, member: Member) -> None:
+        """The member is gone: the others share anew."""
+        self.drop(member)
+        if self.group.state in (GroupState.STABLE, GroupState.COMPLETING):
+            self.prepare()
+        else:
+            self.complete_if_all_joined()
+
+    def drop(self, member: Member) -> None:
+        """Take the member out, and nothing else."""
+        group = self.group
+        del group.members[member.member_id]
+        if member.instance_id is not None:
+            group.static.pop(member.instance_id, None)
+        if member.timer is not None:
+            member.timer.cancel()
+            member.timer = None
+        self._unsynced.discard(member.member_id)
+        self._replaced.pop(member.member_id, None)
+        refuse_all(member, Problem.UNKNOWN_MEMBER)
+        if group.leader == member.member_id:
+            group.leader = next(iter(group.members), "")
