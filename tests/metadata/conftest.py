@@ -9,6 +9,8 @@ To add a store: write a class with the four methods of `Backend`, and a fixture 
 A store that cannot run here skips loudly in its fixture. `turns` sends each call to another of two handles on one file.
 """
 
+import contextlib
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +18,9 @@ from typing import Any, Protocol
 import pytest
 
 from bearlake.clock import ManualClock
+from bearlake.errors import Unavailable
 from bearlake.metadata import Metadata
+from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
 from bearlake.metadata.model import (
     BatchCommit,
     ObjectCommit,
@@ -29,7 +33,7 @@ from bearlake.metadata.model import (
 from bearlake.metadata.open import open_metadata
 from bearlake.metadata.sqlite.settings import SqliteSettings
 
-BACKENDS = ["memory_backend", "sqlite_backend", "turns_backend", "postgresql_backend"]
+BACKENDS = ["memory_backend", "sqlite_backend", "turns_backend", "faulty_backend", "postgresql_backend"]
 
 
 class Backend(Protocol):
@@ -123,6 +127,42 @@ class TurnsBackend(SqliteBackend):
         return Turns(handles)  # type: ignore[return-value]
 
 
+class FaultyBackend(MemoryBackend):
+    """A store that fails before its effect; its callers repeat what was `Unavailable`."""
+
+    async def open(self) -> Metadata:
+        if self.handle is None:
+            faults = MetadataFaults(error_rate=0.1)
+            inner = await super().open()
+            self.handle = Persistent(FaultyMetadata(inner, faults, random.Random(7)))  # type: ignore[assignment]
+        assert self.handle is not None
+        return self.handle
+
+    async def fresh(self) -> "FaultyBackend":
+        self.others.append(FaultyBackend())
+        return self.others[-1]  # type: ignore[return-value]
+
+
+class Persistent:
+    """Repeats every call of the store inside until it is answered."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        for noun in Turns.NOUNS if isinstance(inner, FaultyMetadata) else ():
+            setattr(self, noun, Persistent(getattr(inner, noun)))
+
+    def __getattr__(self, name: str) -> Any:
+        inner = getattr(self._inner, name)
+
+        async def call(*arguments: Any, **options: Any) -> Any:
+            for _ in range(100):
+                with contextlib.suppress(Unavailable):
+                    return await inner(*arguments, **options)
+            raise AssertionError(f"{name} was never answered")
+
+        return call
+
+
 class Turns:
     NOUNS = ("streams", "servers", "log", "producers", "groups", "leases")
 
@@ -145,6 +185,13 @@ class Turns:
 @pytest.fixture
 async def memory_backend() -> AsyncIterator[MemoryBackend]:
     backend = MemoryBackend()
+    yield backend
+    await backend.close()
+
+
+@pytest.fixture
+async def faulty_backend() -> AsyncIterator[FaultyBackend]:
+    backend = FaultyBackend()
     yield backend
     await backend.close()
 

@@ -1,0 +1,114 @@
+"""A metadata store that misbehaves as real ones do, for tests and the simulation.
+
+Every call of every noun passes on to the inner store, and on the way there or back may be late, fail before its effect, or lose its
+reply after the effect; the last two are `Unavailable`, which says that either may have happened. A cancelled call may have
+happened too: the effect is not undone while the reply is on its way. Faults come from an injected random source and waits
+from the event loop alone, so a seed replays exactly, also in virtual time.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from bearlake.errors import BearlakeError, Unavailable
+from bearlake.metadata import (
+    CommitLog,
+    GroupStore,
+    Leases,
+    Membership,
+    Metadata,
+    ProducerIds,
+    StreamCatalog,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataFaults:
+    """How often and how the store misbehaves; rates are probabilities per call, 0 to 1."""
+
+    delay_ms_max: float = 0.0
+    """Each call waits up to this long before its effect, and again before its reply (uniform). 0: it yields to the loop once."""
+
+    error_rate: float = 0.0
+    """`Unavailable` without an effect."""
+
+    lost_reply_rate: float = 0.0
+    """`Unavailable` although the effect happened."""
+
+
+class FaultyMetadata:
+    """A `Metadata` that passes calls on to `inner`, unless it does not. Wraps a store, owns nothing but the faults."""
+
+    def __init__(self, inner: Metadata, faults: MetadataFaults, randomness: random.Random) -> None:
+        self._inner = inner
+        self._line = Line(faults, randomness)
+        self.streams: StreamCatalog = cast("StreamCatalog", FaultyNoun(inner.streams, self._line))
+        self.servers: Membership = cast("Membership", FaultyNoun(inner.servers, self._line))
+        self.log: CommitLog = cast("CommitLog", FaultyNoun(inner.log, self._line))
+        self.producers: ProducerIds = cast("ProducerIds", FaultyNoun(inner.producers, self._line))
+        self.groups: GroupStore = cast("GroupStore", FaultyNoun(inner.groups, self._line))
+        self.leases: Leases = cast("Leases", FaultyNoun(inner.leases, self._line))
+
+    def misbehave(self, faults: MetadataFaults) -> None:
+        """Behave like this from now on."""
+        self._line.faults = faults
+
+    async def cluster_id(self) -> str:
+        """See `Metadata.cluster_id`."""
+        return cast("str", await self._line.call("cluster_id", self._inner.cluster_id))
+
+    async def close(self) -> None:
+        """Closes the inner store, without faults."""
+        await self._inner.close()
+
+
+class Line:
+    """The way to the store and back."""
+
+    def __init__(self, faults: MetadataFaults, randomness: random.Random) -> None:
+        self.faults = faults
+        self._randomness = randomness
+
+    async def call(
+        self, what: str, effect: Callable[..., Awaitable[object]], *arguments: Any, **options: Any
+    ) -> object:
+        """Do `effect` and return its result, or fail on the way there or back. Its own errors come back as replies do."""
+        await self._delay()
+        if self._happens(self.faults.error_rate):
+            raise Unavailable(f"{what}: injected fault before the effect")
+        result, refusal = None, None
+        try:
+            result = await effect(*arguments, **options)
+        except BearlakeError as error:
+            refusal = error
+        await self._delay()
+        if self._happens(self.faults.lost_reply_rate):
+            raise Unavailable(f"{what}: injected loss of the reply") from refusal
+        if refusal is not None:
+            raise refusal
+        return result
+
+    async def _delay(self) -> None:
+        longest_s = self.faults.delay_ms_max / 1000
+        await asyncio.sleep(self._randomness.uniform(0.0, longest_s) if longest_s > 0 else 0)
+
+    def _happens(self, rate: float) -> bool:
+        return rate > 0 and self._randomness.random() < rate
+
+
+class FaultyNoun:
+    """One of the store's Protocols with faults in each of its methods, whichever they are: all of them are coroutines."""
+
+    def __init__(self, inner: object, line: Line) -> None:
+        self._inner = inner
+        self._line = line
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[object]]:
+        effect = getattr(self._inner, name)
+
+        async def call(*arguments: Any, **options: Any) -> object:  # Any: whatever the method takes
+            return await self._line.call(name, effect, *arguments, **options)
+
+        return call
