@@ -1,0 +1,98 @@
+"""Rules of the repository that no linter knows."""
+
+import ast
+import re
+import subprocess
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import bearlake
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "servers" / "bearlake").rglob("*.py"))
+LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+
+
+def test_source_folders_hold_packages_only() -> None:
+    for folder in ("operator", "servers"):
+        assert list((ROOT / folder).glob("*.py")) == []
+    assert list((ROOT / "tests").rglob("__init__.py")) == []
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_files_are_short() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
+
+    assert {path: length for path, length in lengths.items() if length > LINES_MAX} == {}
+
+
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    """Name and lines of each function, without its docstring."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[1] if ast.get_docstring(node) and len(node.body) > 1 else node.body[0]
+            assert node.end_lineno is not None
+            yield f"{path.relative_to(ROOT)}:{node.name}", node.end_lineno - first.lineno + 1
+
+
+def test_functions_fit_a_screen() -> None:
+    long = {name: lines for path in SOURCES for name, lines in functions(path) if lines > FUNCTION_LINES_MAX}
+
+    assert long == {}
+
+
+def test_every_file_says_its_job() -> None:
+    assert [str(path) for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))] == []
+
+
+def test_nothing_is_left_for_later() -> None:
+    later = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|raise NotImplementedError")
+
+    assert [str(path) for path in SOURCES if later.search(path.read_text())] == []
+
+
+def test_the_version_is_said_once_for_all() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert project["version"] == bearlake.__version__
+    assert f"## {bearlake.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_links_of_the_documentation_lead_somewhere() -> None:
+    for page in (*ROOT.glob("*.md"), *(ROOT / "servers").glob("*.md"), *(ROOT / "bench").glob("*.md")):
+        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_make_says_what_it_can_do() -> None:
+    shown = subprocess.run(
+        ["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+
+    for target in ("up", "test", "check", "bench", "conformance", "venv", "clean"):
+        assert f"make {target}" in shown
+
+
+def test_make_names_the_pythons_that_it_wants(tmp_path: Path) -> None:
+    script = ROOT / "tools" / "make-venv"
+
+    result = subprocess.run(
+        ["/bin/sh", script, tmp_path / "venv"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert result.returncode == 2
+    assert "needs Python 3.11, 3.12 or 3.13" in result.stderr
+    assert not (tmp_path / "venv").exists()
