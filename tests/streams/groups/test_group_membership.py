@@ -1,11 +1,11 @@
 """Joining and leaving a group. Kafka's own rules: GroupCoordinator (classic); KIP-62, KIP-134, KIP-389, KIP-394."""
 
 import pytest
-from fixtures.groups import BOTH, REBALANCE_MS, SESSION_MS, Scene
 
 from bearlake.streams.groups.model import GroupState, Joined, Synced
 from bearlake.streams.groups.problems import Problem
 from bearlake.testing.loop import virtual_time
+from fixtures.groups import BOTH, REBALANCE_MS, SESSION_MS, Scene
 
 
 @virtual_time

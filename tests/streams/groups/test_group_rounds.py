@@ -1,11 +1,11 @@
 """Rounds, syncs, sessions and commits of a group. Kafka's own rules: GroupCoordinator (classic); KIP-62, KIP-559."""
 
 import pytest
-from fixtures.groups import REBALANCE_MS, SESSION_MS, Scene
 
 from bearlake.streams.groups.model import Group, GroupState, Joined, Synced
 from bearlake.streams.groups.problems import Problem
 from bearlake.testing.loop import virtual_time
+from fixtures.groups import REBALANCE_MS, SESSION_MS, Scene
 
 CHANGED = (("range", b"other topics"),)
 

@@ -1,11 +1,11 @@
 """Static members. Source: KIP-345, KIP-814; Kafka's GroupCoordinator (classic)."""
 
 import pytest
-from fixtures.groups import BOTH, SESSION_MS, Scene
 
 from bearlake.streams.groups.model import Group, GroupState, Joined
 from bearlake.streams.groups.problems import Problem
 from bearlake.testing.loop import virtual_time
+from fixtures.groups import BOTH, SESSION_MS, Scene
 
 STICKY_FIRST = (("sticky", b"topics"), ("range", b"topics"))
 

@@ -311,6 +311,8 @@ class Groups:
     async def _write(self, owned: _Owned, name: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """One write with the lease. Raises `GroupRefusal`; `NotFound` passes."""
         async with owned.lock:
+            if self._owned.get(name) is not owned:  # given up or deleted while this write waited
+                raise GroupRefusal(Problem.NOT_COORDINATOR)
             try:
                 await write()
             except Fenced as error:

@@ -1,0 +1,373 @@
+"""Coordination through leases: who owns a group, what survives its owner, what a fenced owner may not do."""
+
+import asyncio
+
+import pytest
+
+from bearlake.clock import ManualClock
+from bearlake.errors import Unavailable
+from bearlake.metadata.model import CommittedOffset, PartitionKey, StreamSpec
+from bearlake.metadata.open import open_metadata
+from bearlake.streams.groups.coordinator import Groups, GroupSettings
+from bearlake.streams.groups.model import GroupState, JoinRequest
+from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.testing.loop import virtual_time
+from fixtures.groups import RANGE
+
+TIMEOUT_MS = 6_000
+
+
+class Cluster:
+    """Servers' coordinators on one store in memory."""
+
+    async def open(self):
+        self.clock = ManualClock()
+        self.metadata = await open_metadata("memory:///", clock=self.clock)
+        stream = await self.metadata.streams.create(StreamSpec(name="t", partition_count=2))
+        self.partition = stream.partition(0)
+        return self
+
+    async def server(self, name: str, metadata=None, **settings) -> Groups:
+        found = await self.metadata.servers.register(name, zone=None, endpoints={}, version="", timeout_ms=TIMEOUT_MS)
+        return Groups(metadata or self.metadata, found.server, GroupSettings(**settings))
+
+    async def committed(self, group: str = "g") -> dict[PartitionKey, int]:
+        return {key: value.offset for key, value in (await self.metadata.groups.offsets(group)).items()}
+
+
+def request(member_id: str = "", **changes) -> JoinRequest:
+    values = {
+        "member_id": member_id,
+        "instance_id": None,
+        "client_id": "c",
+        "client_host": "/h",
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 60_000,
+        "protocol_type": "consumer",
+        "protocols": RANGE,
+        "requires_known_id": False,
+        "can_skip_assignment": False,
+    }
+    return JoinRequest(**(values | changes))
+
+
+async def join_alone(groups: Groups, name: str = "g", **changes) -> str:
+    """One member in a stable group; its id."""
+    joined = await groups.join(name, request(**changes))
+    await groups.sync(name, joined.member_id, None, joined.generation, (None, None), {joined.member_id: b"all"})
+    return joined.member_id
+
+
+async def refused(work) -> Problem:
+    with pytest.raises(GroupRefusal) as caught:
+        await work
+    return caught.value.problem
+
+
+def offset(value: int) -> CommittedOffset:
+    return CommittedOffset(offset=value)
+
+
+@virtual_time
+async def test_a_group_has_one_coordinator():
+    cluster = await Cluster().open()
+    one, two = await cluster.server("1"), await cluster.server("2")
+    member = await join_alone(one)
+
+    assert await refused(two.heartbeat("g", member, None, 1)) is Problem.NOT_COORDINATOR
+    assert await refused(two.join("g", request())) is Problem.NOT_COORDINATOR
+    assert (await two.coordinator("g")) == one._server
+
+
+@virtual_time
+async def test_members_keep_ids_generation_and_assignment_when_their_coordinator_dies():
+    cluster = await Cluster().open()
+    one = await cluster.server("1")
+    member = await join_alone(one)
+    await one.commit("g", member, None, 1, {cluster.partition: offset(7)})
+    cluster.clock.advance(TIMEOUT_MS + 1)
+
+    two = await cluster.server("2")
+    await two.heartbeat("g", member, None, 1)
+    synced = await two.sync("g", member, None, 1, ("consumer", "range"), {})
+    await two.commit("g", member, None, 1, {cluster.partition: offset(8)})
+
+    assert synced.assignment == b"all"
+    assert (await two.describe("g")).state is GroupState.STABLE
+    assert await cluster.committed() == {cluster.partition: 8}
+    await two.close()
+
+
+@virtual_time
+async def test_a_coordinator_that_was_overtaken_is_fenced_forgets_the_group_and_says_so():
+    cluster = await Cluster().open()
+    one = await cluster.server("1")
+    member = await join_alone(one)
+    cluster.clock.advance(TIMEOUT_MS + 1)
+    two = await cluster.server("2")
+    await two.heartbeat("g", member, None, 1)
+
+    problem = await refused(one.commit("g", member, None, 1, {cluster.partition: offset(9)}))
+
+    assert problem is Problem.NOT_COORDINATOR
+    assert await cluster.committed() == {}
+    assert not one.owned()
+    await two.close()
+
+
+@virtual_time
+async def test_a_fenced_coordinator_refuses_those_who_wait_in_a_round():
+    cluster = await Cluster().open()
+    one = await cluster.server("1")
+    member = await join_alone(one)
+    waiting = asyncio.create_task(one.join("g", request()))
+    await asyncio.sleep(0)
+    cluster.clock.advance(TIMEOUT_MS + 1)
+    two = await cluster.server("2")
+    await two.heartbeat("g", member, None, 1)
+
+    await refused(one.commit("g", member, None, 1, {cluster.partition: offset(9)}))
+
+    assert await refused(waiting) is Problem.NOT_COORDINATOR
+    await two.close()
+
+
+@virtual_time
+async def test_a_drained_coordinator_hands_its_groups_over():
+    cluster = await Cluster().open()
+    one, two = await cluster.server("1"), await cluster.server("2")
+    members = {name: await join_alone(one, name) for name in (f"g{number}" for number in range(100))}
+
+    await one.drain()
+
+    assert not one.owned()
+    assert await refused(one.heartbeat("g1", members["g1"], None, 1)) is Problem.NOT_COORDINATOR
+    assert await one.coordinator("g1") is None
+    for name, member in members.items():
+        await two.heartbeat(name, member, None, 1)
+    assert await refused(one.join("new", request())) is Problem.NOT_COORDINATOR
+    await two.close()
+
+
+@virtual_time
+async def test_a_group_that_is_taken_while_the_server_drains_is_given_up_again():
+    cluster = await Cluster().open()
+    gate = Gate(cluster.metadata)
+    one, two = await cluster.server("1", gate), await cluster.server("2")
+    gate.close("load")
+    taking = asyncio.create_task(one.join("g", request()))
+    await asyncio.sleep(0.1)
+    await one.drain()
+    gate.open()
+
+    assert await refused(taking) is Problem.NOT_COORDINATOR
+    assert await join_alone(two)
+    await two.close()
+
+
+@virtual_time
+async def test_a_failed_save_is_answered_with_a_rebalance_and_the_next_one_works():
+    cluster = await Cluster().open()
+    gate = Gate(cluster.metadata)
+    one = await cluster.server("1", gate)
+    joined = await one.join("g", request())
+    gate.failures["save"] = Unavailable("lost")
+
+    problem = await refused(one.sync("g", joined.member_id, None, 1, (None, None), {joined.member_id: b"all"}))
+    again = await one.join("g", request(joined.member_id))
+    synced = await one.sync("g", joined.member_id, None, 2, (None, None), {joined.member_id: b"all"})
+
+    assert problem is Problem.REBALANCE_IN_PROGRESS
+    assert again.generation == 2
+    assert synced.assignment == b"all"
+    await one.close()
+
+
+@pytest.mark.parametrize(("step", "method"), [("acquire", "join"), ("load", "join"), ("commit_offsets", "commit")])
+def test_a_store_that_does_not_answer_is_a_retriable_refusal(step, method):
+    @virtual_time
+    async def run():
+        cluster = await Cluster().open()
+        gate = Gate(cluster.metadata)
+        one = await cluster.server("1", gate)
+        gate.failures[step] = Unavailable("lost")
+        work = (
+            one.join("g", request())
+            if method == "join"
+            else one.commit("g", "", None, -1, {cluster.partition: offset(1)})
+        )
+
+        assert await refused(work) is Problem.COORDINATOR_UNAVAILABLE
+
+        await one.commit("g", "", None, -1, {cluster.partition: offset(2)})
+        assert await cluster.committed() == {cluster.partition: 2}
+        await one.close()
+
+    run()
+
+
+@virtual_time
+async def test_a_damaged_snapshot_is_a_retriable_refusal():
+    cluster = await Cluster().open()
+    one = await cluster.server("1")
+    await join_alone(one)
+    snapshot = await cluster.metadata.groups.load("g")
+    await one.drain()
+    two = await cluster.server("2")
+    lease = await cluster.metadata.leases.acquire("group/g", two._server)
+    damaged = type(snapshot)(group="g", protocol_type="consumer", state=snapshot.state[:-5])
+    await cluster.metadata.groups.save(damaged, lease)
+
+    assert await refused(two.join("g", request())) is Problem.COORDINATOR_UNAVAILABLE
+
+
+@virtual_time
+async def test_requests_that_come_together_take_the_group_once():
+    cluster = await Cluster().open()
+    gate = Gate(cluster.metadata)
+    one = await cluster.server("1", gate)
+
+    await asyncio.gather(*(one.commit("g", "", None, -1, {cluster.partition: offset(n)}) for n in range(20)))
+
+    assert gate.counts["acquire"] == 1
+
+
+@virtual_time
+async def test_an_empty_group_is_given_up_after_a_while_and_found_again():
+    cluster = await Cluster().open()
+    one = await cluster.server("1", idle_ms=1_000)
+    await one.commit("g", "", None, -1, {cluster.partition: offset(3)})
+    member = await join_alone(one, "busy", session_timeout_ms=60_000)
+    await asyncio.sleep(1.1)
+
+    await one.give_up_idle()
+
+    assert set(one.owned()) == {"busy"}
+    assert await one.coordinator("g") is None
+    assert (await one.offsets("g"))[cluster.partition].offset == 3
+    await one.heartbeat("busy", member, None, 1)
+    await one.close()
+
+
+@virtual_time
+async def test_a_group_that_is_wanted_while_its_lease_is_released_waits_and_takes_it_anew():
+    cluster = await Cluster().open()
+    gate = Gate(cluster.metadata)
+    one = await cluster.server("1", gate, idle_ms=1_000)
+    await one.commit("g", "", None, -1, {cluster.partition: offset(3)})
+    await asyncio.sleep(1.1)
+    gate.close("release")
+    releasing = asyncio.create_task(one.give_up_idle())
+    await asyncio.sleep(0.1)
+    joining = asyncio.create_task(join_alone(one))
+    await asyncio.sleep(0.1)
+    gate.open()
+    await releasing
+
+    member = await joining
+
+    await one.commit("g", member, None, 1, {cluster.partition: offset(4)})
+    assert await one.coordinator("g") == one._server
+    await one.close()
+
+
+@virtual_time
+async def test_groups_that_do_not_exist_are_not_found_and_leave_nothing_behind():
+    cluster = await Cluster().open()
+    one = await cluster.server("1")
+
+    assert await refused(one.describe("none")) is Problem.NOT_FOUND
+    assert await refused(one.delete("none")) is Problem.NOT_FOUND
+    assert await refused(one.delete_offsets("none", [cluster.partition])) is Problem.NOT_FOUND
+    assert not one.owned()
+    assert await one.coordinator("none") is None
+
+
+@virtual_time
+async def test_only_an_empty_group_is_deleted_with_its_offsets():
+    cluster = await Cluster().open()
+    one = await cluster.server("1")
+    member = await join_alone(one)
+    await one.commit("g", member, None, 1, {cluster.partition: offset(3)})
+    assert await refused(one.delete("g")) is Problem.NON_EMPTY
+    await one.leave("g", member, None)
+
+    await one.delete("g")
+
+    assert await cluster.committed() == {}
+    assert [listing.group for listing in await one.all()] == []
+    assert await refused(one.describe("g")) is Problem.NOT_FOUND
+
+
+@virtual_time
+async def test_session_timeouts_have_limits_and_membership_needs_a_name():
+    cluster = await Cluster().open()
+    one = await cluster.server("1")
+
+    for timeout_ms in (-1, 0, 5_999, 1_800_001):
+        problem = await refused(one.join("g", request(session_timeout_ms=timeout_ms)))
+        assert problem is Problem.INVALID_SESSION_TIMEOUT
+    assert await refused(one.join("", request())) is Problem.INVALID_GROUP_ID
+    assert await refused(one.heartbeat("", "m", None, 0)) is Problem.INVALID_GROUP_ID
+    await one.commit(
+        "", "", None, -1, {cluster.partition: offset(1)}
+    )  # Kafka takes offsets of the group without a name
+    assert await cluster.committed("") == {cluster.partition: 1}
+
+
+@virtual_time
+async def test_a_cancelled_wait_does_not_take_the_member_out():
+    cluster = await Cluster().open()
+    one = await cluster.server("1")
+    first = await join_alone(one)
+    waiting = asyncio.create_task(one.join("g", request()))
+    await asyncio.sleep(0.1)
+    waiting.cancel()
+    await asyncio.sleep(0)
+
+    assert len((await one.describe("g")).members) == 2
+    again = await one.join("g", request(first))
+    assert len(again.members) == 2
+    await one.close()
+
+
+class Gate:
+    """A store whose steps can be held or fail once, by method name."""
+
+    NOUNS = ("leases", "groups", "streams", "servers")
+
+    def __init__(self, inner):
+        self._inner = inner
+        self.failures = {}
+        self.counts = {}
+        self._held = None
+        self._opened = asyncio.Event()
+
+    def close(self, method):
+        self._held = method
+
+    def open(self):
+        self._opened.set()
+
+    def __getattr__(self, name):
+        inner = getattr(self._inner, name)
+        return Noun(self, inner) if name in self.NOUNS else inner
+
+
+class Noun:
+    def __init__(self, gate, inner):
+        self._gate = gate
+        self._inner = inner
+
+    def __getattr__(self, name):
+        async def step(*args, **kwargs):
+            gate = self._gate
+            gate.counts[name] = gate.counts.get(name, 0) + 1
+            if gate._held == name:
+                await gate._opened.wait()
+            error = gate.failures.pop(name, None)
+            if error is not None:
+                raise error
+            return await getattr(self._inner, name)(*args, **kwargs)
+
+        return step
