@@ -10,6 +10,7 @@
 
 PYTHON ?=
 ARGS ?=
+WORKERS ?= 2
 BIN := .venv/bin
 INSTALLED := .venv/installed
 KERNEL_SOURCES := $(wildcard servers/bearlake/kernel/native/*.c servers/bearlake/kernel/native/*.h)
@@ -36,7 +37,7 @@ up: venv
 	@exec $(BIN)/bearlake up $(ARGS)
 
 test: venv
-	$(BIN)/python -m pytest -q $(ARGS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
 
 check: venv
 	$(BIN)/ruff format --check .
