@@ -18,7 +18,7 @@ from bearlake.app.process import Plan, run_process
 from bearlake.app.processes import ServerProcesses, run_tour
 from bearlake.app.stop import Stop
 from bearlake.errors import BearlakeError, Fenced, Invalid
-from bearlake.serving.memory import tune_allocator
+from bearlake.serving.memory import tune_allocator, tune_collector
 from bearlake.serving.tasks import TaskDied
 from bearlake.settings.document import Given, Settings, load_document
 from bearlake.settings.load import Loaded
@@ -90,6 +90,7 @@ def _run(start: Callable[[ExitStack], Started]) -> Exit:
             loaded, work = start(held)
             logs.set_up(loaded.settings.logs)
             tune_allocator(loaded.settings.memory)
+            tune_collector(loaded.settings.memory)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 return runner.run(work)
     except TaskDied:
