@@ -5,7 +5,7 @@ that slice, since the exact record decides (KIP-79, KIP-734).
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -13,11 +13,13 @@ from bearlake import kernel
 from bearlake.cache.objects import ObjectCache
 from bearlake.errors import BearlakeError, NotFound
 from bearlake.metadata import CommitLog
-from bearlake.metadata.model import Located, ObjectRef, PartitionBounds, PartitionKey
+from bearlake.metadata.model import LocatedSlice, ObjectRef, PartitionBounds, PartitionKey
 from bearlake.records import codec as record_codec
 
 UNCOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 """Bytes that one batch may decompress to when its records are looked at."""
+
+_PAGE_SLICE_COUNT = 1_000
 
 
 class OffsetSpec(IntEnum):
@@ -75,42 +77,84 @@ class Offsets:
             if timestamp == OffsetSpec.LATEST_TIERED:
                 return NOTHING
             if timestamp == OffsetSpec.MAX_TIMESTAMP:
-                return await self._largest(await self._log.locate_max_timestamp(partition))
-            return await self._first(await self._log.locate_timestamp(partition, timestamp), timestamp)
+                return await self._largest(partition)
+            return await self._first(partition, timestamp)
         except BearlakeError as error:
             return OffsetAnswer(-1, -1, error)
 
-    async def _first(self, located: Located, timestamp: int) -> OffsetAnswer:
-        view = await self._view(located)
-        if view is not None:
-            for position, base_offset, header in kernel.batches(view, 0, len(view)):
-                if header.max_timestamp >= timestamp:
-                    found = _first_at(view[position : position + header.length], base_offset, timestamp)
-                    if found is not None and found.offset >= located.bounds.start:
-                        return found
+    async def _first(self, partition: PartitionKey, timestamp: int) -> OffsetAnswer:
+        located = await self._log.locate_timestamp(partition, timestamp)
+        while located.slices:
+            found = located.slices[0]
+            if found.slice.max_timestamp >= timestamp:
+                for batch, base_offset, header in await self._batches(found):
+                    if header.max_timestamp >= timestamp:
+                        answer = _first_at(batch, base_offset, timestamp, located.bounds.start)
+                        if answer is not None:
+                            return answer
+            # Only the slice that holds the start can promise a record that is trimmed: look behind it.
+            located = await self._log.locate(partition, found.slice.end_offset, limit=1)
         return NOTHING
 
-    async def _largest(self, located: Located) -> OffsetAnswer:
-        view = await self._view(located)
-        best = NOTHING
-        if view is not None:
-            for position, base_offset, header in kernel.batches(view, 0, len(view)):
-                if header.max_timestamp > best.timestamp:
-                    batch = view[position : position + header.length]
-                    best = _first_at(batch, base_offset, header.max_timestamp) or best
+    async def _largest(self, partition: PartitionKey) -> OffsetAnswer:
+        located = await self._log.locate_max_timestamp(partition)
+        if not located.slices:
+            return NOTHING
+        start, found = located.bounds.start, located.slices[0]
+        best = await self._largest_in(found, start)
+        if best.timestamp == found.slice.max_timestamp:
+            return best
+        # The start was trimmed into this slice, behind its largest timestamp: compare with the slices that follow.
+        newest: LocatedSlice | None = None
+        offset = found.slice.end_offset
+        while page := (await self._log.locate(partition, offset, limit=_PAGE_SLICE_COUNT)).slices:
+            newest = max([newest, *page] if newest else page, key=_max_timestamp)
+            offset = page[-1].slice.end_offset
+        if newest is not None and newest.slice.max_timestamp > best.timestamp:
+            best = await self._largest_in(newest, start)
         return best
 
-    async def _view(self, located: Located) -> memoryview | None:
-        if not located.slices:
-            return None
-        piece, key, size = located.slices[0]
-        return await self._cache.get(ObjectRef(key, size), piece, is_tail=False)
+    async def _largest_in(self, found: LocatedSlice, start: int) -> OffsetAnswer:
+        best = NOTHING
+        for batch, base_offset, header in await self._batches(found):
+            if base_offset >= start:
+                if header.max_timestamp > best.timestamp:
+                    best = _first_at(batch, base_offset, header.max_timestamp, start) or best
+            else:
+                for offset, timestamp in _from(batch, base_offset, start):
+                    if timestamp > best.timestamp:
+                        best = OffsetAnswer(offset, timestamp)
+        return best
+
+    async def _batches(self, found: LocatedSlice) -> list[tuple[memoryview, int, kernel.BatchHeader]]:
+        """(bytes, base offset, header) of the slice's batches."""
+        piece, key, size = found
+        view = await self._cache.get(ObjectRef(key, size), piece, is_tail=False)
+        return [
+            (view[position : position + header.length], base_offset, header)
+            for position, base_offset, header in kernel.batches(view, 0, len(view))
+        ]
 
 
 _STARTS = frozenset({OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL})
 _BOUNDS = _STARTS | {OffsetSpec.LATEST}
 
 
-def _first_at(batch: memoryview, base_offset: int, timestamp: int) -> OffsetAnswer | None:
-    found = record_codec.first_at(batch, timestamp, UNCOMPRESSED_BYTES_MAX)
-    return OffsetAnswer(base_offset + found[0], found[1]) if found is not None else None
+def _first_at(batch: memoryview, base_offset: int, timestamp: int, start: int) -> OffsetAnswer | None:
+    """The batch's first record at or after `timestamp` whose offset is at least `start`."""
+    if base_offset >= start:
+        found = record_codec.first_at(batch, timestamp, UNCOMPRESSED_BYTES_MAX)
+        return OffsetAnswer(base_offset + found[0], found[1]) if found is not None else None
+    return next((OffsetAnswer(*found) for found in _from(batch, base_offset, start) if found[1] >= timestamp), None)
+
+
+def _from(batch: memoryview, base_offset: int, start: int) -> Iterator[tuple[int, int]]:
+    """(offset, timestamp) of the records from `start` on, for the one batch that a trim has cut into."""
+    for record in record_codec.decode(batch, UNCOMPRESSED_BYTES_MAX):
+        offset = base_offset + (record.offset_delta or 0)
+        if offset >= start:
+            yield offset, record.timestamp
+
+
+def _max_timestamp(found: LocatedSlice) -> int:
+    return found.slice.max_timestamp

@@ -46,6 +46,12 @@ class Process:
 _PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
 
 
+def current_process() -> str:
+    """Name of the process that runs now."""
+    process = _PROCESS.get(None)
+    return process.name if process is not None else "main"
+
+
 class SimulationLoop(asyncio.BaseEventLoop):
     """See the module. `failures` are unhandled errors of callbacks and tasks."""
 
@@ -63,6 +69,8 @@ class SimulationLoop(asyncio.BaseEventLoop):
         self._processes = [self._main]
         self.step_count = 0
         self.failures: list[dict[str, Any]] = []
+        self.abort: BaseException | None = None
+        """Raised by `run` before the next step, once set."""
 
     # -- processes -----------------------------------------------------------------------------------------------
 
@@ -174,6 +182,9 @@ class SimulationLoop(asyncio.BaseEventLoop):
         try:
             task: asyncio.Task[T] = self.create_task(main)
             while not task.done():
+                if self.abort is not None:
+                    error, self.abort = self.abort, None
+                    raise error
                 if self._time > time_max_s:
                     raise Stuck(f"not done after {time_max_s} virtual seconds")
                 self._step()

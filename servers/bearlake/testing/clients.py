@@ -1,0 +1,343 @@
+"""Producers and consumers of a simulated deployment. They behave as Kafka's clients do, and tell `Truth` what they are told.
+
+An idempotent producer sends up to five batches per partition ahead, and whatever it does not know the fate of again, with the same
+sequence, mostly through another server. Any other producer sends each batch once.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bearlake.errors import BearlakeError, Corrupt, NotFound, OutOfRange, Unavailable
+from bearlake.metadata.model import PartitionKey
+from bearlake.records import codec as record_codec
+from bearlake.streams.append import Verdict
+from bearlake.streams.fetch import Fetched, FetchRange
+from bearlake.streams.offsets import OffsetQuestion, OffsetSpec
+from bearlake.streams.service import Streams
+from bearlake.testing.loop import Process
+from bearlake.testing.nodes import Connection, Told, Wanted, is_stored
+from bearlake.testing.truth import Sent
+
+if TYPE_CHECKING:
+    from bearlake.testing.world import World
+
+IN_FLIGHT_MAX = 5
+"""Requests that a producer sends ahead (KIP-98: no more, so that the last five batches suffice to find duplicates)."""
+REQUEST_TIMEOUT_S = 4.0
+
+
+class Client:
+    """What all clients have: a process, a source of randomness, and at most one connection."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        self.world = world
+        self.name = name
+        self.process: Process = world.loop.process(name)
+        self.random: random.Random = world.randomness(name)
+        self._connection: Connection | None = None
+
+    async def connection(self, *, keep_rate: float) -> Connection:
+        """The present connection, or (always, if it is lost) one to any server that serves."""
+        connection = self._connection
+        if connection is None or connection.node.is_gone or self.random.random() >= keep_rate:
+            self._connection = connection = await self.world.connect(self.process, self.random)
+        return connection
+
+    async def call(self, connection: Connection, work: Callable[[Streams], Awaitable[Any]]) -> Any:
+        """Let a node do something. Raises `Unavailable` after the timeout, and what the node answered."""
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                return await connection.call(work)
+        except TimeoutError as error:
+            raise Unavailable("no answer from the server") from error
+
+    async def rest(self, mean_s: float) -> None:
+        """Wait for a random while."""
+        await asyncio.sleep(self.random.expovariate(1.0) * mean_s)
+
+
+class Batches:
+    """Makes batches that differ from all others."""
+
+    def __init__(self, world: "World", owner: str, randomness: random.Random) -> None:
+        self._world = world
+        self._owner = owner
+        self._random = randomness
+        self._count = 0
+
+    def make(self, producer: record_codec.Producer = record_codec.NOBODY) -> tuple[bytes, int]:
+        """A batch and its record count."""
+        draw = self._random.random
+        self._count += 1
+        count = 1 if draw() < 0.6 else 1 + int(draw() * 4)
+        now_ms = self._world.clock.now_ms()
+        padding = b"." * int(draw() ** 4 * self._world.settings.value_bytes_max)
+        records = [
+            record_codec.Record(
+                value=b"%s %d %d %s" % (self._owner.encode(), self._count, index, padding),
+                timestamp=now_ms - int(draw() * 500),
+            )
+            for index in range(count)
+        ]
+        return record_codec.encode(records, producer=producer), count
+
+
+@dataclass(slots=True)
+class Unknown:
+    """A batch whose fate its producer does not know yet."""
+
+    sequence: int
+    batch: bytes
+    sent: Sent
+
+
+@dataclass(slots=True)
+class Lane:
+    """An idempotent producer's side of one partition."""
+
+    name: str
+    index: int
+    epoch: int = 0
+    next_sequence: int = 0
+    unknown: list[Unknown] = field(default_factory=list)
+
+
+class IdempotentProducer(Client):
+    """Sends again until it knows; see the module."""
+
+    def __init__(self, world: "World", number: int, lanes: Sequence[tuple[str, int]]) -> None:
+        super().__init__(world, f"idempotent {number}")
+        self._batches = Batches(world, self.name, self.random)
+        self._lanes = [Lane(name, index) for name, index in lanes]
+        self._producer_id = -1
+
+    async def run(self) -> None:
+        """Produce until the world stops producing, then until every fate is known."""
+        while self._producer_id < 0:
+            try:
+                self._producer_id = (await self.world.metadata.producers.allocate(1))[0]
+            except Unavailable:
+                await self.rest(0.1)
+        while self.world.is_producing or any(lane.unknown for lane in self._lanes):
+            if self.world.is_producing:
+                for lane in self._lanes:
+                    self._fill(lane)
+            await self._round()
+            await self.rest(self.world.settings.produce_pause_s)
+
+    def _fill(self, lane: Lane) -> None:
+        while len(lane.unknown) < self.random.randint(0, IN_FLIGHT_MAX):
+            producer = record_codec.Producer(id=self._producer_id, epoch=lane.epoch, base_sequence=lane.next_sequence)
+            batch, count = self._batches.make(producer)
+            sent = Sent(connection=-1, number=lane.next_sequence, producer_id=self._producer_id)
+            lane.unknown.append(Unknown(lane.next_sequence, batch, sent))
+            lane.next_sequence += count
+
+    async def _round(self) -> None:
+        """Send everything unknown, request by request, without waiting in between; then look at all answers."""
+        connection = await self.connection(keep_rate=0.6)
+        rounds: list[tuple[list[tuple[Lane, Unknown]], asyncio.Future[list[Told]]]] = []
+        for depth in range(IN_FLIGHT_MAX):
+            items = [(lane, lane.unknown[depth]) for lane in self._lanes if depth < len(lane.unknown)]
+            if items:
+                wanted = [Wanted(lane.name, lane.index, item.batch, item.sent) for lane, item in items]
+                self.world.produced(wanted)
+                rounds.append((items, connection.produce(wanted)))
+        await _all(reply for _, reply in rounds)
+        for items, reply in rounds:
+            answers = _answers(reply, len(items))
+            for (lane, item), told in zip(items, answers, strict=True):
+                self._told(lane, item, told)
+        for lane in self._lanes:
+            self._give_up_if_stuck(lane)
+
+    def _told(self, lane: Lane, item: Unknown, told: Told | None) -> None:
+        if told is None or item not in lane.unknown:
+            return
+        if is_stored(told):
+            assert told.partition is not None
+            assert told.result is not None
+            self.world.acknowledged(told.partition, item.sent, told.result)
+            lane.unknown.remove(item)
+        elif told.result is not None and told.result[0] == Verdict.OUT_OF_ORDER and item is lane.unknown[0]:
+            lane.epoch += 1  # nothing before it is unknown: the gap stays (KIP-360: the next epoch, from 0)
+            self._forget(lane)
+        elif told.partition is None or (told.result is not None and told.result[0] == Verdict.NOT_FOUND):
+            self._forget(lane)
+            lane.epoch += 1
+
+    def _forget(self, lane: Lane) -> None:
+        """The application is told that these failed."""
+        self.world.given_up_count += len(lane.unknown)
+        lane.unknown.clear()
+        lane.next_sequence = 0
+
+    def _give_up_if_stuck(self, lane: Lane) -> None:
+        if not self.world.exists(lane.name, lane.index) and not self.world.is_producing:
+            self._forget(lane)
+
+
+class PlainProducer(Client):
+    """Sends each batch once, several requests ahead; batches of one connection must keep their order."""
+
+    def __init__(self, world: "World", number: int, lanes: Sequence[tuple[str, int]]) -> None:
+        super().__init__(world, f"plain {number}")
+        self._batches = Batches(world, self.name, self.random)
+        self._lanes = lanes
+        self._number = 0
+
+    async def run(self) -> None:
+        """Produce until the world stops producing."""
+        while self.world.is_producing:
+            connection = await self.connection(keep_rate=0.8)
+            replies = [self._send(connection) for _ in range(self.random.randint(1, IN_FLIGHT_MAX))]
+            await _all(reply for _, reply in replies)
+            for wanted, reply in replies:
+                for item, told in zip(wanted, _answers(reply, len(wanted)), strict=True):
+                    self._told(item, told)
+            await self.rest(self.world.settings.produce_pause_s)
+
+    def _send(self, connection: Connection) -> "tuple[list[Wanted], asyncio.Future[list[Told]]]":
+        wanted: list[Wanted] = []
+        for name, index in self._lanes:
+            if self.random.random() < 0.7 or not wanted:
+                self._number += 1
+                sent = Sent(connection=connection.number, number=self._number)
+                wanted.append(Wanted(name, index, self._batches.make()[0], sent))
+        self.world.produced(wanted)
+        return wanted, connection.produce(wanted)
+
+    def _told(self, item: Wanted, told: Told | None) -> None:
+        if told is None or told.partition is None or told.result is None:
+            return
+        if is_stored(told):
+            self.world.acknowledged(told.partition, item.sent, told.result)
+        elif told.result[0] == Verdict.UNAVAILABLE:
+            self.world.unknown_count += 1
+        else:
+            self.world.promised_absent(told.partition, item.sent, told.result)
+
+
+class Consumer(Client):
+    """Reads partitions through changing servers, seeks about, and asks for offsets."""
+
+    def __init__(self, world: "World", number: int) -> None:
+        super().__init__(world, f"consumer {number}")
+        self._positions: dict[PartitionKey, int] = {}
+
+    async def run(self) -> None:
+        """Read until the world stops."""
+        while self.world.is_consuming:
+            known = [key for stream in self.world.truth.active() for key in self.world.keys(stream)]
+            if known:
+                connection = await self.connection(keep_rate=0.7)
+                keys = self.random.sample(known, self.random.randint(1, min(3, len(known))))
+                try:
+                    if self.random.random() < 0.15:
+                        await self._ask(connection, keys[0])
+                    else:
+                        await self._fetch(connection, keys)
+                except Unavailable:
+                    await self.rest(0.05)
+            await self.rest(self.world.settings.consume_pause_s)
+
+    async def _fetch(self, connection: Connection, keys: Sequence[PartitionKey]) -> None:
+        draw = self.random.random
+        truth = self.world.truth
+        ranges = []
+        for key in keys:
+            partition = truth.partition(key)
+            if draw() < 0.1:
+                self._positions[key] = self.random.randint(partition.start, partition.end)
+            size = int(10 ** (1 + 4 * draw()))
+            ranges.append(FetchRange(key, self._positions.get(key, partition.start), size))
+        ends = [truth.partition(key).end for key in keys]
+        bytes_max, bytes_min = int(10 ** (2 + 4 * draw())), int(draw() ** 8 * 2000)
+        wait_ms = int(draw() * self.world.settings.fetch_wait_ms)
+        results: list[Fetched] = await self.call(
+            connection,
+            lambda streams: streams.fetch(ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms),
+        )
+        is_room_left = True
+        for fetched, end in zip(results, ends, strict=True):
+            self._read(fetched, end, is_room_left=is_room_left and bytes_max > 0)
+            is_room_left = is_room_left and not fetched.views and fetched.error is None
+        self.world.fetch_count += 1
+
+    def _read(self, fetched: Fetched, end_when_asked: int, *, is_room_left: bool) -> None:
+        truth = self.world.truth
+        key, offset, _ = fetched.range
+        partition = truth.partition(key)
+        error = fetched.error
+        if error is None:
+            self._positions[key] = truth.read(key, offset, fetched.views, fetched.end)
+            truth.expect(
+                fetched.start <= partition.start, "no start from the future", partition=key, told=fetched.start
+            )
+            truth.expect(
+                bool(fetched.views) or not is_room_left or offset >= fetched.end,
+                "KIP-74: there is something, so something is returned",
+                partition=key,
+                offset=offset,
+                end=fetched.end,
+            )
+            self.world.read_count += len(fetched.views)
+        elif isinstance(error, OutOfRange):
+            truth.expect(
+                offset < partition.start or offset > end_when_asked,
+                "I4: what is committed is in range",
+                partition=key,
+                offset=offset,
+                start=partition.start,
+                end=end_when_asked,
+            )
+            self._positions[key] = self.random.choice([error.start, error.end])
+            self.world.out_of_range_count += 1
+        elif isinstance(error, NotFound):
+            truth.expect(not truth.exists(key), "I4: what exists is found", partition=key)
+            self._positions.pop(key, None)
+        else:
+            truth.expect(not isinstance(error, Corrupt), "I1: nothing is damaged", error=error)
+
+    async def _ask(self, connection: Connection, key: PartitionKey) -> None:
+        truth = self.world.truth
+        partition = truth.partition(key)
+        before = (partition.start, partition.end)
+        timestamp = self.world.clock.now_ms() - int(self.random.random() * 3_000)
+        asked = [OffsetSpec.EARLIEST, OffsetSpec.LATEST, OffsetSpec.MAX_TIMESTAMP, timestamp]
+        questions = [OffsetQuestion(key, int(spec)) for spec in asked]
+        answers = await self.call(connection, lambda streams: streams.offsets(questions))
+        if any(found.error is not None for found in answers):
+            for found in answers:
+                truth.expect(
+                    not isinstance(found.error, NotFound) or not truth.exists(key), "what exists is found", error=found
+                )
+            return
+        earliest, latest, largest, first = answers
+        truth.expect(before[0] <= earliest.offset <= partition.start, "the start is the store's", told=earliest)
+        truth.expect(before[1] <= latest.offset <= partition.end, "the end is the store's", told=latest)
+        if before == (partition.start, partition.end):
+            self.world.check_time(key, timestamp, first)
+            self.world.check_largest(key, largest)
+
+
+async def _all(replies: Any) -> None:
+    """Wait for the answers, or for the timeout."""
+    waiting = list(replies)
+    if waiting:
+        await asyncio.wait(waiting, timeout=REQUEST_TIMEOUT_S)
+
+
+def _answers(reply: "asyncio.Future[list[Told]]", count: int) -> Sequence[Told | None]:
+    """What was told about each batch; None where the producer knows nothing."""
+    if not reply.done():
+        reply.cancel()
+        return [None] * count
+    error = reply.exception()
+    if error is not None:
+        assert isinstance(error, BearlakeError), error
+        return [None] * count
+    return reply.result()

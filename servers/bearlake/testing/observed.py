@@ -1,0 +1,114 @@
+"""The stores of a simulated deployment, with `Truth` watching every effect the moment it takes place."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from bearlake.errors import Fenced
+from bearlake.metadata import Metadata
+from bearlake.metadata.model import (
+    ObjectCommit,
+    ObjectCommitted,
+    PartitionBounds,
+    PartitionKey,
+    Registration,
+    ServerRef,
+    Stream,
+    StreamSpec,
+)
+from bearlake.objects import Buffer
+from bearlake.objects.memory import MemoryObjectStore
+from bearlake.testing.truth import Truth
+
+
+class ObservedStore(MemoryObjectStore):
+    """Objects in memory."""
+
+    truth: Truth
+
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+        """See `ObjectStore.put`."""
+        await super().put(key, parts)
+        self.truth.objects[key] = b"".join(parts)
+
+    async def delete(self, keys: Collection[str]) -> None:
+        """See `ObjectStore.delete`."""
+        for key in keys:
+            self.truth.expect(key not in self.truth.commits, "I4: a committed object is not deleted", key=key)
+        await super().delete(keys)
+
+
+class _Noun:
+    """Passes everything on that a subclass does not watch."""
+
+    def __init__(self, inner: Any, truth: Truth) -> None:
+        # Any: it stands for whichever noun of the store it wraps.
+        self._inner = inner
+        self._truth = truth
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class _Log(_Noun):
+    async def commit(self, commit: ObjectCommit) -> ObjectCommitted:
+        try:
+            result: ObjectCommitted = await self._inner.commit(commit)
+        except Fenced:
+            self._truth.fenced(commit)
+            raise
+        self._truth.committed(commit, result)
+        return result
+
+    async def trim(self, partition: PartitionKey, start: int) -> PartitionBounds:
+        bounds: PartitionBounds = await self._inner.trim(partition, start)
+        self._truth.trimmed(partition, start, bounds, await self._inner.head())
+        return bounds
+
+    async def forbid(self, tokens: Collection[str]) -> set[str]:
+        forbidden: set[str] = await self._inner.forbid(tokens)
+        self._truth.forbade(tokens, forbidden)
+        return forbidden
+
+
+class _Streams(_Noun):
+    async def create(self, spec: StreamSpec) -> Stream:
+        return self._changed(await self._inner.create(spec))
+
+    async def alter(self, name: str, *, set_configs: Mapping[str, str], unset_configs: Collection[str]) -> Stream:
+        return self._changed(await self._inner.alter(name, set_configs=set_configs, unset_configs=unset_configs))
+
+    async def add_partitions(self, name: str, partition_count: int) -> Stream:
+        return self._changed(await self._inner.add_partitions(name, partition_count))
+
+    async def delete(self, name: str) -> Stream:
+        return self._changed(await self._inner.delete(name))
+
+    def _changed(self, stream: Stream) -> Stream:
+        self._truth.stream_changed(stream)
+        return stream
+
+
+class _Servers(_Noun):
+    async def register(self, name: str, **more: Any) -> Registration:
+        registration: Registration = await self._inner.register(name, **more)
+        self._truth.registered(registration.server)
+        return registration
+
+    async def leave(self, server: ServerRef) -> None:
+        await self._inner.leave(server)
+        self._truth.left(server)
+
+
+class ObservedMetadata:
+    """`metadata.Metadata` with `Truth` watching commits, trims, stream changes and registrations."""
+
+    def __init__(self, inner: Metadata, truth: Truth) -> None:
+        # Any: see `_Noun`.
+        self.log: Any = _Log(inner.log, truth)
+        self.streams: Any = _Streams(inner.streams, truth)
+        self.servers: Any = _Servers(inner.servers, truth)
+        self.producers: Any = inner.producers
+        self.groups: Any = inner.groups
+        self.leases: Any = inner.leases
+        self.cluster_id = inner.cluster_id
+        self.close = inner.close

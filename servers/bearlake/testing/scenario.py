@@ -1,0 +1,338 @@
+"""One seed of the simulation: draws a deployment and its troubles, runs it, heals it, and checks that everything is there."""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bearlake.cache.objects import CacheSettings
+from bearlake.metadata.model import PartitionKey
+from bearlake.metadata.sqlite.settings import SqliteSettings
+from bearlake.objects.retrying import RetrySettings
+from bearlake.streams.fetch import FetchRange, ReaderSettings
+from bearlake.streams.follower import FollowerSettings
+from bearlake.streams.service import Streams, StreamsSettings
+from bearlake.streams.upkeep import UpkeepSettings
+from bearlake.streams.writer import WriterSettings
+from bearlake.testing.chaos import Admin, Chaos, sweep_orphans
+from bearlake.testing.clients import Client, Consumer, IdempotentProducer, PlainProducer
+from bearlake.testing.loop import SimulationLoop
+from bearlake.testing.network import NetworkSettings, run_in
+from bearlake.testing.nodes import Node
+from bearlake.testing.truth import Violation
+from bearlake.testing.world import MetadataWrapper, World
+
+SETTLE_S = 120.0
+"""Virtual time that a healed deployment may take until all producers know and all servers have followed."""
+
+
+def _unchanged(metadata: Any) -> Any:
+    return metadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioSettings:
+    """Everything about one run but its randomness."""
+
+    streams: StreamsSettings
+    retries: RetrySettings
+    metadata: SqliteSettings
+    network: NetworkSettings
+    streams_of: Mapping[str, tuple[int, Mapping[str, str]]]
+    """Name → partition count and configs."""
+    server_count: int = 3
+    duration_s: float = 4.0
+    idempotent_count: int = 2
+    plain_count: int = 1
+    consumer_count: int = 2
+    produce_pause_s: float = 0.1
+    consume_pause_s: float = 0.05
+    chaos_pause_s: float = 1.0
+    admin_pause_s: float = 0.5
+    chaos_weights: Sequence[float] = (1, 1, 1, 1, 1, 1)
+    """Of crash, zombie, freeze, graceful stop, stall of objects, stall of metadata."""
+    admin_weights: Sequence[float] = (1, 0.2, 0.2, 0.2, 2)
+    """Of trim, delete, grow, alter, probe."""
+    sweep_pause_s: float = 1.0
+    sweep_grace_ms: int = 6_000
+    value_bytes_max: int = 2_000
+    fetch_wait_ms: float = 500.0
+    streams_class: type[Streams] = Streams
+    wrap_metadata: MetadataWrapper = _unchanged
+
+
+def draw_settings(seed: int) -> ScenarioSettings:
+    """The scenario of a seed: small limits, so that each of them is met, and any mix of troubles."""
+    draw = random.Random(f"{seed} settings")  # noqa: S311 - reproducible on purpose
+
+    def log(low: float, high: float) -> float:
+        return float(low * (high / low) ** draw.random())
+
+    def often(value: float) -> float:
+        return value if draw.random() < 0.6 else 0.0
+
+    streams = StreamsSettings(
+        writer=WriterSettings(
+            object_bytes_max=int(log(300, 20_000)),
+            flush_bytes=int(log(200, 10_000)),
+            linger_ms=log(1, 250),
+            flush_when_idle=draw.random() < 0.5,
+            puts_in_flight_max=draw.randint(1, 4),
+            bytes_max=int(log(1_000, 100_000)),
+            deadline_ms=int(log(500, 6_000)),
+            retry_pause_ms=int(log(5, 50)),
+            retry_pause_max_ms=int(log(50, 500)),
+        ),
+        reader=ReaderSettings(bytes_max=int(log(500, 100_000)), slices_per_lookup=int(log(1, 64))),
+        cache=CacheSettings(bytes_max=int(log(1_000, 1_000_000)), slice_fraction_min=draw.random()),
+        follower=FollowerSettings(
+            page_entry_count=int(log(1, 200)), wait_ms=int(log(50, 1_000)), retry_pause_ms=int(log(10, 200))
+        ),
+        upkeep=UpkeepSettings(pause_ms=int(log(100, 2_000)), entry_count_min=int(log(20, 200))),
+        tail_slice_count_max=int(log(2, 1_000)),
+    )
+    metadata = SqliteSettings(
+        partition_count_cached_max=int(log(1, 50)),
+        page_slice_count_max=int(log(1, 64)),
+        roll_entry_count_max=int(log(1, 100)),
+        roll_slice_count_max=int(log(1, 200)),
+        unrolled_entry_count_max=int(log(5, 200)),
+        sweep_page_count_max=int(log(1, 50)),
+    )
+    network = NetworkSettings(
+        delay_ms=log(0.2, 20),
+        slow_rate=often(log(0.001, 0.05)),
+        refused_rate=often(log(0.001, 0.1)),
+        lost_request_rate=often(log(0.001, 0.05)),
+        lost_reply_rate=often(log(0.001, 0.1)),
+    )
+    stamped = {"message.timestamp.type": "LogAppendTime"}
+    streams_of = {
+        f"stream-{number}": (draw.randint(1, 3), stamped if draw.random() < 0.3 else {})
+        for number in range(draw.randint(1, 3))
+    }
+    return ScenarioSettings(
+        streams=streams,
+        retries=RetrySettings(attempt_count_max=draw.randint(1, 5), pause_first_ms=20, deadline_ms=1_500),
+        metadata=metadata,
+        network=network,
+        streams_of=streams_of,
+        server_count=draw.randint(1, 3),
+        duration_s=log(1.5, 5),
+        idempotent_count=draw.randint(1, 2),
+        plain_count=draw.randint(0, 2),
+        consumer_count=draw.randint(1, 2),
+        produce_pause_s=log(0.02, 0.3),
+        consume_pause_s=log(0.02, 0.3),
+        chaos_pause_s=log(0.3, 3),
+        admin_pause_s=log(0.1, 1),
+        chaos_weights=[0.05 + often(1) for _ in range(6)],
+        admin_weights=[0.01 + often(1), often(0.3), often(0.3), often(0.3), 1],
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What one seed did."""
+
+    seed: int
+    step_count: int = 0
+    call_count: int = 0
+    virtual_s: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    acks: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    events: Counter[str] = field(default_factory=Counter)
+    violation: Violation | None = None
+    trace: Sequence[tuple[float, str, str, dict[str, object]]] = ()
+
+
+def run_seed(seed: int, settings: ScenarioSettings | None = None, **changes: Any) -> Report:
+    """Run one seed; never raises for what it finds, see `Report.violation`. `changes` replace fields of the drawn settings."""
+    drawn = replace(settings or draw_settings(seed), **changes)
+    loop = SimulationLoop(random.Random(f"{seed} loop"))  # noqa: S311 - reproducible on purpose
+    world = World(seed, drawn, loop)
+    report = Report(seed=seed)
+    with _Errors(world):
+        try:
+            loop.run(_run(world), time_max_s=600.0)
+        except Violation as violation:
+            report.violation = violation
+        except Exception as error:  # noqa: BLE001 - whatever the code under test raises is a finding
+            report.violation = Violation(f"unexpected {error!r}")
+            report.violation.__cause__ = error
+        report.step_count, report.virtual_s, report.trace = loop.step_count, loop.time(), list(world.notes)
+        world.network.is_healthy = True
+        loop.abort = None
+        _close(world, report)
+    report.call_count = world.network.call_count
+    report.faults, report.acks, report.outcomes = world.network.faults, world.acks, world.truth.outcomes
+    report.events = world.events + Counter(
+        {
+            "fetch": world.fetch_count,
+            "view read": world.read_count,
+            "out of range": world.out_of_range_count,
+            "unknown outcome": world.unknown_count,
+            "given up by producers": world.given_up_count,
+            "server fenced": world.fenced_count,
+            "socket not read": world.backpressure_count,
+        }
+    )
+    return report
+
+
+def _close(world: World, report: Report) -> None:
+    """End everything; an error that no task's owner looked at is a finding too."""
+    loop = world.loop
+    with contextlib.suppress(Violation):  # of code that the first one interrupted
+        loop.close()
+    if report.violation is None and loop.failures:
+        report.violation = Violation(f"unhandled: {loop.failures[0]}")
+
+
+class _Errors(logging.Handler):
+    """Whatever the code under test logs as an ERROR (a human must look) is a finding; the rest goes into the trace."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+        self._logger = logging.getLogger("bearlake")
+        self._before = (self._logger.propagate, self._logger.level)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take one record."""
+        details = {
+            key: value for key, value in vars(record).items() if key in ("key", "error", "partition", "position")
+        }
+        self._world.note(record.getMessage(), **details)
+        if record.levelno >= logging.ERROR:
+            self._world.fail(f"logged as an error: {record.getMessage()} {details} {record.exc_info or ''}")
+
+    def __enter__(self) -> None:
+        self._logger.addHandler(self)
+        self._logger.propagate = False
+        self._logger.setLevel(logging.INFO)
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self)
+        self._logger.propagate, level = self._before
+        self._logger.setLevel(level)
+
+
+async def _run(world: World) -> None:
+    await world.open()
+    settings = world.settings
+    chaos = Chaos(world)
+    for number in range(settings.server_count):
+        world.start_node(f"server-{number}")
+    keeper = asyncio.create_task(chaos.keep_serving())
+    admin = Admin(world)
+    await run_in(admin.process, world.loop, admin.create_all())
+    producers = _producers(world)
+    consumers = [Consumer(world, number) for number in range(settings.consumer_count)]
+    producing = [_start(world, client) for client in producers]
+    consuming = [_start(world, client) for client in consumers]
+    troubles = [
+        asyncio.create_task(chaos.run()),
+        asyncio.create_task(sweep_orphans(world)),
+        _start(world, admin),
+        asyncio.create_task(_watch(world)),
+    ]
+    await asyncio.sleep(settings.duration_s)
+    world.note("heals")
+    world.is_producing = False
+    world.network.is_healthy = True
+    for task in troubles:
+        task.cancel()
+    for node in [*world.zombies, *world.nodes.values()]:
+        if not node.is_gone:
+            world.loop.resume(node.process)
+    await _settled(producing, "producers")
+    world.is_consuming = False
+    await _settled(consuming, "consumers")
+    await _final_check(world)
+    keeper.cancel()
+
+
+def _start(world: World, client: Client) -> "asyncio.Task[Any]":
+    run: Any = client.run  # type: ignore[attr-defined]
+    return run_in(client.process, world.loop, run())
+
+
+def _producers(world: World) -> list[Client]:
+    draw = world.randomness("lanes")
+    lanes = [(name, index) for name, (count, _) in world.settings.streams_of.items() for index in range(count)]
+
+    def some() -> list[tuple[str, int]]:
+        return draw.sample(lanes, draw.randint(1, min(3, len(lanes))))
+
+    settings = world.settings
+    return [
+        *(IdempotentProducer(world, number, some()) for number in range(settings.idempotent_count)),
+        *(PlainProducer(world, number, some()) for number in range(settings.plain_count)),
+    ]
+
+
+async def _watch(world: World) -> None:
+    """Memory is bounded at any time."""
+    while True:
+        await asyncio.sleep(0.1)
+        for node in world.serving():
+            node.check_bounds()
+
+
+async def _settled(tasks: Sequence["asyncio.Task[Any]"], who: str) -> None:
+    _, waiting = await asyncio.wait(tasks, timeout=SETTLE_S)
+    if waiting:
+        raise Violation(f"{who} are not done {SETTLE_S} s after everything was healed")
+    for task in tasks:
+        task.result()
+
+
+# -- the end -----------------------------------------------------------------------------------------------------
+
+
+async def _final_check(world: World) -> None:
+    """Every server knows all streams, and serves every partition from its start to its end."""
+    names = world.settings.server_count
+    for _ in range(1_000):
+        nodes = [node for node in world.nodes.values() if node.streams is not None and not node.is_gone]
+        if len(nodes) == names and all(_has_followed(world, node) for node in nodes):
+            break
+        await asyncio.sleep(0.1)
+    else:
+        raise Violation("a healed server does not follow the log")
+    for node in nodes:
+        streams = node.streams
+        assert streams is not None
+        known = [view.stream for name in streams.catalog.names() if (view := streams.catalog.peek(name))]
+        true = sorted(world.truth.active(), key=lambda stream: stream.name)
+        world.truth.expect(known == true, "every server knows all streams", known=known, true=true)
+        for stream in world.truth.active():
+            for key in world.keys(stream):
+                await run_in(node.process, world.loop, _read_all(world, streams, key))
+
+
+def _has_followed(world: World, node: Node) -> bool:
+    return node.streams is not None and node.streams._tail.position == world.truth.position
+
+
+async def _read_all(world: World, streams: Streams, key: PartitionKey) -> None:
+    partition = world.truth.partition(key)
+    offset = partition.start
+    for _ in range(10_000):
+        (fetched,) = await streams.fetch([FetchRange(key, offset, 2_000)], bytes_min=0, bytes_max=2_000, wait_ms=0)
+        if fetched.error is not None:
+            raise Violation(f"I4: offset {offset} of {key} is not readable at the end: {fetched.error!r}")
+        if fetched.end != partition.end or fetched.start != partition.start:
+            raise Violation(f"I2: partition {key} is {partition.start}-{partition.end}, told {fetched}")
+        if offset == partition.end:
+            return
+        following = world.truth.read(key, offset, fetched.views, fetched.end)
+        if following == offset:
+            raise Violation(f"I4: nothing is read at offset {offset} of {key}, which ends at {partition.end}")
+        offset = following

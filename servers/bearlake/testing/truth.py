@@ -1,0 +1,352 @@
+"""What is true in a simulated deployment, kept apart from the code under test, and what must never be observed.
+
+`Truth` sees every effect at the stores, in the order in which they take place, and judges it by rules written down here a second time;
+then it judges what clients are told. Names of rules are those of DESIGN.md: I1 acknowledged is durable and committed, I2 offsets are dense,
+unique and never reassigned, I3 a producer's batches on one connection keep their order, I4 what is committed is readable.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from bearlake import kernel
+from bearlake.metadata.model import (
+    BatchCommit,
+    ObjectCommit,
+    ObjectCommitted,
+    OutcomeKind,
+    PartitionBounds,
+    PartitionKey,
+    ServerRef,
+    Slice,
+    Stream,
+    partition_index,
+    stream_number,
+)
+
+OFFSET_BYTES = 8
+EPOCH_BYTES = (12, 16)
+"""The leader epoch, which a server writes as it does the base offset; neither is covered by a batch's CRC."""
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Sent:
+    """One batch as a client means it: an idempotent producer sends it again and again, any other one only once."""
+
+    connection: int
+    number: int
+    producer_id: int = -1
+    is_promised_absent: bool = False
+    """A server said that this batch was not stored, and never would be."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """A committed batch, with the bytes as they were stored."""
+
+    base: int
+    count: int
+    stored: bytes
+    max_timestamp: int
+    sent: Sent | None
+
+    @property
+    def end(self) -> int:
+        """First offset behind it."""
+        return self.base + self.count
+
+
+@dataclass(slots=True)
+class Producer:
+    """An idempotent producer in a partition: its epoch, and all (first sequence, last sequence, base offset) of it, in order."""
+
+    epoch: int
+    batches: list[tuple[int, int, int]] = field(default_factory=list)
+
+
+class Partition:
+    """The true log of one partition."""
+
+    def __init__(self) -> None:
+        self.start = 0
+        self.end = 0
+        self.batches: list[Batch] = []
+        self.bases: list[int] = []
+        self.producers: dict[int, Producer] = {}
+        self.last_number: dict[int, int] = {}
+
+    def at(self, offset: int) -> Batch:
+        """The batch that holds the offset (0 <= offset < end)."""
+        return self.batches[bisect_right(self.bases, offset) - 1]
+
+
+class Truth:
+    """See the module. `fail` is told of the first thing that must not be."""
+
+    def __init__(self, fail: Callable[[Violation], None]) -> None:
+        self._fail = fail
+        self.partitions: dict[PartitionKey, Partition] = {}
+        self.streams: dict[int, Stream] = {}
+        self.epochs: dict[int, int] = {}
+        self.objects: dict[str, bytes] = {}
+        self.commits: dict[str, ObjectCommitted] = {}
+        self.forbidden: set[str] = set()
+        self.sent: dict[bytes, Sent] = {}
+        self.position = 0
+        self.outcomes: Counter[str] = Counter()
+
+    def expect(self, holds: bool, rule: str, **details: object) -> None:
+        """Fail with the rule and the details unless it holds."""
+        if not holds:
+            self._fail(Violation(f"{rule}: " + ", ".join(f"{name}={value!r}" for name, value in details.items())))
+
+    def partition(self, key: PartitionKey) -> Partition:
+        """The partition's true log; an empty one when nothing was ever committed."""
+        found = self.partitions.get(key)
+        if found is None:
+            found = self.partitions[key] = Partition()
+        return found
+
+    def exists(self, key: PartitionKey) -> bool:
+        """Whether the partition is one of a stream that is not deleted."""
+        stream = self.streams.get(stream_number(key))
+        return stream is not None and not stream.is_deleted and partition_index(key) < stream.partition_count
+
+    def active(self) -> list[Stream]:
+        """Streams that are not deleted."""
+        return [stream for stream in self.streams.values() if not stream.is_deleted]
+
+    # -- effects at the stores -----------------------------------------------------------------------------------
+
+    def registered(self, server: ServerRef) -> None:
+        """A server has this epoch from now on; what its former ones commit is refused."""
+        self.expect(server.epoch > self.epochs.get(server.node_id, -1), "epochs grow", server=server)
+        self.epochs[server.node_id] = server.epoch
+
+    def left(self, server: ServerRef) -> None:
+        """A server has left."""
+        if self.epochs.get(server.node_id) == server.epoch:
+            self.epochs[server.node_id] = -1
+
+    def stream_changed(self, stream: Stream) -> None:
+        """A stream was created, altered, grown or deleted by an entry of the log."""
+        self._entry(stream.version)
+        for other in self.active():
+            self.expect(
+                other.name != stream.name or other.number == stream.number, "one active stream per name", stream=stream
+            )
+        self.streams[stream.number] = stream
+
+    def trimmed(self, key: PartitionKey, start: int, bounds: PartitionBounds, position: int) -> None:
+        """A trim took place; `position` is that of its entry, or the old head when it had no effect."""
+        partition = self.partition(key)
+        if start > partition.start:
+            self._entry(position)
+            partition.start = start
+        expected = (partition.start, partition.end, partition.end)
+        self.expect(bounds == expected, "a trim moves the start alone", partition=key, told=bounds, expected=expected)
+
+    def fenced(self, commit: ObjectCommit) -> None:
+        """A commit was refused as a whole."""
+        is_old = self.epochs.get(commit.server.node_id) != commit.server.epoch
+        self.expect(
+            is_old or commit.token in self.forbidden,
+            "only servers of an old epoch are fenced",
+            server=commit.server,
+            token=commit.token,
+        )
+
+    def committed(self, commit: ObjectCommit, result: ObjectCommitted) -> None:
+        """A commit took place, or was answered once more."""
+        first = self.commits.get(commit.token)
+        if first is not None:
+            self.expect(
+                (first.position, list(first.outcomes), list(first.slices))
+                == (result.position, list(result.outcomes), list(result.slices)),
+                "a repeated token gets the first result",
+                token=commit.token,
+            )
+            return
+        stored = self.objects.get(commit.token)
+        self.expect(
+            stored is not None and len(stored) == commit.size,
+            "I1: the object is durable before its commit",
+            token=commit.token,
+        )
+        self.expect(
+            self.epochs.get(commit.server.node_id) == commit.server.epoch,
+            "a fenced server commits nothing",
+            server=commit.server,
+        )
+        self.expect(commit.token not in self.forbidden, "a forbidden token is never committed", token=commit.token)
+        self.expect(len(result.outcomes) == len(commit.batches), "one outcome per batch", token=commit.token)
+        accepted: list[tuple[BatchCommit, int]] = []
+        for batch, told in zip(commit.batches, result.outcomes, strict=False):
+            kind, base = self._judge(batch)
+            self.expect((kind, base) == told[:2], "outcomes follow the rules", told=told, due=(kind, base), batch=batch)
+            self.outcomes[OutcomeKind(kind).name] += 1
+            if kind is OutcomeKind.ACCEPTED:
+                accepted.append((batch, base))
+                self._append(batch, base, stored or b"")
+        self._check_slices(accepted, result.slices)
+        if accepted:
+            self._entry(result.position)
+            self.commits[commit.token] = result
+
+    def _entry(self, position: int) -> None:
+        self.expect(position == self.position + 1, "log positions are dense", told=position, before=self.position)
+        self.position = position
+
+    def _judge(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
+        """KIP-98, KAFKA-5793, KAFKA-15591; with the whole history at hand."""
+        if not self.exists(batch.partition):
+            return OutcomeKind.NOT_FOUND, -1
+        partition = self.partition(batch.partition)
+        if batch.producer_id < 0:
+            return OutcomeKind.ACCEPTED, partition.end
+        known = partition.producers.get(batch.producer_id)
+        sequence = batch.base_sequence
+        if known is None:
+            is_due = sequence == 0 or partition.end > 0
+        elif batch.producer_epoch < known.epoch:
+            return OutcomeKind.FENCED, -1
+        elif batch.producer_epoch > known.epoch:
+            is_due = sequence == 0
+        else:
+            for first, last, base in known.batches[-5:]:
+                if (first, last) == (sequence, sequence + batch.record_count - 1):
+                    return OutcomeKind.DUPLICATE, base
+            is_due = sequence == known.batches[-1][1] + 1
+        return (OutcomeKind.ACCEPTED, partition.end) if is_due else (OutcomeKind.OUT_OF_ORDER, -1)
+
+    def _append(self, batch: BatchCommit, base: int, stored: bytes) -> None:
+        partition = self.partition(batch.partition)
+        self.expect(base == partition.end, "I2: offsets are dense", partition=batch.partition, base=base)
+        part = stored[batch.position : batch.position + batch.length]
+        ((_, _, header),) = kernel.batches(part, 0, len(part))
+        self.expect(
+            (header.record_count, header.max_timestamp, header.producer_id, header.producer_epoch, header.base_sequence)
+            == batch[3:8],
+            "a commit says what its batches say",
+            batch=batch,
+            header=header,
+        )
+        sent = self.sent.get(part)
+        self.expect(sent is not None, "I1: only bytes that were sent are committed", batch=batch)
+        assert sent is not None
+        self.expect(not sent.is_promised_absent, "what was refused is not stored", batch=batch)
+        if batch.producer_id < 0:
+            last = partition.last_number.get(sent.connection, -1)
+            self.expect(
+                sent.number > last,
+                "I3: order on a connection",
+                partition=batch.partition,
+                number=sent.number,
+                last=last,
+            )
+            partition.last_number[sent.connection] = sent.number
+        else:
+            self._append_idempotent(partition, batch, base)
+        partition.batches.append(Batch(base, batch.record_count, part, batch.max_timestamp, sent))
+        partition.bases.append(base)
+        partition.end = base + batch.record_count
+
+    def _append_idempotent(self, partition: Partition, batch: BatchCommit, base: int) -> None:
+        known = partition.producers.get(batch.producer_id)
+        if known is None or known.epoch != batch.producer_epoch:
+            known = partition.producers[batch.producer_id] = Producer(batch.producer_epoch)
+        last = batch.base_sequence + batch.record_count - 1
+        self.expect(
+            all(batch.base_sequence > before for _, before, _ in known.batches),
+            "each sequence at most once, in order",
+            batch=batch,
+            known=known.batches[-5:],
+        )
+        known.batches.append((batch.base_sequence, last, base))
+
+    def _check_slices(self, accepted: Sequence[tuple[BatchCommit, int]], slices: Sequence[Slice]) -> None:
+        """The slices name exactly the accepted bytes and offsets, by position."""
+        left = iter(accepted)
+        for piece in slices:
+            base, position = piece.base_offset, piece.position
+            while base < piece.end_offset:
+                batch, due = next(left, (None, -1))
+                self.expect(
+                    batch is not None
+                    and (batch.partition, batch.position, due) == (piece.partition, position, base)
+                    and batch.max_timestamp <= piece.max_timestamp,
+                    "I2: slices name the accepted batches",
+                    slice=piece,
+                    batch=batch,
+                )
+                assert batch is not None
+                base += batch.record_count
+                position += batch.length
+            self.expect(
+                (base, position) == (piece.end_offset, piece.position + piece.length),
+                "slices end with a batch",
+                slice=piece,
+            )
+        self.expect(next(left, None) is None, "I1: no accepted batch is left out of the slices", slices=slices)
+
+    # -- what clients are told -----------------------------------------------------------------------------------
+
+    def acknowledged(self, key: PartitionKey, sent: Sent, base: int) -> None:
+        """A client was told that its batch lies at `base`."""
+        partition = self.partition(key)
+        self.expect(0 <= base < partition.end, "I1: acknowledged is committed", partition=key, base=base, sent=sent)
+        if 0 <= base < partition.end:
+            batch = partition.at(base)
+            self.expect(
+                batch.base == base and batch.sent is sent,
+                "I1: the acknowledged offset is the batch's",
+                base=base,
+                sent=sent,
+            )
+
+    def read(self, key: PartitionKey, offset: int, views: Sequence[memoryview], end: int) -> int:
+        """A reader that asked for `offset` got these bytes, and was told where the partition ends; returns the next offset."""
+        partition = self.partition(key)
+        self.expect(
+            end <= partition.end, "I1: nothing uncommitted is shown", partition=key, told=end, end=partition.end
+        )
+        following = -1
+        for view in views:
+            for position, base, header in kernel.batches(view, 0, len(view)):
+                part = view[position : position + header.length]
+                is_right_place = base == following if following >= 0 else base <= offset
+                following = base + header.record_count
+                self.expect(
+                    is_right_place and offset < following <= partition.end,
+                    "I2: a reader gets dense offsets from the one asked for on",
+                    partition=key,
+                    offset=offset,
+                    base=base,
+                )
+                if following <= partition.end:
+                    stored = partition.at(base).stored
+                    self.expect(
+                        partition.at(base).base == base and _unplaced(part) == _unplaced(stored),
+                        "I1: a reader gets the bytes that were acknowledged",
+                        partition=key,
+                        base=base,
+                    )
+        self.expect(following <= end, "a reader is told an end behind its bytes", partition=key, end=end)
+        return max(following, offset)
+
+    def forbade(self, tokens: Collection[str], forbidden: Collection[str]) -> None:
+        """The orphan sweep forbade tokens."""
+        for token in forbidden:
+            self.expect(token not in self.commits, "a committed object is no orphan", token=token)
+        self.forbidden.update(forbidden)
+        self.expect(set(forbidden) <= set(tokens), "only what was asked for is forbidden", tokens=forbidden)
+
+
+def _unplaced(batch: bytes | memoryview) -> bytes:
+    """A batch without the two fields that its place decides."""
+    return bytes(batch[OFFSET_BYTES : EPOCH_BYTES[0]]) + bytes(batch[EPOCH_BYTES[1] :])

@@ -1,0 +1,189 @@
+"""One simulated deployment: the loop, the stores, the network, the servers, what everybody shares and counts."""
+
+import asyncio
+import random
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bearlake.clock import Clock
+from bearlake.metadata import Metadata
+from bearlake.metadata.model import PartitionKey, Stream, partition_key
+from bearlake.metadata.open import open_metadata
+from bearlake.records import codec as record_codec
+from bearlake.streams.append import Result, Verdict
+from bearlake.streams.offsets import OffsetAnswer
+from bearlake.testing.loop import Process, SimulationLoop, current_process
+from bearlake.testing.network import Network
+from bearlake.testing.nodes import Connection, Node, Wanted
+from bearlake.testing.observed import ObservedMetadata, ObservedStore
+from bearlake.testing.truth import Sent, Truth, Violation
+
+if TYPE_CHECKING:
+    from bearlake.testing.scenario import ScenarioSettings
+
+NOTE_COUNT_MAX = 4_000
+EPOCH_MS = 1_700_000_000_000
+BATCH_BYTES_MAX = 1 << 20
+
+
+class LoopClock:
+    """Wall-clock time that goes with the loop's virtual time."""
+
+    def __init__(self, loop: SimulationLoop) -> None:
+        self._loop = loop
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01T00:00:00Z."""
+        return EPOCH_MS + int(self._loop.time() * 1000)
+
+
+class World:
+    """See the module. Made by `World.open`, inside the running loop."""
+
+    def __init__(self, seed: int, settings: "ScenarioSettings", loop: SimulationLoop) -> None:
+        self.seed = seed
+        self.settings = settings
+        self.loop = loop
+        self.clock: Clock = LoopClock(loop)
+        self.wire = loop.process("wire")
+        """The process in which messages travel and stores work."""
+        self.network = Network(settings.network, self.randomness("network"), self.wire)
+        self.truth = Truth(self._violated)
+        self.store = ObservedStore(self.clock)
+        self.store.truth = self.truth
+        self.metadata: ObservedMetadata
+        self._inner: Metadata
+        self.nodes: dict[str, Node] = {}
+        self.zombies: list[Node] = []
+        self.notes: deque[tuple[float, str, str, dict[str, object]]] = deque(maxlen=NOTE_COUNT_MAX)
+        self.is_producing = True
+        self.is_consuming = True
+        self.connection_count = 0
+        self.incarnation_count = 0
+        self.request_bytes_max = 0
+        self.fetch_count = self.read_count = self.out_of_range_count = 0
+        self.unknown_count = self.given_up_count = 0
+        self.fenced_count = self.backpressure_count = 0
+        self.acks: Counter[str] = Counter()
+        self.events: Counter[str] = Counter()
+
+    async def open(self) -> None:
+        """Make the metadata store."""
+        bits = self.randomness("uuid")
+        inner = await open_metadata(
+            "memory:///",
+            self.settings.metadata,
+            clock=self.clock,
+            new_uuid=lambda: uuid.UUID(int=bits.getrandbits(128), version=4),
+        )
+        self._inner = inner
+        self.metadata = ObservedMetadata(self.settings.wrap_metadata(inner), self.truth)
+
+    async def close(self) -> None:
+        """Close the metadata store."""
+        await self._inner.close()
+
+    def randomness(self, name: str) -> random.Random:
+        """A source of randomness of its own for each actor, so that one more draw here does not change all others."""
+        return random.Random(f"{self.seed} {name}")  # noqa: S311 - reproducible on purpose
+
+    # -- failing and noting --------------------------------------------------------------------------------------
+
+    def _violated(self, violation: Violation) -> None:
+        if self.loop.abort is None:
+            self.loop.abort = violation
+        raise violation
+
+    def fail(self, what: str) -> None:
+        """End the run as failed."""
+        if self.loop.abort is None:
+            self.loop.abort = Violation(what)
+
+    def note(self, what: str, **details: object) -> None:
+        """Remember an event for the trace."""
+        self.notes.append((self.loop.time(), current_process(), what, details))
+
+    # -- servers -------------------------------------------------------------------------------------------------
+
+    def start_node(self, name: str) -> Node:
+        """Start a server under this name; a former one of that name is fenced as soon as this one has registered."""
+        self.incarnation_count += 1
+        node = self.nodes[name] = Node(self, name, self.incarnation_count)
+        return node
+
+    def serving(self) -> list[Node]:
+        """Nodes that clients may find: those that serve, and zombies that run."""
+        nodes = [*self.nodes.values(), *self.zombies]
+        return [node for node in nodes if node.streams is not None and not node.is_gone and not node.process.is_paused]
+
+    async def connect(self, client: Process, randomness: random.Random) -> Connection:
+        """A new connection to any server, once there is one."""
+        while not (nodes := self.serving()):  # noqa: ASYNC110 - servers come and go without an event
+            await asyncio.sleep(0.05)
+        self.connection_count += 1
+        return Connection(randomness.choice(nodes), client, self.connection_count)
+
+    # -- streams -------------------------------------------------------------------------------------------------
+
+    def keys(self, stream: Stream) -> list[PartitionKey]:
+        """Keys of the stream's partitions."""
+        return [partition_key(stream.number, index) for index in range(stream.partition_count)]
+
+    def exists(self, name: str, index: int) -> bool:
+        """Whether there is such a partition now."""
+        return any(stream.name == name and index < stream.partition_count for stream in self.truth.active())
+
+    # -- what clients report -------------------------------------------------------------------------------------
+
+    def produced(self, wanted: Iterable[Wanted]) -> None:
+        """A client sends a request."""
+        size = 0
+        for item in wanted:
+            self.truth.sent[item.batch] = item.sent
+            size += len(item.batch)
+        self.request_bytes_max = max(self.request_bytes_max, size)
+
+    def acknowledged(self, key: PartitionKey, sent: Sent, result: Result) -> None:
+        """A client was told that its batch is stored."""
+        self.acks[Verdict(result[0]).name] += 1
+        self.truth.acknowledged(key, sent, result[1])
+
+    def promised_absent(self, key: PartitionKey, sent: Sent, result: Result) -> None:
+        """A client was told that its batch, which it sends only once, is not stored."""
+        self.acks[Verdict(result[0]).name] += 1
+        partition = self.truth.partition(key)
+        self.truth.expect(
+            all(batch.sent is not sent for batch in partition.batches), "what was refused is not stored", sent=sent
+        )
+        sent.is_promised_absent = True
+
+    # -- look-ups by time ----------------------------------------------------------------------------------------
+
+    def check_time(self, key: PartitionKey, timestamp: int, told: OffsetAnswer) -> None:
+        """The first record at or after `timestamp`: nothing that is there is overlooked, nothing wrong is told."""
+        due = next(((at, time) for at, time in self._times(key) if time >= timestamp), (-1, -1))
+        self.truth.expect((told.offset, told.timestamp) == due, "KIP-79: first at a time", told=told, due=due)
+
+    def check_largest(self, key: PartitionKey, told: OffsetAnswer) -> None:
+        """A record with the largest timestamp."""
+        times = dict(self._times(key))
+        if times:
+            newest = max(times.values())
+            self.truth.expect(
+                told.timestamp == newest and times.get(told.offset) == newest, "KIP-734", told=told, newest=newest
+            )
+
+    def _times(self, key: PartitionKey) -> Sequence[tuple[int, int]]:
+        """(offset, timestamp) of all records from the start on."""
+        partition = self.truth.partition(key)
+        found: list[tuple[int, int]] = []
+        for batch in partition.batches:
+            if batch.end > partition.start:
+                records = record_codec.decode(batch.stored, BATCH_BYTES_MAX)
+                found += [(batch.base + at, record.timestamp) for at, record in enumerate(records)]
+        return [item for item in found if item[0] >= partition.start]
+
+
+MetadataWrapper = Callable[[Any], Any]
