@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run the suites that others wrote against a Kafka server and compare with the expected lists.
 
-    python tests/conformance/run.py [--suite kgo|librdkafka|java|connect|all] [--quick]
+    python tests/conformance/run.py [--suite kgo|java|connect|librdkafka|librdkafka-groups|all] [--quick]
                                     [--bootstrap HOST:PORT] [--json FILE]
 
 Without `--bootstrap` (or BEARLAKE_TEST_BOOTSTRAP) it starts Bearlake itself. Exit code 0: every outcome as listed;
@@ -28,7 +28,10 @@ SUITES: dict[str, Callable[[Context], Iterator[Outcome]]] = {
     "java": suite_java.run,
     "connect": suite_connect.run,
     "librdkafka": suite_librdkafka.run,
+    "librdkafka-groups": suite_librdkafka.run,
 }
+SETTINGS = {"librdkafka-groups": {"BEARLAKE_KAFKA__GROUP_INITIAL_REBALANCE_DELAY_MS": "3000"}}
+"""What a suite's server is set to beyond the defaults of all."""
 QUICK = ("kgo", "java", "connect")
 """Suites of `--quick --suite all`: building librdkafka's tests alone takes longer than all of these."""
 
@@ -47,9 +50,7 @@ def main() -> int:
     every = QUICK if arguments.quick else tuple(SUITES)
     chosen = every if arguments.suite == "all" else (arguments.suite,)
     try:
-        with server.running(arguments.bootstrap, log=packages.LOGS / "bearlake.log") as target:
-            print(f"server: {target.name}", flush=True)
-            results = _run_suites(chosen, target.bootstrap, is_quick=arguments.quick)
+        results = _run_suites(chosen, arguments.bootstrap, is_quick=arguments.quick)
     except (packages.ToolMissing, packages.ObtainFailed, packages.BuildFailed, server.ServerFailed) as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 2
@@ -62,12 +63,19 @@ def main() -> int:
     return 1 if count else 0
 
 
-def _run_suites(chosen: Sequence[str], bootstrap: str, *, is_quick: bool) -> dict[str, Result]:
-    """Run the suites in turn; a quick run leaves out, loudly, what cannot be had on this machine."""
+def _run_suites(chosen: Sequence[str], bootstrap: str | None, *, is_quick: bool) -> dict[str, Result]:
+    """Run the suites in turn, each against a fresh server of its own unless one is up already.
+
+    A quick run leaves out, loudly, what cannot be had on this machine.
+    """
     results = {}
     for suite in chosen:
+        settings = {**server.SETTINGS, **SETTINGS.get(suite, {})}
+        log = packages.LOGS / f"bearlake-{suite}.log"
         try:
-            results[suite] = _run_suite(suite, bootstrap, is_quick=is_quick)
+            with server.running(bootstrap, log=log, settings=settings) as target:
+                print(f"== {suite} against {target.name}", flush=True)
+                results[suite] = _run_suite(suite, target.bootstrap, is_quick=is_quick)
         except (packages.ToolMissing, packages.ObtainFailed) as error:
             if not is_quick:
                 raise

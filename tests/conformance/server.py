@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ SETTINGS = {"BEARLAKE_KAFKA__DEFAULT_PARTITION_COUNT": "4"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """Where a server listens; `version_text` names it in reports, `log` is its output when it was started here."""
+    """Where a server listens; `name` names it in reports, `log` is its output when it was started here."""
 
     bootstrap: str
     name: str
@@ -42,8 +42,10 @@ class ServerFailed(RuntimeError):
 
 
 @contextmanager
-def running(bootstrap: str | None = None, *, log: Path) -> Iterator[Server]:
+def running(bootstrap: str | None = None, *, log: Path, settings: Mapping[str, str] = SETTINGS) -> Iterator[Server]:
     """A server for the length of the block: the one at `bootstrap`, else the variable's, else a Bearlake of our own.
+
+    `settings` are environment variables for our own.
 
     Raises:
         ServerFailed: it does not serve within 30 s, or it does not end with code 0 within 30 s after SIGTERM.
@@ -55,7 +57,7 @@ def running(bootstrap: str | None = None, *, log: Path) -> Iterator[Server]:
     directory = Path(tempfile.mkdtemp(prefix="bearlake-conformance-"))
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as out:
-        process = _start(directory, out.fileno())
+        process = _start(directory, out.fileno(), settings)
         try:
             yield Server(bootstrap=_wait_until_ready(process, directory / "ready.json", log), name="Bearlake", log=log)
             _stop(process, log)
@@ -64,7 +66,7 @@ def running(bootstrap: str | None = None, *, log: Path) -> Iterator[Server]:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _start(directory: Path, out: int) -> subprocess.Popen[bytes]:
+def _start(directory: Path, out: int, settings: Mapping[str, str]) -> subprocess.Popen[bytes]:
     program = Path(sys.executable).parent / "bearlake"
     command = [program, "up", "--data-dir", directory / "data", "--ready-file", directory / "ready.json", "--no-tour"]
     return subprocess.Popen(
@@ -72,7 +74,7 @@ def _start(directory: Path, out: int) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=out,
         stderr=subprocess.STDOUT,
-        env={**os.environ, **SETTINGS},
+        env={**os.environ, **settings},
         start_new_session=True,
     )
 

@@ -11,6 +11,7 @@ outcome that needed it says so.
 import json
 import os
 import re
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -31,48 +32,66 @@ ESCAPES = re.compile(r"\x1b(\[[0-9;]*m|\(B)")
 def run(context: Context) -> Iterator[Outcome]:
     """Run the selected tests; those marked `alone` come last, one at a time."""
     directory = packages.obtain_librdkafka_tests()
-    _write_configuration(context)
-    names = context.selected()
-    alone = [name for name in names if context.expected.variants.get(name, {}).get("alone")]
-    together = [name for name in names if name not in alone]
-    failed: list[str] = []
+    _write_wrappers(context)
+    series = _processes(context)
+    alone = [names for names in series if context.expected.variants.get(names[0], {}).get("alone")]
+    failed: list[list[str]] = []
     with ThreadPoolExecutor(JOBS) as pool:
-        runs = [pool.submit(_run_one, context, directory, name, attempt=1) for name in together]
+        runs = [pool.submit(_run_one, context, directory, names, attempt=1) for names in series if names not in alone]
         for ended in as_completed(runs):
-            outcome = ended.result()
-            if outcome.state == "fail":
-                failed.append(outcome.test)
+            outcomes = ended.result()
+            if any(outcome.state == "fail" for outcome in outcomes):
+                failed.append([outcome.test for outcome in outcomes])
             else:
-                yield outcome
-    for name in failed:
-        yield _run_one(context, directory, name, attempt=2)
-    for name in alone:
-        yield _run_one(context, directory, name, attempt=1)
+                yield from outcomes
+    for names in failed:
+        yield from _run_one(context, directory, names, attempt=2)
+    for names in alone:
+        yield from _run_one(context, directory, names, attempt=1)
 
 
-def _run_one(context: Context, directory: Path, name: str, *, attempt: int) -> Outcome:
-    test, _, subtest = name.partition("/")
+def _processes(context: Context) -> list[list[str]]:
+    """The selected names by process: tests of one number always run together, a sub-test alone."""
+    series: dict[str, list[str]] = {}
+    for name in context.selected():
+        series.setdefault(name if "/" in name else name[:4], []).append(name)
+    return list(series.values())
+
+
+def _run_one(context: Context, directory: Path, names: list[str], *, attempt: int) -> list[Outcome]:
+    """One process: all tests of a number, or one sub-test. It deletes its topics, which no other process's name begins like."""
+    test, _, subtest = names[0].partition("/")
     logs = context.logs / "librdkafka"
-    stem = name.replace("/", ".")
-    report = logs / f"{stem}.json"
+    stem = names[0].replace("/", ".").rstrip(":")
+    report, configuration = logs / f"{stem}.json", logs / f"{stem}.conf"
     report.unlink(missing_ok=True)
-    variant = context.expected.variants.get(name, {})
+    settings = {
+        "bootstrap.servers": context.bootstrap,
+        "test.timeout.multiplier": TIMEOUT_MULTIPLIER,
+        "test.topic.prefix": f"rdkafkatest-{uuid.uuid4().hex[:8]}",
+    }
+    configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
+    variant = context.expected.variants.get(names[0], {})
     environment = {
         "TESTS": test[:4],
         "TEST_KAFKA_VERSION": str(variant.get("broker_version", BROKER_VERSION)),
         "TEST_REPORT": str(report),
-        "RDKAFKA_TEST_CONF": str(logs / "test.conf"),
+        "RDKAFKA_TEST_CONF": str(configuration),
         "LD_LIBRARY_PATH": f"{directory.parent / 'src'}:{directory.parent / 'src-cpp'}",
         "KAFKA_PATH": str(logs),
         "BROKERS": context.bootstrap,
+        **({"SUBTESTS": subtest} if subtest else {}),
     }
-    if subtest:
-        environment["SUBTESTS"] = subtest
     quick = ["-Q"] if context.is_quick else []
-    log = logs / f"{stem}.log"
-    command = ["nice", "-n", "5", "./test-runner", "-p1", "-L", *quick]
+    command = ["nice", "-n", "5", "./test-runner", "-p1", "-L", "-D", *quick]
     timeout_s = float(str(variant.get("timeout_s", TIMEOUT_S)))
+    log = logs / f"{stem}.log"
     finished = processes.run(command, log=log, timeout_s=timeout_s, cwd=directory, env=environment)
+    return [_outcome(finished, report, name, attempt) for name in names]
+
+
+def _outcome(finished: processes.Finished, report: Path, name: str, attempt: int) -> Outcome:
+    test, _, subtest = name.partition("/")
     state, note = _judge(finished, report, test, subtest)
     if attempt > 1 and state == "pass":
         note = "passed at the second attempt, alone"
@@ -94,12 +113,10 @@ def _judge(finished: processes.Finished, report: Path, test: str, subtest: str) 
     return "fail", f"{reason[1]} {reason[2]}" if reason else f"see {finished.log}"
 
 
-def _write_configuration(context: Context) -> None:
-    """The runner's configuration, and the `bin/` wrappers through which some tests call Kafka's own tools."""
+def _write_wrappers(context: Context) -> None:
+    """The `bin/` wrappers through which some tests call Kafka's own tools."""
     logs = context.logs / "librdkafka"
     (logs / "bin").mkdir(parents=True, exist_ok=True)
-    text = f"bootstrap.servers={context.bootstrap}\ntest.timeout.multiplier={TIMEOUT_MULTIPLIER}\n"
-    (logs / "test.conf").write_text(text, encoding="utf-8")
     jars = packages.obtain_kafka_jars()
     classes = {
         "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",

@@ -7,7 +7,7 @@ import pytest
 from conformance import outcomes, suite_java
 from conformance.outcomes import Context, Expected, Outcome
 
-SUITES = ("kgo", "librdkafka", "java", "connect")
+SUITES = ("kgo", "librdkafka", "librdkafka-groups", "java", "connect")
 
 
 @pytest.mark.parametrize("suite", SUITES)
