@@ -7,7 +7,9 @@ Runs that happen at the same time wait for each other at a file lock.
 
 import fcntl
 import os
+import re
 import shutil
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -20,6 +22,9 @@ JAVA_SOURCES = Path(__file__).resolve().parent / "java"
 
 DOWNLOAD_TIMEOUT_S = 300
 BUILD_TIMEOUT_S = 1200
+
+GO_PACKAGE = "Go 1.26 (https://go.dev/dl), or any Go since 1.21, which fetches it"
+GO_MINOR_MIN = 21
 
 FRANZ_GO = "github.com/twmb/franz-go"
 FRANZ_GO_VERSION = "v1.22.2"
@@ -61,7 +66,7 @@ def obtain_kafka_jars() -> Path:
 
 def obtain_kgo_tests() -> tuple[Path, Path]:
     """The test program of franz-go's `kgo` and the directory it must run in (40 to 80 s of compiling)."""
-    go = require("go", "Go 1.26 or newer (https://go.dev/dl)")
+    go = _require_go()
     package = f"{FRANZ_GO}/pkg/kgo"
 
     def build(directory: Path) -> None:
@@ -96,7 +101,7 @@ def obtain_librdkafka_tests() -> Path:
 
 def obtain_go_program(sources: Path) -> Path:
     """The program built from the Go module in `sources` (go.mod, go.sum, main.go)."""
-    go = require("go", "Go 1.26 or newer (https://go.dev/dl)")
+    go = _require_go()
     recipe = "".join(file.read_text(encoding="utf-8") for file in sorted(sources.iterdir()) if file.is_file())
 
     def build(directory: Path) -> None:
@@ -120,6 +125,16 @@ def obtain_npm_program(sources: Path) -> Path:
         _fetch([npm, "install", "--no-package-lock", *quiet], f"npm-{sources.name}", directory)
 
     return _obtained(f"npm-{sources.name}", "".join(file.read_text(encoding="utf-8") for file in files), build)
+
+
+def _require_go() -> str:
+    """Path of `go`; the modules ask for Go 1.26, which any Go since 1.21 fetches by itself."""
+    go = require("go", GO_PACKAGE)
+    text = subprocess.run([go, "version"], capture_output=True, text=True, check=True, timeout=30).stdout
+    found = re.search(r"go1\.(\d+)", text)
+    if found and int(found[1]) < GO_MINOR_MIN:
+        raise ToolMissing(f"{found[0]} is too old: install {GO_PACKAGE}")
+    return go
 
 
 def _obtained(name: str, recipe: str, build: Callable[[Path], None]) -> Path:

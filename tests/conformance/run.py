@@ -5,8 +5,8 @@
                                     [--bootstrap HOST:PORT] [--json FILE]
 
 Without `--bootstrap` (or BEARLAKE_TEST_BOOTSTRAP) it starts Bearlake itself. Exit code 0: every outcome as listed;
-1: a difference, an unexpected pass included; 2: a suite could not be obtained, or the server did not start. With
-`--quick` a suite whose tools are missing, or cannot be fetched, is left out, and the last line names it.
+1: a difference (an unexpected pass is one), or the server did not start or stop cleanly; 2: a suite could not be
+obtained. With `--quick` a suite whose tools are missing, or cannot be fetched, is left out, and the last line names it.
 See README.md beside this file.
 """
 
@@ -51,9 +51,12 @@ def main() -> int:
     chosen = every if arguments.suite == "all" else (arguments.suite,)
     try:
         results = _run_suites(chosen, arguments.bootstrap, is_quick=arguments.quick)
-    except (packages.ToolMissing, packages.ObtainFailed, packages.BuildFailed, server.ServerFailed) as error:
+    except (packages.ToolMissing, packages.ObtainFailed) as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 2
+    except (packages.BuildFailed, server.ServerFailed) as error:
+        print(f"conformance: {error}", file=sys.stderr)
+        return 1
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     count = sum(len(lines) for _, lines in results.values())
