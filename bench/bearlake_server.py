@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import processes
 from bench.errors import BenchError
+
+from bench import processes
 
 HERE = Path(__file__).resolve().parent
 COMMAND = HERE.parent / ".venv" / "bin" / "bearlake"

@@ -20,13 +20,14 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import figures, processes, report
 from bench.bearlake_server import COMMAND, BearlakeServer
 from bench.cases import KIB, Case
 from bench.errors import BenchError
 from bench.figures import Run
 from bench.run import MEMORY_ROOT, Effort, measure, workspace
 from bench.templates import BatchShape
+
+from bench import figures, processes, report
 
 # Names in the settings file of `bearlake serve kafka --config FILE`, all in one place.
 PUT_LATENCY_MS = "object_store.faults.put_latency_ms"

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from bench import processes
 from bench.bearlake_server import Counters
 from bench.errors import BenchError
 from bench.figures import Run
 from bench.peer_kafka import CACHE, JARS
+
+from bench import processes
 
 SOURCES = Path(__file__).resolve().parent / "loader"
 COMPILE = ("gcc", "-O2", "-std=gnu11", "-Wall", "-Wextra", "-pthread")
