@@ -1,3 +1,3 @@
 """Fixtures that every folder of tests may ask for."""
 
-pytest_plugins = ["fixtures.postgresql", "fixtures.postgresql_metadata", "fixtures.s3"]
+pytest_plugins = ["fixtures.kafka_server", "fixtures.postgresql", "fixtures.postgresql_metadata", "fixtures.s3"]

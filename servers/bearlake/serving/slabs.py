@@ -1,28 +1,36 @@
-"""Pooled receive buffers: memory that is already resident.
+"""Pooled receive buffers: memory that is already resident, and a bound on how much of it there is.
 
 A first touch of fresh anonymous memory costs 2.5-7.5 us per 4 KiB, which is slower than the network; so sockets are read into recycled
 slabs, and batches stay there, as views, until they are copied into a WAL object. A slab goes back to the pool when its last
 holder has released it.
 
-Slabs come in three sizes: a quiet connection owns a small one, a busy one grows into larger ones. A frame larger than the largest
-size gets a slab of its own that is not kept.
+Slabs come in three sizes: a quiet connection owns a small one, which everybody gets at once (their number is bounded by that of
+connections), a busy one grows into larger ones. A request larger than the largest size gets a slab of its own that is not kept.
+
+Larger slabs are bounded by `bytes_max`. Beyond it, who needs one waits in line; the first in line gets one over the bound when nobody
+else has such a one, so that requests that were begun are always finished: no connection waits for memory that only waiting ones hold.
 """
 
 import mmap
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 SIZES = (64 * 1024, 1024 * 1024, 4 * 1024 * 1024)
+SMALL_BYTES = SIZES[0]
 
 
 class Slab:
     """One receive buffer with a count of holders; starts with one holder."""
 
-    __slots__ = ("_pool", "holders", "size", "view")
+    __slots__ = ("_pool", "holders", "is_extra", "size", "view")
 
     def __init__(self, pool: "SlabPool", size: int) -> None:
         self._pool = pool
         self.size = size
         self.holders = 1
+        self.is_extra = False
+        """Whether it was given over the pool's bound."""
         self.view = memoryview(mmap.mmap(-1, size))
 
     def acquire(self) -> None:
@@ -40,8 +48,20 @@ class Slab:
 class SlabSettings:
     """Bounds of the pool."""
 
+    bytes_max: int = 256 * 1024 * 1024
+    """Bytes of slabs in use that are larger than the smallest size."""
     idle_bytes_max: int = 64 * 1024 * 1024
     """Bytes of unused slabs that are kept for reuse."""
+
+
+class Wish:
+    """A place in the line for a slab of `size` bytes; `grant` gets it, with one holder."""
+
+    __slots__ = ("grant", "size")
+
+    def __init__(self, size: int, grant: Callable[[Slab], None]) -> None:
+        self.size = size
+        self.grant = grant
 
 
 class SlabPool:
@@ -50,30 +70,88 @@ class SlabPool:
     def __init__(self, settings: SlabSettings) -> None:
         self._settings = settings
         self._free: dict[int, list[Slab]] = {size: [] for size in SIZES}
+        self._wishes: deque[Wish] = deque()
+        self._has_extra = False
+        self._large_bytes = 0
         self.used_bytes = 0
         """Bytes of slabs that somebody holds."""
         self.idle_bytes = 0
         """Bytes of slabs that wait for reuse."""
 
-    def take(self, size_min: int) -> Slab:
-        """A slab of at least `size_min` bytes with one holder."""
-        for size in SIZES:
-            if size >= size_min:
-                free = self._free[size]
-                self.used_bytes += size
-                if not free:
-                    return Slab(self, size)
-                self.idle_bytes -= size
-                slab = free.pop()
-                slab.holders = 1
-                return slab
-        self.used_bytes += size_min
-        return Slab(self, size_min)
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for a slab: give back what can be given back."""
+        return bool(self._wishes)
+
+    def take_small(self) -> Slab:
+        """A slab of the smallest size, which everybody gets at once."""
+        return self._take(SMALL_BYTES)
+
+    def try_take(self, size_min: int, *, is_needed: bool = False) -> Slab | None:
+        """A slab of at least `size_min` bytes; None when it must be waited for.
+
+        `is_needed`: without it a request cannot be finished, so that it may be one over the bound.
+        """
+        size = _size_of(size_min)
+        if size == SMALL_BYTES:
+            return self._take(size)
+        fits = self._large_bytes + size <= self._settings.bytes_max
+        if self._wishes or not (fits or (is_needed and not self._has_extra)):
+            return None
+        return self._grant(size, is_extra=not fits)
+
+    def wish(self, size_min: int, grant: Callable[[Slab], None]) -> Wish:
+        """Stand in line for a slab of at least `size_min` bytes, which `try_take` refused."""
+        wish = Wish(_size_of(size_min), grant)
+        self._wishes.append(wish)
+        return wish
+
+    def cancel(self, wish: Wish) -> None:
+        """Leave the line; without effect when the wish was granted."""
+        if wish in self._wishes:
+            self._wishes.remove(wish)
+            self._serve()
 
     def give_back(self, slab: Slab) -> None:
         """Called by a slab whose last holder has gone."""
         self.used_bytes -= slab.size
+        if slab.size > SMALL_BYTES:
+            self._large_bytes -= slab.size
+        if slab.is_extra:
+            slab.is_extra = self._has_extra = False
         free = self._free.get(slab.size)
         if free is not None and self.idle_bytes + slab.size <= self._settings.idle_bytes_max:
             self.idle_bytes += slab.size
             free.append(slab)
+        if self._wishes:
+            self._serve()
+
+    def _take(self, size: int) -> Slab:
+        self.used_bytes += size
+        if size > SMALL_BYTES:
+            self._large_bytes += size
+        free = self._free.get(size)
+        if not free:
+            return Slab(self, size)
+        self.idle_bytes -= size
+        slab = free.pop()
+        slab.holders = 1
+        return slab
+
+    def _grant(self, size: int, *, is_extra: bool) -> Slab:
+        slab = self._take(size)
+        slab.is_extra = is_extra
+        self._has_extra = self._has_extra or is_extra
+        return slab
+
+    def _serve(self) -> None:
+        while self._wishes:
+            is_extra = self._large_bytes + self._wishes[0].size > self._settings.bytes_max
+            if is_extra and self._has_extra:
+                return
+            wish = self._wishes.popleft()
+            wish.grant(self._grant(wish.size, is_extra=is_extra))
+
+
+def _size_of(size_min: int) -> int:
+    return next((size for size in SIZES if size >= size_min), size_min)

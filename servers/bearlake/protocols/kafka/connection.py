@@ -3,8 +3,10 @@
 - The socket is read into pooled slabs (`serving/slabs.py`); a Produce request's batches stay there as views until they are sealed.
 - Requests of a connection are read ahead and run at once (bounded), but answered in order (Kafka protocol guide). Produce requests
   reach the write path in the order they came (I3): they are submitted inline, and wait behind one that must wait.
-- Backpressure is not reading: over the write path's byte budget, over `requests_in_flight_max`, over `response_bytes_max` of
-  answers that the client does not take, the socket is paused.
+- Backpressure is not reading. The socket is paused over `requests_in_flight_max`, over `response_bytes_max` of answers that the client
+  does not take, and at a Produce request over the write path's byte budget; heartbeats and fetches of other connections go on.
+- Fetches of a connection run one after the other, so that a client that does not read pins one answer, not one per request.
+- When the client goes, its long polls and joins are cancelled; what changes something is carried through.
 - A frame that breaks the protocol closes this connection, with its reason in the log and in a metric, and nothing else.
 """
 
@@ -14,7 +16,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bearlake.errors import BearlakeError, Corrupt
@@ -22,7 +24,8 @@ from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.broker import Context
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.handlers import api_versions, produce
-from bearlake.serving.slabs import SIZES, Slab
+from bearlake.protocols.kafka.receiving import Receiver
+from bearlake.serving.slabs import Slab
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.telemetry import metrics
 
@@ -32,13 +35,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SIZE = struct.Struct(">i")
+_PRODUCE = ApiKey.PRODUCE.to_bytes(2, "big")
 _API_AND_VERSION = struct.Struct(">hh")
-_READ_BYTES = 1024 * 1024
-_ROOM_BYTES_MIN = 16 * 1024
 _WRITE_BYTES = (
     1024 * 1024
 )  # answers given to the transport at once, so that a client that does not read is noticed soon
 _JOIN_BYTES = 16 * 1024  # smaller answers are cheaper to copy than to gather
+
+
+_WAITING = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+"""APIs that may wait for long and change nothing that the client does not ask for again."""
 
 
 class Slot:
@@ -53,10 +59,11 @@ class Slot:
         self.chunks: Sequence[codec.Buffer] = ()
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Receiver):
     """Protocol object of one accepted socket."""
 
     def __init__(self, server: "KafkaServer", listener: str) -> None:
+        super().__init__(server.slabs)
         self.server = server
         self.listener = listener
         self.who = ANONYMOUS
@@ -64,17 +71,17 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = asyncio.get_running_loop().time()
         self._context = Context(-1, ANONYMOUS, None, listener, "")
         self._transport: asyncio.Transport | None = None
-        self._slab: Slab | None = None
-        self._low = 0  # first byte that is not consumed
-        self._high = 0  # first byte that is not received
-        self._need = 0  # bytes from _low on that the frame under way has, 0 while its size is unknown
-        self._size_class = 0
+        self._frame_since = 0.0  # when the frame under way began to arrive, 0 without one
         self._slots: deque[Slot] = deque()
         self._ready_bytes = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting_tasks: set[asyncio.Task[None]] = set()
+        self._fetches: deque[Coroutine[None, None, None]] = deque()  # behind the one that runs
+        self._is_fetching = False
         self.produce_tail: asyncio.Task[None] | None = None
         self._is_pumping = False
         self._is_write_paused = False
+        self._unsent_bytes = 0  # in the transport when it last said that it has enough
+        self._unsent_since = 0.0
         self._is_reading_paused = False
         self._waits_for_budget = False
 
@@ -96,12 +103,13 @@ class Connection(asyncio.BufferedProtocol):
         """Called by the event loop."""
         self.server.remove(self)
         self._transport = None
-        for task in self._tasks:
+        for task in self._waiting_tasks:
             task.cancel()
+        while self._fetches:
+            self._fetches.popleft().close()
         self._slots.clear()
-        if self._slab is not None:
-            self._slab.release()
-            self._slab = None
+        self._release()
+        self._note_unsent(0)
         if self._is_reading_paused:
             metrics.KAFKA_PAUSED.inc(-1)
 
@@ -114,36 +122,26 @@ class Connection(asyncio.BufferedProtocol):
 
     def close_if_idle(self) -> bool:
         """Close when nothing is under way; whether it did."""
-        if self._slots or self._tasks or self._high > self._low:
+        if self._slots or self.produce_tail is not None or self._high > self._low:
             return False
         if self._transport is not None:
             self._transport.close()
         return True
 
+    def close_if_stalled(self, now: float) -> None:
+        """Close when the client is in the middle of a request, or of taking its answers, and gets on too slowly."""
+        limit_s = self.server.settings.stall_ms / 1000
+        if self._frame_since and not self._is_reading_paused and now - self._frame_since > limit_s:
+            self.close("a request did not arrive in time", "slow_request")
+        elif self._is_write_paused and self._transport is not None:
+            unsent_bytes = self._transport.get_write_buffer_size()
+            if unsent_bytes < self._unsent_bytes:
+                self._note_unsent(unsent_bytes)
+                self._unsent_since = now
+            elif now - self._unsent_since > limit_s:
+                self.close("the client does not take its answers", "slow_reader")
+
     # -- receive -------------------------------------------------------------------------------------------------
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Called by the event loop: where the next bytes go."""
-        slab = self._slab
-        if slab is None:
-            slab = self._slab = self.server.slabs.take(SIZES[self._size_class])
-            self._low = self._high = 0
-        elif self._low == self._high and slab.holders == 1:
-            self._low = self._high = 0
-        if slab.size - self._high < _ROOM_BYTES_MIN or self._low + self._need > slab.size:
-            slab = self._move(slab)
-        return slab.view[self._high : self._high + _READ_BYTES]
-
-    def _move(self, old: Slab) -> Slab:
-        """Go on in a fresh slab, with the frame under way."""
-        have = self._high - self._low
-        if self._size_class + 1 < len(SIZES):
-            self._size_class += 1
-        slab = self.server.slabs.take(max(SIZES[self._size_class], self._need, have + _ROOM_BYTES_MIN))
-        slab.view[:have] = old.view[self._low : self._high]
-        old.release()
-        self._slab, self._low, self._high = slab, 0, have
-        return slab
 
     def buffer_updated(self, nbytes: int) -> None:
         """Called by the event loop: `nbytes` more have arrived."""
@@ -162,38 +160,54 @@ class Connection(asyncio.BufferedProtocol):
         if self._must_wait():
             self._pace()
             return
+        is_over_budget = self.server.is_over_budget
         slots, in_flight_max = self._slots, limits.requests_in_flight_max
-        while self._high - self._low >= 4 and len(slots) < in_flight_max:
-            (size,) = _SIZE.unpack_from(view, self._low)
-            if not 8 <= size <= limits.request_bytes_max:
-                self._malformed(f"a request of {size} bytes: expected 8 to {limits.request_bytes_max}")
-                return
-            start = self._low + 4
-            if self._high - start < size:
-                self._need = size + 4
-                break
-            self._low = start + size
-            try:
+        first = self._low
+        try:
+            while self._high - self._low >= 4 and len(slots) < in_flight_max:
+                (size,) = _SIZE.unpack_from(view, self._low)
+                start = self._low + 4
+                if not 8 <= size <= limits.control_request_bytes_max and not self._may_be_large(size, view, start):
+                    self._need = 6  # look again when the API key is there
+                    break
+                if self._high - start < size:
+                    self._need = size + 4
+                    break
+                if is_over_budget and view[start : start + 2] == _PRODUCE:
+                    self._wait_for_budget()
+                    break
+                self._low = start + size
                 self._request(view[start : start + size], slab)
-            except BearlakeError as error:
-                self._malformed(str(error))
-                return
-            if self._transport is None:
-                return
-        self.last_active = self.server.loop.time()
+                if self._transport is None:
+                    return
+        except BearlakeError as error:
+            self._malformed(str(error))
+            return
+        now = self.server.loop.time()
+        self.last_active = now
+        if self._low == self._high:
+            self._frame_since = 0.0
+        elif self._low != first or not self._frame_since:
+            self._frame_since = now
+        self._settle()
         self._pace()
+
+    def _may_be_large(self, size: int, view: memoryview, start: int) -> bool:
+        """Whether a frame may have this unusual size; False while that is not known. Raises `Corrupt`."""
+        limits = self.server.settings
+        if not 8 <= size <= limits.request_bytes_max:
+            raise Corrupt(f"a request of {size} bytes: expected 8 to {limits.request_bytes_max}")
+        if self._high - start < 2:
+            return False
+        if view[start : start + 2] != _PRODUCE:
+            raise Corrupt(
+                f"a request of {size} bytes: expected {limits.control_request_bytes_max} at most, except for Produce"
+            )
+        return True
 
     def _malformed(self, why: str) -> None:
         metrics.KAFKA_MALFORMED_FRAMES.inc()
         self.close(why, "malformed")
-
-    def release_idle_memory(self) -> None:
-        """Give the slab back while nothing is in it; for connections that are quiet."""
-        slab = self._slab
-        if slab is not None and self._low == self._high and slab.holders == 1 and self._is_reading_paused is False:
-            slab.release()
-            self._slab = None
-            self._size_class = 0
 
     # -- pace ----------------------------------------------------------------------------------------------------
 
@@ -203,15 +217,19 @@ class Connection(asyncio.BufferedProtocol):
             self._is_write_paused
             or len(self._slots) >= limits.requests_in_flight_max
             or self._ready_bytes >= limits.response_bytes_max
-            or self.server.is_over_budget
+            or self._waits_for_budget
+            or self._wish is not None
         )
 
     def _pace(self) -> None:
         """Read the socket exactly while more can be taken."""
-        must_wait = self._must_wait()
         transport = self._transport
         if transport is None or transport.is_closing():
             return
+        must_wait = self._must_wait()
+        if not must_wait:
+            self._prepare()
+            must_wait = self._wish is not None
         if must_wait and not self._is_reading_paused:
             self._is_reading_paused = True
             metrics.KAFKA_PAUSED.inc()
@@ -219,10 +237,13 @@ class Connection(asyncio.BufferedProtocol):
         elif not must_wait and self._is_reading_paused:
             self._is_reading_paused = False
             metrics.KAFKA_PAUSED.inc(-1)
+            if self._frame_since:
+                self._frame_since = self.server.loop.time()  # the pause was ours
             transport.resume_reading()
-        if must_wait and self.server.is_over_budget and not self._waits_for_budget:
-            self._waits_for_budget = True
-            self.server.on_relief(self._relieved)
+
+    def _wait_for_budget(self) -> None:
+        self._waits_for_budget = True
+        self.server.on_relief(self._relieved)
 
     def _relieved(self) -> None:
         self._waits_for_budget = False
@@ -238,12 +259,20 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """Called by the event loop: the client does not take its answers."""
         self._is_write_paused = True
+        if self._transport is not None:
+            self._note_unsent(self._transport.get_write_buffer_size())
+            self._unsent_since = self.server.loop.time()
         self._pace()
 
     def resume_writing(self) -> None:
         """Called by the event loop: the client has taken its answers."""
         self._is_write_paused = False
+        self._note_unsent(0)
         self._pump()
+
+    def _note_unsent(self, unsent_bytes: int) -> None:
+        self.server.broker.unsent_bytes += unsent_bytes - self._unsent_bytes
+        self._unsent_bytes = unsent_bytes
 
     # -- requests ------------------------------------------------------------------------------------------------
 
@@ -270,24 +299,29 @@ class Connection(asyncio.BufferedProtocol):
             produce.receive(self, slot, context, header.correlation_id, frame, position, slab)
             return
         request = codec.request(key, version).decode(frame, position)
-        self.start(self._run(slot, context, header.correlation_id, key, request))
+        work = self._run(slot, context, header.correlation_id, key, request)
+        if key != ApiKey.FETCH:
+            self.start(work, is_waiting=key in _WAITING)
+        elif self._is_fetching:
+            self._fetches.append(work)
+        else:
+            self._is_fetching = True
+            self.start(work, is_waiting=True)
 
-    def start(self, work: Any) -> asyncio.Task[None]:
-        """Run a coroutine as a task that this connection owns: it is cancelled with the connection, its errors close it."""
-        task: asyncio.Task[None] = self.server.loop.create_task(work)
-        self._tasks.add(task)
+    def start(self, work: Coroutine[None, None, None], *, is_waiting: bool = False) -> asyncio.Task[None]:
+        """Run a request; its errors close the connection. `is_waiting`: it is cancelled with the connection."""
+        task = self.server.run_request(work)
+        if is_waiting:
+            self._waiting_tasks.add(task)
         task.add_done_callback(self._task_done)
         return task
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._waiting_tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
-        if isinstance(error, Corrupt):
-            self._malformed(str(error))
-        else:
-            log.error("request failed", exc_info=error, extra={"peer": self.peer})
-            self.close(f"internal error: {error!r}", "internal_error")
+        log.error("request failed", exc_info=error, extra={"peer": self.peer})
+        self.close(f"internal error: {error!r}", "internal_error")
 
     async def _run(self, slot: Slot, context: Context, correlation_id: int, key: int, request: Any) -> None:
         response = await self.server.handlers[key](self.server.broker, context, request)
@@ -317,7 +351,10 @@ class Connection(asyncio.BufferedProtocol):
             ready: list[codec.Buffer] = []
             size = 0
             while slots and slots[0].is_ready and size < _WRITE_BYTES:
-                for chunk in slots.popleft().chunks:
+                slot = slots.popleft()
+                if slot.api == ApiKey.FETCH:
+                    self._is_fetching = False
+                for chunk in slot.chunks:
                     ready.append(chunk)
                     size += len(chunk)
             self._ready_bytes -= size
@@ -328,4 +365,7 @@ class Connection(asyncio.BufferedProtocol):
                 transport.write(b"".join(ready))
             else:
                 transport.writelines(ready)
+        if self._fetches and not self._is_fetching and not self._is_write_paused:
+            self._is_fetching = True
+            self.start(self._fetches.popleft(), is_waiting=True)
         self._go_on()

@@ -7,7 +7,7 @@ With no other server to go to it serves until its connections fall idle.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import NamedTuple
 
 from bearlake.protocols.kafka import apis
@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 SWEEP_MS = 5_000
 """Pause between two looks at idle connections."""
 DRAIN_POLL_MS = 20
+TLS_HANDSHAKE_S = 10
+"""Time (s) that a client may take for the TLS handshake."""
 
 
 class _Meters(NamedTuple):
@@ -53,11 +55,12 @@ class KafkaServer:
             )
             for api in apis.APIS
         }
-        self.slabs = SlabPool(SlabSettings())
+        self.slabs = SlabPool(SlabSettings(bytes_max=settings.receive_bytes_max))
         self.loop: asyncio.AbstractEventLoop
         self._listeners = list(listeners)
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
         metrics.KAFKA_CONNECTIONS.set_function(lambda: len(self._connections))
 
@@ -77,7 +80,10 @@ class KafkaServer:
         for listener in self._listeners:
             endpoint, _ = listener.endpoint(self.name)
             server = await self.loop.create_server(
-                lambda endpoint=endpoint: Connection(self, endpoint), sock=listener.socket, ssl=listener.tls
+                lambda endpoint=endpoint: Connection(self, endpoint),
+                sock=listener.socket,
+                ssl=listener.tls,
+                ssl_handshake_timeout=TLS_HANDSHAKE_S if listener.tls else None,
             )
             self._servers.append(server)
         self._sweeper = self.loop.call_later(SWEEP_MS / 1000, self._sweep)
@@ -108,6 +114,9 @@ class KafkaServer:
             listener.socket.close()
         for connection in list(self._connections):
             connection.close("the server stops", "stopping")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # -- for connections -----------------------------------------------------------------------------------------
 
@@ -123,26 +132,40 @@ class KafkaServer:
         """Forget a connection."""
         self._connections.discard(connection)
 
+    def run_request(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run a request as a task; it is cancelled when the server closes."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections."""
+        return len(self._connections)
+
     @property
     def is_over_budget(self) -> bool:
-        """Whether sockets must not be read now: too much is waiting to be written, or to be taken by the write path."""
-        return self.broker.streams.is_over_budget or self.slabs.used_bytes > self.settings.receive_bytes_max
+        """Whether no Produce request must be taken now: too much is waiting to be written."""
+        return self.broker.streams.is_over_budget
 
     def on_relief(self, resume: Callable[[], None]) -> None:
         """Call `resume` once when there is room again."""
-        if self.broker.streams.is_over_budget:
-            self.broker.streams.on_relief(resume)
-        else:
-            self.loop.call_later(DRAIN_POLL_MS / 1000, resume)
+        self.broker.streams.on_relief(resume)
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
+        """Look at every connection once: close those that are idle or stalled, take memory back from those that are quiet."""
         now = self.loop.time()
         for connection in list(self._connections):
             idle_ms = (now - connection.last_active) * 1000
+            connection.close_if_stalled(now)
             if idle_ms > self.settings.idle_ms:
                 connection.close_if_idle()
             elif idle_ms > SWEEP_MS:
                 connection.release_idle_memory()
+
+    def _sweep(self) -> None:
+        self.sweep()
         self._sweeper = self.loop.call_later(SWEEP_MS / 1000, self._sweep)
 
     def _has_others(self) -> bool:

@@ -20,7 +20,7 @@ from bearlake.protocols.kafka.errors import STATUS_CODES, VERDICT_CODES, ErrorCo
 from bearlake.protocols.kafka.messages import ProduceRequest, ProduceResponse
 from bearlake.serving.slabs import Slab
 from bearlake.streams.admission import BadRecord, BadTimestamp, Header, admit
-from bearlake.streams.append import Append, AppendCall
+from bearlake.streams.append import Append, AppendCall, Verdict
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.configs import TimestampSource
 from bearlake.streams.principal import Operation
@@ -53,7 +53,7 @@ NO_TRANSACTIONS = Refusal(ErrorCode.INVALID_REQUEST, "transactions are not serve
 class ProduceCall:
     """One Produce request under way: its entries, what was refused at once, and the append of the others."""
 
-    __slots__ = ("connection", "context", "correlation_id", "entries", "now_ms", "outcomes", "places", "slot")
+    __slots__ = ("connection", "context", "correlation_id", "entries", "now_ms", "outcomes", "slot", "stamped")
 
     def __init__(
         self,
@@ -71,34 +71,36 @@ class ProduceCall:
         self.entries = entries
         self.now_ms = connection.server.broker.streams.clock.now_ms()
         self.outcomes: list[Refusal | None] = [None] * len(entries)
-        self.places: list[int] = []
-        """Entry of each append."""
+        self.stamped: set[int] = set()
+        """Places of batches that got the log append time `now_ms`."""
 
     def done(self, call: AppendCall) -> None:
         """Callback of the waist: every batch has its outcome."""
         results: list[ProduceResult] = []
-        has_messages = False
+        has_errors = has_messages = False
         appended = iter(call.results)
-        now_ms = self.now_ms
-        catalog = self.connection.server.broker.streams.catalog
-        for entry, refusal in zip(self.entries, self.outcomes, strict=True):
-            topic = entry[0]
+        for place, (entry, refusal) in enumerate(zip(self.entries, self.outcomes, strict=True)):
+            topic, index = entry[0], entry[1]
             if refusal is not None:
+                has_errors = True
                 has_messages = has_messages or refusal.message is not None
-                results.append((topic, entry[1], refusal.code, -1, -1, -1))
+                results.append((topic, index, refusal.code, -1, -1, -1))
                 metrics.KAFKA_ERRORS.labels("PRODUCE", refusal.code.name).inc()
                 continue
             verdict, base_offset, start_offset = next(appended)
             code = VERDICT_CODES[verdict]
-            stamp = -1
             if code:
+                has_errors = True
+                if verdict == Verdict.NOT_FOUND and not isinstance(topic, str):
+                    code = ErrorCode.UNKNOWN_TOPIC_ID
                 metrics.KAFKA_ERRORS.labels("PRODUCE", code.name).inc()
-            else:
-                view = catalog.peek(topic) if isinstance(topic, str) else catalog.peek_id(topic)
-                if view is not None and view.rules.timestamp_source is TimestampSource.LOG_APPEND:
-                    stamp = now_ms
-            results.append((topic, entry[1], code, base_offset, stamp, start_offset))
+            stamp = self.now_ms if place in self.stamped and not code else -1
+            results.append((topic, index, code, base_offset, stamp, start_offset))
         if self.slot is None:
+            if (
+                has_errors
+            ):  # as Kafka does: a client that wants no answers learns of errors by that, and refreshes its metadata
+                self.connection.close("a Produce request with acks=0 failed", "acks_0_error")
             return
         version = self.context.version
         if has_messages:
@@ -155,35 +157,41 @@ def receive(
         call.outcomes = [code] * len(entries)
         call.done(AppendCall((), _ignore))
     elif connection.produce_tail is not None or not _submit(call, frame, slab, knows_all=False):
-        slab.acquire()
-        before = connection.produce_tail
-        connection.produce_tail = connection.start(_later(call, frame, slab, before))
+        _start_later(call, frame, slab)
     if acks == 0:
         connection.answer(slot, ())
 
 
+def _start_later(call: ProduceCall, frame: memoryview, slab: Slab) -> None:
+    connection = call.connection
+    slab.acquire()
+    task = connection.start(_later(call, frame, slab, connection.produce_tail))
+    connection.produce_tail = task
+
+    def done(_: object) -> None:  # also when the task was cancelled before its first step
+        slab.release()
+        if connection.produce_tail is task:
+            connection.produce_tail = None
+
+    task.add_done_callback(done)
+
+
 async def _later(call: ProduceCall, frame: memoryview, slab: Slab, before: asyncio.Task[None] | None) -> None:
     """Submit after the Produce requests before it, with unknown streams looked up."""
-    connection = call.connection
-    try:
-        if before is not None:
-            await asyncio.wait([before])
-        catalog = connection.server.broker.streams.catalog
-        for name in {entry[0] for entry in call.entries}:
-            if isinstance(name, str) and catalog.peek(name) is None:
-                try:
-                    await catalog.find(name)
-                except NotFound:
-                    pass  # answered per partition below
-                except Unavailable as error:
-                    for place, entry in enumerate(call.entries):
-                        if entry[0] == name:
-                            call.outcomes[place] = Refusal(ErrorCode.LEADER_NOT_AVAILABLE, str(error))
-        _submit(call, frame, slab, knows_all=True)
-    finally:
-        slab.release()
-        if connection.produce_tail is asyncio.current_task():
-            connection.produce_tail = None
+    if before is not None:
+        await asyncio.wait([before])
+    catalog = call.connection.server.broker.streams.catalog
+    for name in {entry[0] for entry in call.entries}:
+        if isinstance(name, str) and catalog.peek(name) is None:
+            try:
+                await catalog.find(name)
+            except NotFound:
+                pass  # answered per partition below
+            except Unavailable as error:
+                for place, entry in enumerate(call.entries):
+                    if entry[0] == name:
+                        call.outcomes[place] = Refusal(ErrorCode.LEADER_NOT_AVAILABLE, str(error))
+    _submit(call, frame, slab, knows_all=True)
 
 
 def _submit(call: ProduceCall, frame: memoryview, slab: Slab, *, knows_all: bool) -> bool:
@@ -224,6 +232,8 @@ def _submit(call: ProduceCall, frame: memoryview, slab: Slab, *, knows_all: bool
             admitted = admit(found, index, batch, slab, Header(*header), now_ms)
             if isinstance(admitted, Append):
                 appends.append(admitted)
+                if found.rules.timestamp_source is TimestampSource.LOG_APPEND:
+                    call.stamped.add(place)
             else:
                 outcomes[place] = _refusal(admitted)
     if appends:

@@ -1,0 +1,117 @@
+"""Where a connection's bytes arrive: a slab, the part of it that holds bytes not consumed yet, and its growth.
+
+    slab   …consumed… | low: bytes of frames that are not consumed … high | room for what comes
+
+A connection begins with a small slab and grows with its traffic. Bytes of a frame under way move along; consumed ones stay where
+they are while somebody holds the slab. When memory is short, a frame that needs a larger slab waits for it in line
+(`serving/slabs.py`), and its socket is not read meanwhile.
+"""
+
+import asyncio
+
+from bearlake.serving.slabs import SIZES, SMALL_BYTES, Slab, SlabPool, Wish
+
+_READ_BYTES = 1024 * 1024
+_ROOM_BYTES_MIN = 16 * 1024
+
+
+class Receiver(asyncio.BufferedProtocol):
+    """The receiving half of a connection; `Connection` adds what to do with frames."""
+
+    def __init__(self, slabs: SlabPool) -> None:
+        self._slabs = slabs
+        self._slab: Slab | None = None
+        self._low = 0  # first byte that is not consumed
+        self._high = 0  # first byte that is not received
+        self._need = 0  # bytes from _low on that the frame under way has, 0 while its size is unknown
+        self._size_class = 0
+        self._wish: Wish | None = None
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Called by the event loop: where the next bytes go."""
+        slab = self._slab
+        if slab is None:
+            slab = self._slab = self._slabs.take_small()
+        elif self._low == self._high and slab.holders == 1:
+            self._low = self._high = 0
+        if self._lacks_room(slab):
+            self._make_room()
+            slab = self._slab
+            assert slab is not None
+        return slab.view[self._high : self._high + _READ_BYTES]
+
+    def _lacks_room(self, slab: Slab) -> bool:
+        if self._need:
+            return self._low + self._need > slab.size
+        return slab.size - self._high < _ROOM_BYTES_MIN
+
+    def _settle(self) -> None:
+        """After frames were consumed: let go of memory that is not needed."""
+        slab = self._slab
+        if slab is None or self._low != self._high:
+            return
+        if slab.size > SIZES[-1] or (self._slabs.is_wanted and slab.size > SMALL_BYTES):
+            self._release()
+        elif slab.holders == 1:
+            self._low = self._high = 0
+
+    def _prepare(self) -> None:
+        """Before more bytes come: room for the frame under way, or (`_wish` is set then) a place in the line for it."""
+        if self._slab is not None and self._lacks_room(self._slab):
+            self._make_room()
+
+    def _make_room(self) -> None:
+        slab = self._slab
+        assert slab is not None
+        if self._wish is not None:
+            return
+        have = self._high - self._low
+        need = max(self._need, have + _ROOM_BYTES_MIN)
+        if slab.holders == 1 and need <= slab.size and have <= slab.size // 4:
+            slab.view[:have] = slab.view[self._low : self._high]
+            self._low, self._high = 0, have
+            return
+        if self._size_class + 1 < len(SIZES):
+            self._size_class += 1
+        fresh = self._slabs.try_take(max(SIZES[self._size_class], need))
+        if fresh is None:
+            self._size_class = 0
+            fresh = self._slabs.try_take(need, is_needed=True)
+        if fresh is None:
+            self._wish = self._slabs.wish(need, self._granted)
+        else:
+            self._move(fresh)
+
+    def _granted(self, fresh: Slab) -> None:
+        self._wish = None
+        self._move(fresh)
+        self._go_on()
+
+    def _move(self, fresh: Slab) -> None:
+        """Go on in a fresh slab, with the bytes of the frame under way."""
+        old = self._slab
+        assert old is not None
+        have = self._high - self._low
+        fresh.view[:have] = old.view[self._low : self._high]
+        self._slab, self._low, self._high = fresh, 0, have
+        old.release()
+
+    def _release(self) -> None:
+        """Let go of the slab."""
+        if self._wish is not None:
+            self._slabs.cancel(self._wish)
+            self._wish = None
+        slab, self._slab = self._slab, None
+        self._low = self._high = self._need = self._size_class = 0
+        if slab is not None:
+            slab.release()
+
+    def release_idle_memory(self) -> None:
+        """Give the slab back while nothing is in it; for connections that are quiet."""
+        slab = self._slab
+        if slab is not None and self._low == self._high and slab.holders == 1:
+            self._release()
+
+    def _go_on(self) -> None:
+        """There is room again."""
+        raise AssertionError("Connection says what to do")
