@@ -52,16 +52,10 @@ Flat and immutable: one small object per producer and partition, replaced by eac
 ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND = OutcomeKind
 
 
-class ProducerBatch(NamedTuple):
-    """An accepted batch of an idempotent producer, as a commit's entry carries it."""
-
-    partition: PartitionKey
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
-    base_offset: int
-    flags: int
+ProducerBatch = tuple[int, int, int, int, int, int, int]
+"""An accepted batch of an idempotent producer, as a commit's entry carries it: partition, producer id, producer epoch, base sequence,
+record count, base offset, flags. (A plain tuple, as `Change`: a commit makes one per batch, named ones cost three times as much.)
+"""
 
 
 class StreamState:
@@ -136,13 +130,8 @@ class _States(dict[PartitionKey, PartitionState]):
 NOWHERE = PartitionState(StreamState(0, is_deleted=True), start=-1)
 
 
-class Change(NamedTuple):
-    """What a decision makes of one partition."""
-
-    state: PartitionState
-    end: int
-    size: int
-    producers: dict[int, Producer]
+Change = tuple[PartitionState, int, int, dict[int, Producer]]
+"""What a decision makes of one partition: its state so far; its end, size and changed producers after it."""
 
 
 class Decision(NamedTuple):
@@ -249,8 +238,11 @@ class Ledger:
                     if kind is not ACCEPTED:
                         outcomes.append(Outcome(kind, base, state.start))
                         continue
-                producers[producer_id] = advanced(known, now_ms, epoch, sequence, count, end)
-                rows.append(new(ProducerBatch, (partition, producer_id, epoch, sequence, count, end, flags)))
+                    producers[producer_id] = advanced(known, now_ms, epoch, sequence, count, end)
+                else:  # the next batch of a known producer: the common case, `advanced` written out
+                    last = (sequence + count - 1) & SEQUENCE_MASK
+                    producers[producer_id] = (epoch, now_ms, sequence, last, end, *known[HEAD_FIELDS:KEPT])
+                rows.append((partition, producer_id, epoch, sequence, count, end, flags))
             outcomes.append(new(Outcome, (ACCEPTED, end, state.start)))
             if position == slice_end and slices[-1].partition == partition:
                 _, base, before, first, bytes_before, newest = slices[-1]
@@ -262,7 +254,7 @@ class Ledger:
             slice_end = position + length
             end += count
             size += length
-            changes[partition] = new(Change, (state, end, size, producers))
+            changes[partition] = (state, end, size, producers)
         return Decision(outcomes, slices, rows, changes)
 
     def adopt(self, decision: Decision, position: int) -> None:

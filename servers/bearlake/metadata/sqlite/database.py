@@ -67,7 +67,7 @@ class Database:
             await asyncio.get_running_loop().run_in_executor(self._executors[1], lambda: None)
             await asyncio.get_running_loop().run_in_executor(self._executors[0], self._disconnect)
             for executor in self._executors:
-                executor.shutdown(wait=False)
+                executor.shutdown()  # both are idle: this waits for the end of two threads only
         else:
             self._disconnect()
 

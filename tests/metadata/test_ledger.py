@@ -1,0 +1,227 @@
+"""The rules of the commit log without a store: producers' sequences as a table, decisions that leave no trace, idempotent replay."""
+
+from itertools import starmap
+
+import pytest
+
+from bearlake.metadata.ledger import (
+    BATCHES_REMEMBERED,
+    Ledger,
+    PartitionState,
+    Producer,
+    StreamState,
+    advanced,
+    judge,
+)
+from bearlake.metadata.model import (
+    BATCH_CONTROL,
+    BatchCommit,
+    Outcome,
+    OutcomeKind,
+    PartitionKey,
+    Slice,
+    partition_key,
+)
+
+ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND = OutcomeKind
+SEQUENCE_MAX = 2**31 - 1
+KEY = partition_key(1, 0)
+KNOWN: Producer = (4, 1_000, 10, 14, 110, 5, 9, 105)
+"""Epoch 4; sequences [10, 14] at offset 110, before them [5, 9] at 105."""
+
+
+class EmptyCheckpoint:
+    """Streams 1 and 2 with ten partitions each, where nothing was ever written."""
+
+    def __init__(self) -> None:
+        self.streams = {1: StreamState(10), 2: StreamState(10)}
+
+    def stream(self, number: int) -> StreamState | None:
+        known = self.streams.get(number)
+        return None if known is None else StreamState(known.partition_count, is_deleted=known.is_deleted)
+
+    def partition(self, key: PartitionKey, stream: StreamState) -> PartitionState:
+        return PartitionState(stream)
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger(EmptyCheckpoint())
+
+
+@pytest.mark.parametrize(
+    ("known", "epoch", "sequence", "count", "end", "expected"),
+    [
+        (None, 0, 0, 1, 0, (ACCEPTED, -1)),
+        (None, 0, 7, 1, 0, (OUT_OF_ORDER, -1)),
+        (None, 0, 7, 1, 1, (ACCEPTED, -1)),
+        (None, 9, SEQUENCE_MAX, 5, 1, (ACCEPTED, -1)),
+        (KNOWN, 4, 15, 3, 115, (ACCEPTED, -1)),
+        (KNOWN, 4, 16, 3, 115, (OUT_OF_ORDER, -1)),
+        (KNOWN, 4, 0, 3, 115, (OUT_OF_ORDER, -1)),
+        (KNOWN, 4, 10, 5, 115, (DUPLICATE, 110)),
+        (KNOWN, 4, 5, 5, 115, (DUPLICATE, 105)),
+        (KNOWN, 4, 10, 4, 115, (OUT_OF_ORDER, -1)),
+        (KNOWN, 4, 5, 10, 115, (OUT_OF_ORDER, -1)),
+        (KNOWN, 3, 15, 1, 115, (FENCED, -1)),
+        (KNOWN, 3, 10, 5, 115, (FENCED, -1)),
+        (KNOWN, 5, 0, 1, 115, (ACCEPTED, -1)),
+        (KNOWN, 5, 15, 1, 115, (OUT_OF_ORDER, -1)),
+        (KNOWN, 5, 10, 5, 115, (OUT_OF_ORDER, -1)),
+        ((0, 0, 0, SEQUENCE_MAX, 5), 0, 0, 1, 9, (ACCEPTED, -1)),
+        ((0, 0, SEQUENCE_MAX, 3, 5), 0, 4, 1, 10, (ACCEPTED, -1)),
+        ((0, 0, SEQUENCE_MAX, 3, 5), 0, SEQUENCE_MAX, 5, 10, (DUPLICATE, 5)),
+    ],
+)
+def test_what_becomes_of_a_batch(
+    known: Producer | None, epoch: int, sequence: int, count: int, end: int, expected: tuple[OutcomeKind, int]
+) -> None:
+    """KIP-98, KAFKA-5793, KAFKA-15591: rules of ProducerAppendInfo and ProducerStateEntry."""
+    assert judge(known, epoch, sequence, count, end) == expected
+
+
+def test_five_batches_are_remembered_newest_first() -> None:
+    known = None
+    for number in range(7):
+        known = advanced(known, number, 0, 2 * number, 2, 100 + 2 * number)
+
+    assert known is not None
+    assert known[:5] == (0, 6, 12, 13, 112)
+    assert [judge(known, 0, 2 * number, 2, 200)[0] for number in range(7)] == [OUT_OF_ORDER] * 2 + [
+        DUPLICATE
+    ] * BATCHES_REMEMBERED
+    assert advanced(known, 9, 1, 0, 1, 114) == (1, 9, 0, 0, 114)
+
+
+def test_a_decision_that_is_not_adopted_leaves_no_trace(ledger: Ledger) -> None:
+    batches = [BatchCommit(KEY, 0, 10, 3, 0, 1, 0, 0), BatchCommit(KEY, 10, 10, 3, 0, 1, 0, 3)]
+    first, second = ledger.decide(batches, 5), ledger.decide(batches, 5)
+
+    assert first.outcomes == second.outcomes == [Outcome(ACCEPTED, 0, 0), Outcome(ACCEPTED, 3, 0)]
+    state = ledger.partitions[KEY]
+    assert (state.end, state.size, state.producers, state.tail) == (0, 0, {}, [])
+    assert ledger.applied == 0
+
+
+def test_batches_of_a_partition_need_not_lie_together(ledger: Ledger) -> None:
+    other = partition_key(2, 0)
+    decision = ledger.decide(
+        [
+            BatchCommit(KEY, 0, 10, 3, 0, 1, 0, 0),
+            BatchCommit(other, 10, 10, 1, 0, 1, 0, 0),
+            BatchCommit(KEY, 20, 10, 2, 0, 1, 0, 3),
+        ],
+        5,
+    )
+    ledger.adopt(decision, 1)
+
+    assert [outcome.base_offset for outcome in decision.outcomes] == [0, 0, 3]
+    assert decision.slices == [Slice(KEY, 0, 3, 0, 10, 0), Slice(other, 0, 1, 10, 10, 0), Slice(KEY, 3, 2, 20, 10, 0)]
+    assert (ledger.partitions[KEY].end, ledger.partitions[KEY].tail) == (5, [0, 1])
+
+
+def test_adopting_and_replaying_an_entry_come_to_the_same(ledger: Ledger) -> None:
+    follower = Ledger(EmptyCheckpoint())
+    sequence = 0
+    for position in range(1, 8):
+        batches = [
+            BatchCommit(KEY, 0, 10, position, 0, 1, 0, sequence),
+            BatchCommit(KEY, 10, 10, 1, 0),
+            BatchCommit(partition_key(2, 3), 20, 10, 1, 0, 2, position, 0),
+        ]
+        decision = ledger.decide(batches, position)
+        ledger.adopt(decision, position)
+        follower.replay_commit(position, position, decision.slices, decision.batches)
+        sequence += position
+
+    for key in (KEY, partition_key(2, 3)):
+        mine, theirs = ledger.partitions[key], follower.partitions[key]
+        assert (mine.end, mine.size, mine.producers, mine.tail) == (
+            theirs.end,
+            theirs.size,
+            theirs.producers,
+            theirs.tail,
+        )
+
+
+def test_replay_on_a_newer_checkpoint_changes_nothing(ledger: Ledger) -> None:
+    entries = []
+    for position in range(1, 4):
+        decision = ledger.decide([BatchCommit(KEY, 0, 10, 2, 0, 1, 0, 2 * position - 2)], position)
+        ledger.adopt(decision, position)
+        entries.append((position, position, decision.slices, decision.batches))
+    state = ledger.partitions[KEY]
+    before = (state.end, state.size, dict(state.producers))
+    state.tail.clear()
+    list(starmap(ledger.replay_commit, entries))
+
+    assert (state.end, state.size, state.producers) == before
+    assert state.tail == [0, 1, 2, 2, 4, 3]
+
+
+def test_a_missed_entry_is_noticed(ledger: Ledger) -> None:
+    with pytest.raises(AssertionError, match="I2"):
+        ledger.replay_commit(1, 0, [Slice(KEY, 5, 1, 0, 10, 0)], [])
+    with pytest.raises(AssertionError, match="gaps"):
+        ledger.adopt(ledger.decide([BatchCommit(KEY, 0, 10, 2, 0)], 0), 2)
+
+
+def test_batches_without_offsets_are_a_bug(ledger: Ledger) -> None:
+    with pytest.raises(AssertionError, match="I2"):
+        ledger.decide([BatchCommit(KEY, 0, 10, 0, 0)], 0)
+
+
+def test_markers_are_no_batches_of_a_sequence(ledger: Ledger) -> None:
+    ledger.adopt(ledger.decide([BatchCommit(KEY, 0, 10, 1, 0, 1, 0, 0)], 0), 1)
+    marker = BatchCommit(KEY, 0, 10, 1, 0, 1, 0, -1, BATCH_CONTROL)
+    decision = ledger.decide([marker, BatchCommit(KEY, 10, 10, 1, 0, 1, 0, 1)], 0)
+
+    assert decision.outcomes == [Outcome(ACCEPTED, 1, 0), Outcome(ACCEPTED, 2, 0)]
+
+
+def test_a_stream_that_is_deleted_or_grown_is_noticed_by_its_entry() -> None:
+    checkpoint = EmptyCheckpoint()
+    ledger = Ledger(checkpoint)
+    new = partition_key(1, 10)
+    assert ledger.existing(KEY) is not None
+    assert ledger.existing(new) is None
+    checkpoint.streams[1] = StreamState(11)
+    ledger.replay_stream(1, 1)
+    assert ledger.existing(new) is not None
+    checkpoint.streams[1] = StreamState(11, is_deleted=True)
+    ledger.replay_stream(2, 1)
+
+    assert ledger.existing(KEY) is None
+    assert ledger.decide([BatchCommit(KEY, 0, 10, 1, 0)], 0).outcomes == [Outcome(NOT_FOUND, -1, -1)]
+    assert ledger.applied == 2
+
+
+def test_rolling_up_forgets_what_memory_was_needed_for(ledger: Ledger) -> None:
+    for position in range(1, 5):
+        ledger.adopt(ledger.decide([BatchCommit(KEY, 0, 10, 1, 0)], 0), position)
+    ledger.rolled_up(2)
+    assert ledger.partitions[KEY].tail == [2, 3, 3, 4]
+    assert set(ledger.unrolled) == {KEY}
+    ledger.rolled_up(4)
+
+    assert ledger.partitions[KEY].tail == []
+    assert ledger.unrolled == {}
+
+
+def test_memory_is_bounded_and_unrolled_partitions_stay() -> None:
+    ledger = Ledger(EmptyCheckpoint(), partition_count_max=10)
+    keys = [partition_key(1 + number // 10, number % 10) for number in range(20)]
+    ledger.adopt(ledger.decide([BatchCommit(key, 0, 10, 1, 0) for key in keys[:5]], 0), 1)
+    for key in keys[5:]:
+        assert ledger.existing(key) is not None
+    ledger.evict()
+
+    assert len(ledger.partitions) <= 10
+    assert set(keys[:5]) <= set(ledger.partitions)
+
+
+def test_a_reset_ledger_starts_at_the_checkpoint(ledger: Ledger) -> None:
+    ledger.adopt(ledger.decide([BatchCommit(KEY, 0, 10, 1, 0)], 0), 1)
+    ledger.reset(7)
+
+    assert (ledger.applied, ledger.rolled, len(ledger.partitions), ledger.unrolled) == (7, 7, 0, {})

@@ -1,0 +1,61 @@
+"""The packed layouts of the metadata store."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bearlake.errors import Corrupt
+from bearlake.metadata.model import Outcome, OutcomeKind, PartitionKey, Slice
+from bearlake.metadata.packing import (
+    OUTCOME_WIDTH,
+    SLICE_WIDTH,
+    joined,
+    pack_rows,
+    slices_of,
+    unpack_outcomes,
+    unpack_rows,
+    unpack_slices,
+)
+
+signed = st.integers(-(2**63), 2**63 - 1)
+
+
+def test_the_layout_is_fixed() -> None:
+    assert pack_rows([(1, -1), (256, 2)], 2) == bytes.fromhex(
+        "01" + "0100000000000000" + "ffffffffffffffff" + "0001000000000000" + "0200000000000000"
+    )
+    assert pack_rows([], 2) == b""
+
+
+@given(rows=st.lists(st.tuples(signed, signed, signed)), more=st.lists(st.tuples(signed, signed, signed)))
+def test_rows_come_back_and_blobs_join(rows: list[tuple[int, ...]], more: list[tuple[int, ...]]) -> None:
+    blob = pack_rows(rows, 3)
+
+    assert list(unpack_rows(blob, 3)) == rows
+    assert list(unpack_rows(joined(blob, pack_rows(more, 3)), 3)) == rows + more
+
+
+def test_slices_and_outcomes_come_back() -> None:
+    slices = [Slice(PartitionKey(1), 2, 3, 4, 5, 6), Slice(PartitionKey(7), 8, 9, 10, 11, -12)]
+    outcomes = [Outcome(OutcomeKind.DUPLICATE, 5, 0), Outcome(OutcomeKind.NOT_FOUND, -1, -1)]
+
+    assert unpack_slices(pack_rows(slices, SLICE_WIDTH)) == slices
+    assert list(slices_of(pack_rows(slices, SLICE_WIDTH), 7)) == slices[1:]
+    assert unpack_outcomes(pack_rows(outcomes, OUTCOME_WIDTH)) == outcomes
+    assert unpack_outcomes(pack_rows(outcomes, OUTCOME_WIDTH))[0].kind is OutcomeKind.DUPLICATE
+
+
+@pytest.mark.parametrize("blob", [b"\x02" + bytes(24), b"\x01" + bytes(23), b"\x01" + bytes(16), b"\x00"])
+def test_other_versions_and_parts_of_rows_are_corrupt(blob: bytes) -> None:
+    with pytest.raises(Corrupt):
+        unpack_rows(blob, 3)
+
+
+@given(blob=st.binary(max_size=100))
+def test_arbitrary_bytes_are_rows_or_corrupt(blob: bytes) -> None:
+    try:
+        rows = list(unpack_rows(blob, 3))
+    except Corrupt:
+        return
+
+    assert pack_rows(rows, 3) == (blob if rows else pack_rows([], 3))

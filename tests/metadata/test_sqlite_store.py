@@ -1,0 +1,338 @@
+"""What only the SQLite store has: its file, its threads, crashes, other programs' layouts, and foreign errors that never leak."""
+
+import asyncio
+import sqlite3
+import threading
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bearlake.clock import ManualClock
+from bearlake.errors import Corrupt, Invalid, Overloaded, Unavailable, Unsupported
+from bearlake.metadata.model import BatchCommit, ObjectCommit, ServerRef, Stream, StreamSpec
+from bearlake.metadata.sqlite import commit as commit_module
+from bearlake.metadata.sqlite import log as log_module
+from bearlake.metadata.sqlite.migrate import available, statements
+from bearlake.metadata.sqlite.settings import SqliteSettings
+from bearlake.metadata.sqlite.store import SqliteMetadata, new_cluster_id, open_sqlite
+
+
+class Opened:
+    """A store with one stream and one server."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.stores: list[SqliteMetadata] = []
+        self.stream: Stream
+        self.server: ServerRef
+
+    async def open(self, **settings: Any) -> SqliteMetadata:
+        store = await open_sqlite(self.path, SqliteSettings(**settings), clock=ManualClock())
+        self.stores.append(store)
+        return store
+
+    def object(self, token: str, partition: int = 0) -> ObjectCommit:
+        batch = BatchCommit(self.stream.partition(partition), 0, 10, 2, 0)
+        return ObjectCommit(token=token, server=self.server, size=10, batches=[batch])
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[Opened]:
+    opened = Opened(tmp_path / "metadata.db")
+    store = await opened.open()
+    opened.stream = await store.streams.create(StreamSpec(name="orders", partition_count=3))
+    registration = await store.servers.register("a", zone=None, endpoints={}, version="1", timeout_ms=1_000)
+    opened.server = registration.server
+    yield opened
+    for one in opened.stores:
+        await one.close()
+
+
+async def end_of(store: SqliteMetadata, opened: Opened) -> int:
+    key = opened.stream.partition(0)
+    return (await store.log.bounds([key]))[key].end
+
+
+# Crashes: what a transaction did not finish never happened, in the file and in memory.
+
+
+class Crash(BaseException):
+    """The process died here."""
+
+
+@pytest.mark.parametrize("step", ["write_commit", "check_server"])
+async def test_a_crash_inside_a_commit_leaves_nothing(
+    opened: Opened, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened.stores[0]
+    await store.log.commit(opened.object("wal/1"))
+    whole = getattr(commit_module, step)
+
+    def crashing(*arguments: Any) -> None:
+        whole(*arguments)
+        raise Crash
+
+    monkeypatch.setattr(log_module, step, crashing)
+    with pytest.raises(Crash):
+        await store.log.commit(opened.object("wal/2"))
+    monkeypatch.undo()
+    survivor = await opened.open()
+
+    assert await end_of(survivor, opened) == await end_of(store, opened) == 2
+    assert (await store.log.commit(opened.object("wal/2"))).outcomes[0].base_offset == 2
+    assert (await survivor.log.commit(opened.object("wal/2"))).outcomes[0].base_offset == 2
+
+
+@pytest.mark.parametrize("step_count", range(1, 24, 2))
+async def test_a_crash_inside_maintenance_leaves_nothing(opened: Opened, step_count: int) -> None:
+    """SQLite is interrupted after so many times 20 instructions of its virtual machine, anywhere in the transactions."""
+    store = opened.stores[0]
+    for number in range(4):
+        await store.log.commit(opened.object(f"wal/{number}", number % 2))
+    victim = await opened.open()
+    left = [step_count]
+
+    def interrupt(*_: object) -> int:
+        left[0] -= 1
+        return 0 if left[0] > 0 else 1
+
+    writer = victim._database.writer
+    await victim._database.run(writer.set_progress_handler, interrupt, 20)
+    with pytest.raises(Unavailable):
+        await victim.log.maintain(entry_count_min=0)
+    while await store.log.maintain(entry_count_min=0):
+        pass
+    located = await store.log.locate(opened.stream.partition(0), 0, limit=10)
+
+    assert [one.slice.base_offset for one in located.slices] == [0, 2]
+    assert [one.object_key for one in located.slices] == ["wal/0", "wal/2"]
+
+
+# Foreign errors.
+
+
+async def test_a_store_that_is_locked_for_too_long_is_unavailable(opened: Opened) -> None:
+    impatient = await opened.open(busy_timeout_ms=0)
+    blocker = sqlite3.connect(opened.path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    with pytest.raises(Unavailable) as raised:
+        await impatient.log.commit(opened.object("wal/1"))
+    blocker.execute("ROLLBACK")
+    blocker.close()
+
+    assert isinstance(raised.value.__cause__, sqlite3.OperationalError)
+    assert (await impatient.log.commit(opened.object("wal/1"))).outcomes[0].base_offset == 0
+
+
+async def test_no_sqlite_error_leaks_from_any_method(opened: Opened) -> None:
+    store = opened.stores[0]
+    key = opened.stream.partition(0)
+    lease = await store.leases.acquire("l", opened.server)
+    raw = sqlite3.connect(opened.path, isolation_level=None)
+    for (name,) in raw.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    ).fetchall():
+        raw.execute(f"ALTER TABLE {name} RENAME TO lost_{name}")
+    raw.close()
+
+    for call in (
+        store.cluster_id(),
+        store.streams.create(StreamSpec(name="x", partition_count=1)),
+        store.streams.get("x"),
+        store.streams.list(),
+        store.streams.alter("x", set_configs={}, unset_configs=()),
+        store.streams.add_partitions("x", 2),
+        store.streams.delete("x"),
+        store.streams.by_numbers([1]),
+        store.servers.register("a", zone=None, endpoints={}, version="1", timeout_ms=1),
+        store.servers.heartbeat(opened.server),
+        store.servers.drain(opened.server),
+        store.servers.leave(opened.server),
+        store.servers.live(),
+        store.leases.acquire("l", opened.server),
+        store.leases.holder("l"),
+        store.leases.release(lease),
+        store.groups.load("g"),
+        store.groups.commit_offsets("g", {}, lease),
+        store.groups.offsets("g"),
+        store.groups.delete_offsets("g", [key], lease),
+        store.groups.delete("g", lease),
+        store.groups.list(),
+        store.producers.allocate(1),
+        store.producers.expire(idle_ms=1, limit=1),
+        store.log.commit(opened.object("wal/1")),
+        store.log.follow(0, limit=1),
+        store.log.head(),
+        store.log.bounds([key]),
+        store.log.locate(key, 0, limit=1),
+        store.log.locate_timestamp(key, 0),
+        store.log.locate_max_timestamp(key),
+        store.log.trim(key, 0),
+        store.log.producers(key),
+        store.log.usage([key]),
+        store.log.forbid(["wal/1"]),
+        store.log.maintain(entry_count_min=0),
+    ):
+        with pytest.raises(Unavailable) as raised:
+            await call
+        assert isinstance(raised.value.__cause__, sqlite3.Error)
+
+
+async def test_a_closed_store_is_unavailable_and_closes_twice(opened: Opened) -> None:
+    store = opened.stores[0]
+    await store.close()
+    await store.close()
+
+    with pytest.raises(Unavailable):
+        await store.log.head()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("metadata-")]
+
+
+async def test_a_file_that_is_no_database_is_corrupt(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    path.write_bytes(b"not a database, but long enough to have a header of one hundred bytes" * 10)
+
+    with pytest.raises(Corrupt):
+        await open_sqlite(path, SqliteSettings(), clock=ManualClock())
+
+
+async def test_a_path_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable):
+        await open_sqlite(tmp_path, SqliteSettings(), clock=ManualClock())
+
+
+# Layouts.
+
+
+async def test_a_newer_layout_is_refused_and_left_alone(opened: Opened) -> None:
+    await opened.stores[0].close()
+    raw = sqlite3.connect(opened.path, isolation_level=None)
+    raw.execute("INSERT INTO migrations VALUES (9999, '9999_future', 0)")
+    before = raw.execute("SELECT * FROM migrations").fetchall()
+
+    with pytest.raises(Unsupported, match="9999"):
+        await open_sqlite(opened.path, SqliteSettings(), clock=ManualClock())
+    assert raw.execute("SELECT * FROM migrations").fetchall() == before
+    raw.close()
+
+
+async def test_migrations_are_numbered_without_gaps_and_applied_once(opened: Opened) -> None:
+    await opened.open()
+    raw = sqlite3.connect(opened.path)
+    applied = [version for (version,) in raw.execute("SELECT version FROM migrations ORDER BY version")]
+    raw.close()
+
+    assert applied == [version for version, _, _ in available()] == list(range(1, len(applied) + 1))
+
+
+async def test_stores_opened_at_the_same_time_share_one_layout(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    stores = await asyncio.gather(*(open_sqlite(path, SqliteSettings(), clock=ManualClock()) for _ in range(4)))
+
+    assert len({await store.cluster_id() for store in stores}) == 1
+    for store in stores:
+        await store.close()
+
+
+def test_scripts_are_split_at_the_end_of_statements() -> None:
+    script = "-- one; two\nCREATE TABLE a (x TEXT DEFAULT ';');\nCREATE TABLE b (\n  y\n);\n"
+
+    assert [statement.strip() for statement in statements(script)] == [
+        "-- one; two\nCREATE TABLE a (x TEXT DEFAULT ';');",
+        "CREATE TABLE b (\n  y\n);",
+    ]
+
+
+# Bounds.
+
+
+async def test_too_many_waiting_steps_are_refused(opened: Opened) -> None:
+    store = await opened.open(queue_length_max=3)
+    gate = threading.Event()
+    blocked = [asyncio.create_task(store._database.run(gate.wait, 10)) for _ in range(3)]
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        await store.log.head()
+    gate.set()
+    await asyncio.gather(*blocked)
+
+    assert await store.log.head() == 1
+
+
+async def test_memory_stays_bounded_without_maintenance(opened: Opened) -> None:
+    store = await opened.open(unrolled_entry_count_max=5, roll_entry_count_max=3)
+    for number in range(30):
+        await store.log.commit(opened.object(f"wal/{number}"))
+        ledger = store._log._follower.ledger
+
+        assert ledger.applied - ledger.rolled <= 5
+
+
+async def test_objects_are_counted_until_their_last_slice_is_gone(opened: Opened) -> None:
+    store = opened.stores[0]
+    key, other = opened.stream.partition(0), opened.stream.partition(1)
+    batches = [BatchCommit(key, 0, 10, 2, 0), BatchCommit(other, 10, 10, 2, 0)]
+    await store.log.commit(ObjectCommit(token="wal/1", server=opened.server, size=20, batches=batches))
+
+    async def slice_count() -> int:
+        while await store.log.maintain(entry_count_min=0):
+            pass
+        reader = store._database.reader
+        found = await store._database.run_read(lambda: reader.execute("SELECT slice_count FROM objects").fetchone())
+        return int(found[0])
+
+    assert await slice_count() == 2
+    await store.log.trim(key, 2)
+    assert await slice_count() == 1
+    await store.streams.delete("orders")
+    assert await slice_count() == 0
+
+
+async def test_a_deleted_stream_leaves_no_rows_behind(opened: Opened) -> None:
+    store = await opened.open(sweep_page_count_max=1)
+    key = opened.stream.partition(1)
+    lease = await store.leases.acquire("l", opened.server)
+    await store.groups.commit_offsets("g", {}, lease)
+    for number in range(3):
+        await store.log.commit(opened.object(f"wal/{number}", number))
+    await store.streams.delete("orders")
+    for _ in range(12):
+        await store.log.maintain(entry_count_min=0)
+
+    def rows() -> list[int]:
+        tables = ("index_pages", "partitions", "partition_producers", "group_offsets", "sweeps", "log")
+        return [store._database.reader.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables]
+
+    assert await store._database.run_read(rows) == [0] * 6
+    assert await store.log.bounds([key]) == {}
+
+
+async def test_forbidden_tokens_are_forgotten_after_days(tmp_path: Path) -> None:
+    clock = ManualClock()
+    store = await open_sqlite(tmp_path / "metadata.db", SqliteSettings(), clock=clock)
+    await store.log.forbid(["wal/1"])
+    clock.advance(8 * 24 * 3_600_000)
+    await store.log.maintain(entry_count_min=0)
+    left = await store._database.run_read(
+        lambda: store._database.reader.execute("SELECT count(*) FROM forbidden_tokens").fetchone()
+    )
+    await store.close()
+
+    assert left == (0,)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"page_slice_count_max": 0}, {"poll_interval_ms": -1}, {"queue_length_max": 0}, {"busy_timeout_ms": -1}]
+)
+def test_settings_that_cannot_work_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(Invalid, match=next(iter(wrong))):
+        SqliteSettings(**wrong)
+
+
+def test_cluster_ids_do_not_look_like_options() -> None:
+    drawn = [uuid.UUID(bytes=b"\xfb" + bytes(15)), uuid.UUID(bytes=b"\x00" * 16)]
+
+    assert new_cluster_id(lambda: drawn.pop(0)) == "A" * 22
