@@ -31,6 +31,7 @@ $(INSTALLED): $(BIN)/python pyproject.toml hatch_build.py $(KERNEL_SOURCES)
 	@echo "Installing Bearlake and its development tools into .venv ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@$(BIN)/python -c "from bearlake import kernel; print('Record kernel:', 'native' if kernel.IS_NATIVE else 'Python (no C compiler or no Python headers were found)')"
+	@$(BIN)/python -m compileall -q servers operator
 	@touch $@
 
 up: venv

@@ -1,5 +1,6 @@
 """The command line without a server: help, versions, wrong usage, exit codes, settings."""
 
+import io
 import json
 from pathlib import Path
 
@@ -68,10 +69,14 @@ def test_wrong_usage_is_exit_code_2_and_says_why(command: list[str], capsys: pyt
         ["stream", "create", "a", *NOBODY],
         ["server", "list", *NOBODY],
         ["consume", "s", "--bootstrap", "127.0.0.1:1"],
+        ["produce", "s", "--bootstrap", "127.0.0.1:1", "--timeout-ms", "1000"],
     ],
     ids=" ".join,
 )
-def test_no_answer_is_exit_code_3_and_says_where(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_answer_is_exit_code_3_and_says_where(
+    command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"record\n")))
     assert run(command) == 3
     assert "127.0.0.1:1" in capsys.readouterr().err
 

@@ -1,6 +1,7 @@
 """The one door to a Kafka client library: confluent-kafka (librdkafka), which comes with the extra `client`."""
 
 import logging
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -20,11 +21,10 @@ def library() -> ModuleType:
 
 
 def common(bootstrap: str, **more: object) -> dict[str, Any]:
-    """Settings that all our clients share: librdkafka's own log goes to ours, errors that it retries stay quiet."""
-    return {
-        "bootstrap.servers": bootstrap,
-        "client.id": "bearlake",
-        "logger": log,
-        "log.connection.close": False,
-        **more,
-    }
+    """Settings that all our clients share, and `more`. librdkafka's own log is shown only with its setting `debug`."""
+    if "debug" in more:
+        logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
+    else:
+        log.addHandler(logging.NullHandler())
+        log.propagate = False
+    return {"bootstrap.servers": bootstrap, "client.id": "bearlake", "logger": log, **more}

@@ -78,7 +78,7 @@ def _embedded_defaults(folder: Path) -> Given:
     return {
         "metadata.url": (embedded.metadata_url(folder), "data folder"),
         "object_store.url": (embedded.object_store_url(folder), "data folder"),
-        "server.drain_ms": (5_000, "default of bearlake up"),
+        "server.drain_ms": (2_000, "default of bearlake up"),
         "logs.level": ("WARNING", "default of bearlake up"),
         "logs.format": ("text", "default of bearlake up"),
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from bearlake.cli.kafka_options import Progress, as_client_settings, bootstrap_option, client_option
+from bearlake.cli.kafka_options import Outage, Progress, as_client_settings, bootstrap_option, client_option
 from bearlake.cli.record_format import DEFAULT, Record, formatter
 from bearlake.errors import Invalid, NotFound, Unavailable
 
@@ -66,8 +66,9 @@ def consume(
         "enable.partition.eof": exit_at_end,
         **as_client_settings(client_settings),
     }
+    outage = Outage(confluent.KafkaError._ALL_BROKERS_DOWN, bootstrap)
     try:
-        consumer = confluent.Consumer(kafka_client.common(bootstrap, **settings))
+        consumer = confluent.Consumer(kafka_client.common(bootstrap, error_cb=outage, **settings))
     except confluent.KafkaException as error:
         raise Invalid(error.args[0].str()) from error
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end it cleanly, with the position committed
@@ -76,6 +77,7 @@ def consume(
         reader = _Reader(consumer, confluent, max_messages, idle_ms)
         progress = Progress("consumed", is_quiet=sys.stdout.isatty())
         for record in reader.records():
+            outage.is_on = False
             sys.stdout.buffer.write(write(record))
             progress.show(reader.count)
         progress.end(reader.count)

@@ -42,6 +42,24 @@ def as_client_settings(texts: tuple[str, ...]) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
+class Outage:
+    """An `error_cb` that says once on standard error that no server answers, and again after records have flowed in between."""
+
+    def __init__(self, code: int, bootstrap: str) -> None:
+        """`code` is the client's error code for "all brokers are down"."""
+        self._code = code
+        self._bootstrap = bootstrap
+        self.is_on = False
+
+    def __call__(self, error: Any) -> None:
+        """Called by the client library, from inside a poll."""
+        if error.code() == self._code and not self.is_on:
+            self.is_on = True
+            click.echo(
+                f"bearlake: no answer from {self._bootstrap}, trying on (--bootstrap, BEARLAKE_BOOTSTRAP)", err=True
+            )
+
+
 class Progress:
     """A line on standard error that counts, when that is a terminal and the records do not go there too."""
 

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from bearlake.cli.kafka_options import Progress, as_client_settings, bootstrap_option, client_option
+from bearlake.cli.kafka_options import Outage, Progress, as_client_settings, bootstrap_option, client_option
 from bearlake.cli.output import print_json
 from bearlake.cli.record_format import Record, from_json
 from bearlake.errors import Invalid
@@ -89,7 +89,7 @@ def produce(
         print_json({"stream": stream, "produced": sender.delivered_count, "failed": sender.failed_count})
     if sender.failed_count:
         click.echo(f"bearlake: {sender.failed_count} records were not delivered: {sender.first_error}", err=True)
-        return 3 if sender.is_unreachable else 1
+        return 3 if sender.outage.is_on else 1
     return 0
 
 
@@ -98,15 +98,15 @@ class _Sender:
 
     def __init__(self, confluent: ModuleType, settings: dict[str, Any], progress: Progress) -> None:
         self._confluent = confluent
+        self.outage = Outage(confluent.KafkaError._ALL_BROKERS_DOWN, settings["bootstrap.servers"])
         try:
-            self._producer = confluent.Producer({**settings, "error_cb": self._on_error})
+            self._producer = confluent.Producer({**settings, "error_cb": self.outage})
         except confluent.KafkaException as error:
             raise Invalid(error.args[0].str()) from error
         self._progress = progress
         self.delivered_count = 0
         self.failed_count = 0
         self.first_error = ""
-        self.is_unreachable = False
 
     def send_all(self, records: Iterator[Record], timeout_s: float) -> None:
         """Send everything and wait until each record's outcome is known."""
@@ -141,11 +141,9 @@ class _Sender:
     def _on_delivery(self, error: Any, message: Any) -> None:
         if error is None:
             self.delivered_count += 1
+            self.outage.is_on = False
         else:
             self._fail(error)
-
-    def _on_error(self, error: Any) -> None:
-        self.is_unreachable = self.is_unreachable or error.code() == self._confluent.KafkaError._ALL_BROKERS_DOWN
 
     def _fail(self, error: Any) -> None:
         self.failed_count += 1
