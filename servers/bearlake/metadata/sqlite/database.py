@@ -9,6 +9,7 @@ A step is a function that runs as a whole on its thread, also when its caller is
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -19,6 +20,9 @@ from bearlake.errors import BearlakeError, Corrupt, Overloaded, Unavailable
 from bearlake.metadata.sqlite.settings import SqliteSettings
 
 Result = TypeVar("Result")
+
+BUSY_POLL_MS = 1
+"""How often a transaction tries again to get a lock that another process holds."""
 
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
@@ -109,7 +113,7 @@ class Database:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction with the write lock from the start; rolled back when the block or the commit fails."""
         connection = self.writer
-        connection.execute("BEGIN IMMEDIATE")
+        self._begin(connection, "BEGIN IMMEDIATE")
         try:
             yield connection
             connection.execute("COMMIT")
@@ -129,9 +133,24 @@ class Database:
     def _snapshot(self, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         connection.execute("BEGIN")
         try:
+            self._begin(connection, "SELECT 1 FROM store")  # from here on the snapshot is ours, and no read waits
             yield connection
         finally:
             self._roll_back(connection)
+
+    def _begin(self, connection: sqlite3.Connection, statement: str) -> None:
+        """Execute what takes the lock, again and again until it is free.
+
+        SQLite's own waiting sleeps longer and longer (up to 100 ms), so that of several busy processes one starves.
+        """
+        deadline = time.monotonic() + self._settings.busy_timeout_ms / 1000
+        while True:
+            try:
+                connection.execute(statement)
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                    raise
 
     @staticmethod
     def _roll_back(connection: sqlite3.Connection) -> None:
@@ -149,6 +168,8 @@ class Database:
         else:
             self.reader = self._connection()
             self.reader.execute("PRAGMA query_only = ON")
+            self.reader.execute(f"PRAGMA busy_timeout = {BUSY_POLL_MS}")
+        self.writer.execute(f"PRAGMA busy_timeout = {BUSY_POLL_MS}")
 
     def _connection(self) -> sqlite3.Connection:
         return sqlite3.connect(
