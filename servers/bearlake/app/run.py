@@ -58,7 +58,7 @@ def up(options: UpOptions, environ: Mapping[str, str]) -> Exit:
 
     def start(held: ExitStack) -> Started:
         held.enter_context(embedded.locked(options.data_dir))
-        loaded = load_document(options.config, environ, options.options, _embedded_defaults(options.data_dir))
+        loaded = load_document(options.config, environ, options.options, _embedded_defaults(options))
         return loaded, _up(options, Plan(loaded=loaded, environ=environ))
 
     return _run(start)
@@ -74,14 +74,18 @@ def serve(options: ServeOptions, environ: Mapping[str, str]) -> Exit:
     return _run(start)
 
 
-def _embedded_defaults(folder: Path) -> Given:
-    return {
-        "metadata.url": (embedded.metadata_url(folder), "data folder"),
-        "object_store.url": (embedded.object_store_url(folder), "data folder"),
-        "server.drain_ms": (2_000, "default of bearlake up"),
-        "logs.level": ("WARNING", "default of bearlake up"),
-        "logs.format": ("text", "default of bearlake up"),
+def _embedded_defaults(options: UpOptions) -> Given:
+    by_up = "default of bearlake up"
+    chosen: dict[str, tuple[object, str]] = {
+        "metadata.url": (embedded.metadata_url(options.data_dir), "data folder"),
+        "object_store.url": (embedded.object_store_url(options.data_dir), "data folder"),
+        "server.drain_ms": (2_000, by_up),
+        "logs.level": ("WARNING", by_up),
+        "logs.format": ("text", by_up),
     }
+    if options.process_count == 1:  # nobody else commits as a rule; looking every 5 ms would cost 2 % of a core
+        chosen["metadata.sqlite.poll_interval_ms"] = (100, by_up)
+    return chosen
 
 
 def _run(start: Callable[[ExitStack], Started]) -> Exit:
