@@ -1,7 +1,8 @@
 """Fetch: long polls over many partitions, answered with runs of whole batches by reference.
 
 Sessions (KIP-227) are answered statelessly: the session id is always 0, so every request names all its partitions and any server
-can take it. Errors are per partition. Source: KIP-74 (limits), KIP-227, KIP-320 (leader epochs), KIP-516 (topic ids).
+can take it; a request that goes on with a session is told that there is none. While clients do not take their answers, fetches are
+answered with less. Errors are per partition. Source: KIP-74 (limits), KIP-227, KIP-320 (leader epochs), KIP-516 (topic ids).
 """
 
 from bearlake.errors import BearlakeError, NotFound, Unavailable
@@ -14,11 +15,13 @@ from bearlake.streams.principal import Operation
 from bearlake.telemetry import metrics
 
 _TOPIC_IDS_FROM = 13
+_FULL_SESSION_EPOCHS = (0, -1)  # a new session, and none
+_BYTES_MAX_LEAST = 1024 * 1024
 
 
 async def handle(broker: Broker, context: Context, request: FetchRequest) -> FetchResponse:
     """Read every partition asked for; waits for `min_bytes` up to `max_wait_ms`."""
-    if request.session_id != 0:
+    if request.session_epoch not in _FULL_SESSION_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     topics: list[FetchResponse.Topic] = []
     ranges: list[FetchRange] = []
@@ -50,12 +53,16 @@ async def handle(broker: Broker, context: Context, request: FetchRequest) -> Fet
         results = await broker.streams.fetch(
             ranges,
             bytes_min=0 if has_errors else request.min_bytes,
-            bytes_max=request.max_bytes,
+            bytes_max=min(request.max_bytes, _room(broker)),
             wait_ms=max(request.max_wait_ms, 0),
         )
         for answer, result in zip(answers, results, strict=True):
             _fill(answer, result, context)
     return FetchResponse(responses=topics)
+
+
+def _room(broker: Broker) -> int:
+    return max(broker.settings.unsent_bytes_max - broker.unsent_bytes, _BYTES_MAX_LEAST)
 
 
 async def _resolve(broker: Broker, context: Context, topic: FetchRequest.Topic) -> StreamView | ErrorCode:

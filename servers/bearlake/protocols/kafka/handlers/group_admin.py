@@ -4,11 +4,12 @@ Clients ask every server for its groups and join the answers: this server lists 
 coordinates now and that it would take. Source: KIP-518 (state filter), KIP-848 (types), KIP-1043 (errors of DescribeGroups).
 """
 
-from bearlake.errors import BearlakeError
+import asyncio
+
 from bearlake.protocols.kafka.broker import Broker, Context
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers.group_codes import code_of
-from bearlake.protocols.kafka.handlers.group_membership import coordinator_of, may_describe, may_read
+from bearlake.protocols.kafka.handlers.group_membership import may_describe, may_read, takes
 from bearlake.protocols.kafka.messages import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -24,6 +25,7 @@ NO_OPERATIONS = -(2**31)
 ALL_GROUP_OPERATIONS = 0b1_0100_1000  # read, delete, describe
 CLASSIC = "classic"
 _NOT_FOUND_FROM = 6
+_AT_ONCE = 16
 
 
 async def describe(broker: Broker, context: Context, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
@@ -93,18 +95,20 @@ async def list_groups(broker: Broker, context: Context, request: ListGroupsReque
         if group.generation or group.members
     }
     try:
+        others: list[str] = []
         for listing in await broker.groups.all():
             if listing.group not in owned:
-                server = await coordinator_of(broker, context, listing.group)
-                if server.ref.node_id == broker.node_id:
-                    found[listing.group] = await _state_of(broker, listing.group)
+                others.append(listing.group)
             elif listing.group not in found:
                 found[listing.group] = (listing.protocol_type, GroupState.EMPTY.value)
+        mine = [name for name in others if takes(broker, context, name).ref.node_id == broker.node_id]
+        for start in range(0, len(mine), _AT_ONCE):
+            names = mine[start : start + _AT_ONCE]
+            for name, state in await asyncio.gather(*(_state_of(broker, name) for name in names)):
+                if state is not None:
+                    found[name] = state
     except GroupRefusal as refusal:
         answer.error_code = code_of(refusal)
-        return answer
-    except BearlakeError:
-        answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return answer
     for name, (protocol_type, state) in sorted(found.items()):
         is_wanted = (not states or state.lower() in states) and (not types or CLASSIC in types)
@@ -117,9 +121,15 @@ async def list_groups(broker: Broker, context: Context, request: ListGroupsReque
     return answer
 
 
-async def _state_of(broker: Broker, name: str) -> tuple[str, str]:
-    group = await broker.groups.describe(name)
-    return group.protocol_type, group.state.value
+async def _state_of(broker: Broker, name: str) -> tuple[str, tuple[str, str] | None]:
+    """Name, and protocol type and state, of a group that nobody may coordinate now; None when another server does, or it has gone."""
+    try:
+        group = await broker.groups.describe(name)
+    except GroupRefusal as refusal:
+        if refusal.problem in (Problem.NOT_COORDINATOR, Problem.NOT_FOUND):
+            return name, None
+        raise
+    return name, (group.protocol_type, group.state.value)
 
 
 async def delete(broker: Broker, context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:

@@ -55,14 +55,12 @@ async def find_coordinator(
 async def _find(broker: Broker, context: Context, key: str, key_type: int) -> FindCoordinatorResponse.Coordinator:
     answer = FindCoordinatorResponse.Coordinator(key=key, node_id=-1, host="", port=-1, error_message=None)
     if key_type != KEY_TYPE_GROUP:
-        answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        answer.error_message = "only group coordinators are served"
+        # Not a retriable code: transactional clients would ask again for a minute.
+        answer.error_code = ErrorCode.INVALID_REQUEST
+        answer.error_message = f"coordinator type {key_type}: only groups (0) have coordinators here"
         return answer
     if not may_describe(broker, context, key):
         answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return answer
-    if key == "":
-        answer.error_code = ErrorCode.INVALID_GROUP_ID
         return answer
     try:
         server = await coordinator_of(broker, context, key)
@@ -75,14 +73,17 @@ async def _find(broker: Broker, context: Context, key: str, key_type: int) -> Fi
 
 
 async def coordinator_of(broker: Broker, context: Context, group: str) -> Server:
-    """The live, non-draining server that coordinates the group or shall do so. Raises `Unavailable`."""
-    servers = metadata.all_of(broker, context)
+    """The live server that coordinates the group (also while it drains, until it gives it up), or shall do so. Raises `Unavailable`."""
     holder = await broker.groups.coordinator(group)
-    if holder is not None:
-        for server in servers:
-            if server.ref == holder:
-                return server
-    return routing.choose(routing.key_of(group), servers)
+    for server in broker.members.live():
+        if server.ref == holder and context.listener in server.endpoints:
+            return server
+    return takes(broker, context, group)
+
+
+def takes(broker: Broker, context: Context, group: str) -> Server:
+    """The server that shall coordinate the group when nobody does."""
+    return routing.choose(routing.key_of(group), metadata.all_of(broker, context))
 
 
 def may_describe(broker: Broker, context: Context, group: str) -> bool:

@@ -29,6 +29,7 @@ from bearlake.streams.groups.problems import GroupRefusal
 
 _TOPIC_IDS_FROM = 10
 _MANY_GROUPS_FROM = 8
+_GROUP_ERROR_FROM = 2
 NOT_COMMITTED = CommittedOffset(offset=-1)
 
 
@@ -107,7 +108,7 @@ async def fetch(broker: Broker, context: Context, request: OffsetFetchRequest) -
                         committed_offset=item.committed_offset,
                         committed_leader_epoch=item.committed_leader_epoch,
                         metadata=item.metadata,
-                        error_code=item.error_code or (group.error_code if context.version < 2 else 0),
+                        error_code=item.error_code or (group.error_code if context.version < _GROUP_ERROR_FROM else 0),
                     )
                     for item in topic.partitions
                 ],
@@ -138,6 +139,8 @@ async def _fetch_group(broker: Broker, context: Context, asked: OffsetFetchReque
         found = await broker.groups.offsets(asked.group_id, wanted) if wanted else {}
     except GroupRefusal as refusal:
         answer.error_code = code_of(refusal)
+        if context.version < _GROUP_ERROR_FROM and asked.topics is not None:
+            answer.topics = [_unread(topic) for topic in asked.topics]
         return answer
     for view, topic in zip(views, asked.topics, strict=True):
         partitions = []
@@ -153,6 +156,12 @@ async def _fetch_group(broker: Broker, context: Context, asked: OffsetFetchReque
             OffsetFetchResponse.GroupTopic(name=topic.name, topic_id=topic.topic_id or UUID_ZERO, partitions=partitions)
         )
     return answer
+
+
+def _unread(topic: OffsetFetchRequest.GroupTopic) -> OffsetFetchResponse.GroupTopic:
+    """A topic whose offsets could not be read, for versions that know only errors of partitions."""
+    partitions = [_partition(index, NOT_COMMITTED) for index in topic.partition_indexes]
+    return OffsetFetchResponse.GroupTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
 
 def _all_topics(broker: Broker, found: dict[PartitionKey, CommittedOffset]) -> list[OffsetFetchResponse.GroupTopic]:

@@ -1,7 +1,7 @@
 """ListOffsets and OffsetForLeaderEpoch.
 
 There is one leader epoch, 0, for ever: a leaderless log has no elections, so its end is the partition's end offset.
-Source: KIP-79, KIP-734, KIP-405, KIP-1005 (special timestamps); KIP-320 (leader epochs).
+Source: KIP-79, KIP-734, KIP-405, KIP-1005, KIP-1023 (special timestamps); KIP-320 (leader epochs).
 """
 
 from bearlake.errors import BearlakeError, NotFound, Unavailable
@@ -18,7 +18,9 @@ from bearlake.streams.catalog import StreamView
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, OffsetSpec
 from bearlake.streams.principal import Operation
 
-_SPECS = frozenset(OffsetSpec)
+EARLIEST_PENDING_UPLOAD = -6
+"""KIP-1023; without tiered storage there is no such offset, and -1 is the answer."""
+_SPECS = frozenset({*OffsetSpec, EARLIEST_PENDING_UPLOAD})
 _KNOWS_EPOCHS_FROM = 4
 
 
@@ -37,7 +39,7 @@ async def handle(broker: Broker, context: Context, request: ListOffsetsRequest) 
             )
             partitions.append(answer)
             answer.error_code = _check(found, partition)
-            if not answer.error_code:
+            if not answer.error_code and partition.timestamp != EARLIEST_PENDING_UPLOAD:
                 assert isinstance(found, StreamView)
                 waiting.append(answer)
                 questions.append(OffsetQuestion(found.partition(partition.partition_index), partition.timestamp))

@@ -53,10 +53,11 @@ async def handle(broker: Broker, context: Context, request: MetadataRequest) -> 
         topics = list(
             await asyncio.gather(*(_describe(broker, context, topic, servers, request, may_create) for topic in wanted))
         )
+    everybody = all_of(broker, context)
     return MetadataResponse(
-        brokers=[_broker(server, context) for server in all_of(broker, context)],
+        brokers=[_broker(server, context) for server in everybody],
         cluster_id=broker.members.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=controller(broker, everybody),
         topics=topics,
         cluster_authorized_operations=ALL_CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
@@ -145,6 +146,12 @@ def _topic(view: StreamView, servers: Sequence[Server], request: MetadataRequest
     )
 
 
+def controller(broker: Broker, servers: Sequence[Server]) -> int:
+    """The server that administrative requests go to: every one can, so this one, unless it drains and is not named any more."""
+    own = broker.node_id
+    return own if any(server.ref.node_id == own for server in servers) else servers[0].ref.node_id
+
+
 def _broker(server: Server, context: Context) -> MetadataResponse.Broker:
     host, port = address(server, context.listener)
     return MetadataResponse.Broker(node_id=server.ref.node_id, host=host, port=port, rack=server.zone)
@@ -190,14 +197,15 @@ async def describe_cluster(
             error_message="there are no separate controllers: ask for brokers",
         )
     brokers = []
-    for server in all_of(broker, context):
+    everybody = all_of(broker, context)
+    for server in everybody:
         host, port = address(server, context.listener)
         brokers.append(
             DescribeClusterResponse.Broker(broker_id=server.ref.node_id, host=host, port=port, rack=server.zone)
         )
     return DescribeClusterResponse(
         cluster_id=broker.members.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=controller(broker, everybody),
         brokers=brokers,
         cluster_authorized_operations=ALL_CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations

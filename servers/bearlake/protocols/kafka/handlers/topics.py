@@ -69,6 +69,8 @@ async def _create(
 ) -> CreateTopicsResponse.Topic:
     count = _partition_count(broker, topic)
     configs = {config.name: config.value for config in topic.configs if config.value is not None}
+    if len(configs) < len(topic.configs):
+        raise Refused(ErrorCode.INVALID_CONFIG, "a config has no value, or stands more than once")
     try:
         check_name(topic.name)
     except Invalid as error:
@@ -178,10 +180,13 @@ async def create_partitions(
 ) -> CreatePartitionsResponse:
     """Grow each topic by itself."""
     results = []
-    for topic in request.topics:
+    counts = Counter(topic.name for topic in request.topics)
+    for topic in {topic.name: topic for topic in request.topics}.values():
         answer = CreatePartitionsResponse.Topic(name=topic.name, error_code=0, error_message=None)
         results.append(answer)
         try:
+            if counts[topic.name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} stands more than once in the request")
             await _grow(broker, context, topic, request.validate_only)
         except Refused as refused:
             answer.error_code, answer.error_message = refused.code, str(refused)
