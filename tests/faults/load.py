@@ -215,7 +215,7 @@ def taken(consumer: Any) -> list[Read]:
 
 def create_stream(addresses: Sequence[str], name: str, partition_count: int) -> None:
     """A stream that the servers at all `addresses` know when this returns."""
-    admin = AdminClient({"bootstrap.servers": addresses[0]})
+    admin = AdminClient({"bootstrap.servers": addresses[0], "log_level": 0})
     new = NewTopic(name, partition_count)
     admin.create_topics([new], operation_timeout=CLIENT_TIMEOUT_S)[name].result(CLIENT_TIMEOUT_S)
     for address in addresses:

@@ -13,17 +13,13 @@ import pytest
 from faults.cluster import Cluster, Stores, running
 from faults.java_load import JavaProducer
 from faults.load import Producer, Reader, create_stream
-from faults.traffic import AnyProducer, Traffic, quantile_ms
+from faults.traffic import AnyProducer, Traffic, quantile_ms, seconds
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 STREAM = "faults"
 PARTITION_COUNT = 6
 RESUME_S_MAX = 20.0
-
-
-def seconds(found: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.1f} s" for name, value in found.items())
 
 
 def test_either_of_two_servers_is_killed_and_clients_go_on(

@@ -8,7 +8,7 @@ with Traffic(cluster, producers, readers) as traffic:
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias
@@ -161,6 +161,11 @@ class Traffic:
 def _has_read(reader: Reader, count: int) -> bool:
     reader.raise_failure()
     return len(reader.read) >= count
+
+
+def seconds(found: Mapping[str, float]) -> str:
+    """What `resumed` found, for people."""
+    return ", ".join(f"{name} {value:.1f} s" for name, value in found.items())
 
 
 def quantile_ms(acknowledged: Sequence[Acknowledged], fraction: float) -> float:
