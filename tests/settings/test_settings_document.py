@@ -42,7 +42,9 @@ def test_an_object_store_in_the_cloud_lingers_longer_unless_told_otherwise() -> 
     told = {**url, "BEARLAKE_STREAMS__WRITER__LINGER_MS": "20"}
 
     assert load_document(None, {}).settings.streams.writer.linger_ms == 5.0
+    assert load_document(None, {}).settings.streams.writer.flush_when_idle is True
     assert load_document(None, url).settings.streams.writer.linger_ms == 250.0
+    assert load_document(None, url).settings.streams.writer.flush_when_idle is False
     assert load_document(None, url).sources["streams", "writer", "linger_ms"] == "default of object stores"
     assert load_document(None, told).settings.streams.writer.linger_ms == 20.0
 
