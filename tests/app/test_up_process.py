@@ -4,13 +4,14 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fixtures.server_process import finished, started
+from fixtures.server_process import PROGRAM, finished, started
 
 pytestmark = pytest.mark.integration
 
@@ -57,6 +58,19 @@ def test_it_serves_until_a_signal_and_stops_cleanly(tmp_path: Path, number: sign
 
         assert server.stop(number) == 0
         assert "Try next" in server.said()
+
+
+def test_it_stops_without_a_word_while_a_consumer_waits(tmp_path: Path) -> None:
+    with started("up", "--data-dir", tmp_path / "data", "--no-tour", ready_file=tmp_path / "ready.json") as server:
+        finished("produce", "queue", "--bootstrap", server.kafka, stdin=b"1\n")
+        command = [*PROGRAM, "consume", "queue", "--bootstrap", server.kafka, "--from-beginning"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as consumer:
+            assert consumer.stdout is not None
+            assert consumer.stdout.readline() == b"1\n"
+
+            assert server.stop() == 0
+            consumer.kill()
+        assert "WARNING" not in server.said()
 
 
 def test_a_data_folder_serves_one_deployment_at_a_time(tmp_path: Path) -> None:

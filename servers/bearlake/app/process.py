@@ -39,6 +39,7 @@ from bearlake.telemetry.object_calls import ObjectCalls
 log = logging.getLogger(__name__)
 
 LOOP_PROBE_MS = 500
+SERVICE_DRAIN_SHARE = 0.8  # of the time that is left; the rest is for the waist to flush
 GC_THRESHOLDS = (20_000, 20, 50)  # requests make containers by the thousand; the default 700 collects all the time
 
 
@@ -174,7 +175,7 @@ async def _drain(settings: Settings, member: Member, services: Sequence[Service]
         async with asyncio.timeout_at(end):
             await _announce_drain(settings, member)
             for service in services:
-                await service.drain(max(0, int((end - loop.time()) * 1000)))
+                await service.drain(max(0, int((end - loop.time()) * 1000 * SERVICE_DRAIN_SHARE)))
             await streams.drain()
     except TimeoutError:
         log.warning("draining took too long, closing", extra={"drain_ms": settings.server.drain_ms})
