@@ -5,6 +5,7 @@ coordinates now and that it would take. Source: KIP-518 (state filter), KIP-848 
 """
 
 import asyncio
+from collections.abc import Sequence
 
 from bearlake.protocols.kafka.broker import Broker, Context
 from bearlake.protocols.kafka.errors import ErrorCode
@@ -101,12 +102,9 @@ async def list_groups(broker: Broker, context: Context, request: ListGroupsReque
                 others.append(listing.group)
             elif listing.group not in found:
                 found[listing.group] = (listing.protocol_type, GroupState.EMPTY.value)
-        mine = [name for name in others if takes(broker, context, name).ref.node_id == broker.node_id]
-        for start in range(0, len(mine), _AT_ONCE):
-            names = mine[start : start + _AT_ONCE]
-            for name, state in await asyncio.gather(*(_state_of(broker, name) for name in names)):
-                if state is not None:
-                    found[name] = state
+        found |= await _states_of(
+            broker, [name for name in others if takes(broker, context, name).ref.node_id == broker.node_id]
+        )
     except GroupRefusal as refusal:
         answer.error_code = code_of(refusal)
         return answer
@@ -121,15 +119,22 @@ async def list_groups(broker: Broker, context: Context, request: ListGroupsReque
     return answer
 
 
-async def _state_of(broker: Broker, name: str) -> tuple[str, tuple[str, str] | None]:
-    """Name, and protocol type and state, of a group that nobody may coordinate now; None when another server does, or it has gone."""
-    try:
-        group = await broker.groups.describe(name)
-    except GroupRefusal as refusal:
-        if refusal.problem in (Problem.NOT_COORDINATOR, Problem.NOT_FOUND):
-            return name, None
-        raise
-    return name, (group.protocol_type, group.state.value)
+async def _states_of(broker: Broker, names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Protocol types and states of groups that nobody may coordinate now; without those that another server does, or that have gone."""
+    found: dict[str, tuple[str, str]] = {}
+
+    async def look(name: str) -> None:
+        try:
+            group = await broker.groups.describe(name)
+        except GroupRefusal as refusal:
+            if refusal.problem not in (Problem.NOT_COORDINATOR, Problem.NOT_FOUND):
+                raise
+        else:
+            found[name] = (group.protocol_type, group.state.value)
+
+    for start in range(0, len(names), _AT_ONCE):
+        await asyncio.gather(*(look(name) for name in names[start : start + _AT_ONCE]))
+    return found
 
 
 async def delete(broker: Broker, context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
