@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bearlake.errors import Fenced
+from bearlake.errors import Conflict, Fenced
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import Outcome, OutcomeKind, ServerRef, Slice, partition_key
 
@@ -278,13 +278,26 @@ async def test_a_repeat_behind_the_truncated_log_changes_nothing(scene: Any) -> 
     first = await scene.commit(scene.batch(partition, 3), token="wal/x")
     await scene.commit(scene.batch(partition, 1))
     await scene.settle(entry_count_min=0)
-    try:
-        again = await scene.commit(scene.batch(partition, 3), token="wal/x")
-    except Fenced:
-        again = first
 
-    assert again.outcomes == first.outcomes
+    again = await scene.commit(scene.batch(partition, 3), token="wal/x")
+
+    assert (again.position, list(again.outcomes), list(again.slices)) == (
+        first.position,
+        list(first.outcomes),
+        list(first.slices),
+    )
     assert await scene.metadata.log.bounds([partition]) == {partition: (0, 4, 4)}
+
+
+async def test_a_repeat_after_hours_is_a_conflict_and_changes_nothing(scene: Any, backend: Any) -> None:
+    partition = await scene.partition()
+    await scene.commit(scene.batch(partition, 3), token="wal/x")
+    await backend.advance(3_600_001)
+    await scene.settle(entry_count_min=0)
+
+    with pytest.raises(Conflict):
+        await scene.commit(scene.batch(partition, 3), token="wal/x")
+    assert await scene.metadata.log.bounds([partition]) == {partition: (0, 3, 3)}
 
 
 async def test_a_forbidden_token_is_fenced_for_ever(scene: Any, peer: Metadata) -> None:

@@ -109,6 +109,7 @@ class CommitLog(Protocol):
 
         Raises:
             Fenced: the server's epoch is not the newest registered, it has left, or the token was forbidden by the orphan sweep.
+            Conflict: the token was committed, but so long ago that its result is forgotten (ten minutes at least).
             Unavailable: the commit may or may not have happened; ask again with the same token.
 
         Source: KIP-98 (sequences, last five batches), DESIGN.md I1-I3.

@@ -22,7 +22,7 @@ from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
 from bearlake.clock import Clock
-from bearlake.errors import BearlakeError, Fenced, Overloaded, Unavailable
+from bearlake.errors import BearlakeError, Conflict, Fenced, Overloaded, Unavailable
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import (
     BatchCommit,
@@ -298,7 +298,12 @@ class Writer:
             if before is not None:
                 await before
             commit = ObjectCommit(token=key, server=self._server, size=len(buffer), batches=batches)
-            result = await self._commit(commit)
+            try:
+                result = await self._commit(commit)
+            except Conflict as error:
+                log.warning("committed so long ago that nobody knows how", extra={"key": key, "error": repr(error)})
+                self._resolve(entries, repeat(UNAVAILABLE))
+                return
             if result is None:
                 self._resolve(entries, repeat(SERVER_FENCED))
                 return
@@ -312,7 +317,7 @@ class Writer:
             self._release(size)
 
     async def _commit(self, commit: ObjectCommit) -> ObjectCommitted | None:
-        """Commit until the outcome is known; None when this server is fenced."""
+        """Commit until the outcome is known; None when this server is fenced. Raises `Conflict`: known, but forgotten."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         pause_ms = self._settings.retry_pause_ms

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from bearlake.errors import Fenced
+from bearlake.errors import Conflict, Fenced
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import (
     ObjectCommit,
@@ -55,6 +55,9 @@ class _Log(_Noun):
             result: ObjectCommitted = await self._inner.commit(commit)
         except Fenced:
             self._truth.fenced(commit)
+            raise
+        except Conflict:
+            self._truth.expect(commit.token in self._truth.commits, "only a result can be forgotten", token=commit.token)
             raise
         self._truth.committed(commit, result)
         return result

@@ -92,7 +92,7 @@ def draw_settings(seed: int) -> ScenarioSettings:
         follower=FollowerSettings(
             page_entry_count=int(log(1, 200)), wait_ms=int(log(50, 1_000)), retry_pause_ms=int(log(10, 200))
         ),
-        upkeep=UpkeepSettings(pause_ms=int(log(100, 2_000)), entry_count_min=int(log(20, 200))),
+        upkeep=UpkeepSettings(pause_ms=int(log(100, 2_000)), entry_count_min=int(log(2, 200))),
         tail_slice_count_max=int(log(2, 1_000)),
     )
     metadata = SqliteSettings(
@@ -102,6 +102,7 @@ def draw_settings(seed: int) -> ScenarioSettings:
         roll_slice_count_max=int(log(1, 200)),
         unrolled_entry_count_max=int(log(5, 200)),
         sweep_page_count_max=int(log(1, 50)),
+        token_result_keep_ms=int(log(500, 600_000)),
     )
     network = NetworkSettings(
         delay_ms=log(0.2, 20),
@@ -122,7 +123,7 @@ def draw_settings(seed: int) -> ScenarioSettings:
         network=network,
         streams_of=streams_of,
         server_count=draw.randint(1, 3),
-        duration_s=log(1.5, 5),
+        duration_s=log(2, 10),
         idempotent_count=draw.randint(1, 2),
         plain_count=draw.randint(0, 2),
         consumer_count=draw.randint(1, 2),
@@ -298,15 +299,14 @@ async def _settled(tasks: Sequence["asyncio.Task[Any]"], who: str) -> None:
 
 async def _final_check(world: World) -> None:
     """Every server knows all streams, and serves every partition from its start to its end."""
-    names = world.settings.server_count
+    await asyncio.sleep(3 * world.settings.network.deadline_ms / 1000)  # what was under way arrives
     for _ in range(1_000):
-        nodes = [node for node in world.nodes.values() if node.streams is not None and not node.is_gone]
-        if len(nodes) == names and all(_has_followed(world, node) for node in nodes):
+        if all(_is_quiet(world, node) for node in [*world.nodes.values(), *world.zombies]):
             break
         await asyncio.sleep(0.1)
     else:
         raise Violation("a healed server does not follow the log")
-    for node in nodes:
+    for node in world.nodes.values():
         streams = node.streams
         assert streams is not None
         known = [view.stream for name in streams.catalog.names() if (view := streams.catalog.peek(name))]
@@ -317,8 +317,14 @@ async def _final_check(world: World) -> None:
                 await run_in(node.process, world.loop, _read_all(world, streams, key))
 
 
-def _has_followed(world: World, node: Node) -> bool:
-    return node.streams is not None and node.streams._tail.position == world.truth.position
+def _is_quiet(world: World, node: Node) -> bool:
+    """Whether a server has nothing to write and has followed the log to its end; a zombie may be gone instead."""
+    streams = node.streams
+    if node in world.zombies and (node.is_gone or streams is None):
+        return True
+    if node.is_gone or streams is None or streams._writer.pending_bytes:
+        return False
+    return streams._tail.position == world.truth.position and not streams._follower._changed
 
 
 async def _read_all(world: World, streams: Streams, key: PartitionKey) -> None:

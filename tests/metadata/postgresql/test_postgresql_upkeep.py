@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bearlake.errors import Fenced
+from bearlake.errors import Conflict, Fenced
 from bearlake.metadata.model import StreamSpec
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import open_postgresql
@@ -98,7 +98,7 @@ async def test_a_result_can_be_asked_for_an_hour_and_the_token_stays_used(
 
     await postgresql_backend.advance(2)
     await metadata.log.maintain(entry_count_min=0)
-    with pytest.raises(Fenced):
+    with pytest.raises(Conflict):
         await metadata.log.commit(commit)
     assert await metadata.log.forbid([commit.token]) == set()
     assert (await metadata.log.bounds([stream.partition(0)]))[stream.partition(0)].end == 3

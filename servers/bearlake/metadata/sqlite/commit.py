@@ -1,14 +1,24 @@
 """The commit of a WAL object: one transaction, one row.
 
 The ledger decides in memory, the row carries what was decided (slices, producers' batches, outcomes), and the tables of the
-checkpoint are brought up to date by `rollup.py` later. A repeated token finds its row and gets the outcomes of the first time.
+checkpoint are brought up to date by `rollup.py` later. A repeated token finds the outcomes of the first time, in its row, or with its
+object when the row is truncated.
 """
 
 import sqlite3
+from collections.abc import Sequence
 
-from bearlake.errors import Fenced
+from bearlake.errors import Conflict, Fenced
 from bearlake.metadata.ledger import Decision
-from bearlake.metadata.model import ObjectCommit, ObjectCommitted, ServerRef
+from bearlake.metadata.model import (
+    BatchCommit,
+    ObjectCommit,
+    ObjectCommitted,
+    Outcome,
+    OutcomeKind,
+    ServerRef,
+    Slice,
+)
 from bearlake.metadata.packing import (
     OUTCOME_WIDTH,
     SEQUENCE_WIDTH,
@@ -20,20 +30,45 @@ from bearlake.metadata.packing import (
 from bearlake.metadata.sqlite.catchup import COMMIT
 
 
-def first_result(connection: sqlite3.Connection, token: str) -> ObjectCommitted | None:
+def first_result(connection: sqlite3.Connection, commit: ObjectCommit) -> ObjectCommitted | None:
     """The result of the commit that had this token, None when there was none.
 
     Raises:
-        Fenced: the token is forbidden; or it was committed so long ago that its entry is truncated (a retry comes within minutes).
+        Fenced: the token is forbidden.
+        Conflict: it was committed, but so long ago that its result is forgotten.
     """
+    token = commit.token
     row = connection.execute("SELECT position, slices, outcomes FROM log WHERE token = ?", (token,)).fetchone()
     if row is not None:
         return ObjectCommitted(position=row[0], slices=unpack_slices(row[1]), outcomes=unpack_outcomes(row[2]))
     if connection.execute("SELECT 1 FROM forbidden_tokens WHERE token = ?", (token,)).fetchone():
         raise Fenced(f"the object {token} was given up as an orphan: its bytes may be gone")
-    if connection.execute("SELECT 1 FROM objects WHERE key = ?", (token,)).fetchone():
-        raise Fenced(f"the object {token} was committed long ago; its log entry is truncated")
-    return None
+    row = connection.execute("SELECT position, outcomes FROM objects WHERE key = ?", (token,)).fetchone()
+    if row is None:
+        return None
+    if row[1] is None:
+        raise Conflict(f"the object {token} was committed long ago; its result is forgotten")
+    outcomes = unpack_outcomes(row[1])
+    return ObjectCommitted(position=row[0], slices=accepted_slices(commit.batches, outcomes), outcomes=outcomes)
+
+
+def accepted_slices(batches: Sequence[BatchCommit], outcomes: Sequence[Outcome]) -> list[Slice]:
+    """The slices of a commit's entry, by what became of its batches: `Ledger.decide` made the same."""
+    slices: list[Slice] = []
+    for batch, (kind, base, _) in zip(batches, outcomes, strict=True):
+        if kind is not OutcomeKind.ACCEPTED:
+            continue
+        partition, position, length, count, timestamp = batch[:5]
+        last = slices[-1] if slices else None
+        if last is not None and last.partition == partition and last.position + last.length == position:
+            slices[-1] = last._replace(
+                record_count=last.record_count + count,
+                length=last.length + length,
+                max_timestamp=max(last.max_timestamp, timestamp),
+            )
+        else:
+            slices.append(Slice(partition, base, count, position, length, timestamp))
+    return slices
 
 
 def check_server(connection: sqlite3.Connection, server: ServerRef) -> None:

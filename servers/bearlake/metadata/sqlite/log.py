@@ -28,7 +28,7 @@ from bearlake.metadata.sqlite import lookup
 from bearlake.metadata.sqlite.catchup import COMMIT, STREAM, TRIM, Follower, read_heads
 from bearlake.metadata.sqlite.commit import check_server, first_result, write_commit
 from bearlake.metadata.sqlite.database import Database
-from bearlake.metadata.sqlite.rollup import RollUp, sweep, truncate
+from bearlake.metadata.sqlite.rollup import RollUp, forget_results, sweep, truncate
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.waiting import Waiting
 
@@ -117,7 +117,7 @@ class SqliteLog:
             self._roll_up_some()
         with self._database.writing() as connection:
             heads = self._follower.catch_up()
-            first = first_result(connection, commit.token)
+            first = first_result(connection, commit)
             if first is not None:
                 return first
             check_server(connection, commit.server)
@@ -206,6 +206,9 @@ class SqliteLog:
                 2 * settings.roll_entry_count_max,
             )
             sweep(connection, settings.sweep_page_count_max)
+            forget_results(
+                connection, self._clock.now_ms() - settings.token_result_keep_ms, 2 * settings.roll_entry_count_max
+            )
             connection.execute(
                 "DELETE FROM forbidden_tokens WHERE forbidden_ms < ?",
                 (self._clock.now_ms() - settings.forbidden_keep_ms,),

@@ -48,33 +48,39 @@ class RollUp:
         """Roll up entries `(rolled, result]`, as many as one round may; returns the position that is rolled up then."""
         last = min(head, rolled + self._settings.roll_entry_count_max)
         slice_count = 0
-        for position, kind, token, object_size, slices, sequences, partition, start, number in self._connection.execute(
-            "SELECT position, kind, token, object_size, slices, sequences, partition, start_offset, stream_number FROM log"
+        for position, kind, slices, sequences, partition, start, number in self._connection.execute(
+            "SELECT position, kind, slices, sequences, partition, start_offset, stream_number FROM log"
             " WHERE position > ? AND position <= ? ORDER BY position",
             (rolled, last),
         ):
             if kind == COMMIT:
-                slice_count += self._read_commit(position, token, object_size, slices, sequences)
+                slice_count += self._read_commit(position, slices, sequences)
             elif kind == TRIM:
                 self._touched[partition] = None
                 self._sweep_later(partition, partition, start)
             elif self._is_deleted(number):
                 self._sweep_later(partition_key(number, 0), partition_key(number + 1, 0) - 1, None)
             rolled = position
-            if slice_count >= self._settings.roll_slice_count_max:
+            if (
+                slice_count >= self._settings.roll_slice_count_max
+                or len(self._touched) >= self._settings.roll_partition_count_max
+            ):
                 break
         self._write()
         self._connection.execute("UPDATE store SET rolled_position = ?", (rolled,))
         return rolled
 
-    def _read_commit(self, position: int, token: str, object_size: int, slices: bytes, sequences: bytes) -> int:
+    def _read_commit(self, position: int, slices: bytes, sequences: bytes) -> int:
         count = 0
         for partition, base, record_count, at, length, timestamp in unpack_rows(slices, SLICE_WIDTH):
             self._slices[partition].append((base, record_count, at, length, timestamp, position))
             self._touched[partition] = None
             count += 1
         self._producers.update((row[0], row[1]) for row in unpack_rows(sequences, SEQUENCE_WIDTH))
-        self._connection.execute("INSERT INTO objects VALUES (?, ?, ?, ?)", (position, token, object_size, count))
+        self._connection.execute(
+            "INSERT INTO objects SELECT position, token, object_size, ?, created_ms, outcomes FROM log WHERE position = ?",
+            (count, position),
+        )
         return count
 
     def _is_deleted(self, number: int) -> bool:
@@ -165,6 +171,15 @@ def truncate(connection: sqlite3.Connection, last: int, truncated: int, entry_co
     if last > truncated:
         connection.execute("DELETE FROM log WHERE position <= ?", (last,))
         connection.execute("UPDATE store SET truncated_position = ?", (last,))
+
+
+def forget_results(connection: sqlite3.Connection, before_ms: int, count_max: int) -> None:
+    """Forget the outcomes of objects that were committed before `before_ms`, of at most so many."""
+    connection.execute(
+        "UPDATE objects SET outcomes = NULL WHERE position IN"
+        " (SELECT position FROM objects WHERE outcomes IS NOT NULL AND committed_ms < ? ORDER BY committed_ms LIMIT ?)",
+        (before_ms, count_max),
+    )
 
 
 def sweep(connection: sqlite3.Connection, page_count_max: int) -> None:

@@ -34,11 +34,17 @@ class SqliteSettings:
     roll_slice_count_max: int = 20_000
     """Slices rolled up by one round (an entry is never split); bounds the round as the former does."""
 
+    roll_partition_count_max: int = 4_000
+    """Partitions that one round may touch, at about 20 µs each: what bounds a round when each slice is of another partition."""
+
     unrolled_entry_count_max: int = 20_000
     """A commit that finds more entries not rolled up rolls some up first, so that memory stays bounded without maintenance."""
 
     sweep_page_count_max: int = 1_000
     """Index pages (and rows of deleted streams) dropped by one round of maintenance."""
+
+    token_result_keep_ms: int = 600_000
+    """How long a commit that is asked again gets its first result (24 bytes per batch); far longer than a writer asks."""
 
     forbidden_keep_ms: int = 7 * 24 * 3_600_000
     """How long a forbidden token is remembered; far longer than any commit may be late."""
@@ -47,7 +53,13 @@ class SqliteSettings:
     """Pages (4 KiB) in SQLite's own log before it is copied into the file by the commit that finds it so long."""
 
     def __post_init__(self) -> None:
-        for name in ("queue_length_max", "page_slice_count_max", "roll_entry_count_max", "sweep_page_count_max"):
+        for name in (
+            "queue_length_max",
+            "page_slice_count_max",
+            "roll_entry_count_max",
+            "roll_slice_count_max",
+            "sweep_page_count_max",
+        ):
             if getattr(self, name) < 1:
                 raise Invalid(f"metadata.sqlite.{name} is {getattr(self, name)}, it must be at least 1")
         if self.poll_interval_ms < 0 or self.busy_timeout_ms < 0:

@@ -214,7 +214,7 @@ begin
     if log_position = -1 then
         raise exception 'commit token is forbidden' using errcode = 'BL001';
     elsif outcomes is null then
-        raise exception 'commit token was used too long ago' using errcode = 'BL001';
+        raise exception 'commit token was used too long ago' using errcode = 'BL004';
     end if;
 end $$;
 

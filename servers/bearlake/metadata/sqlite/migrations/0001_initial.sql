@@ -60,11 +60,14 @@ CREATE TABLE index_pages (
 CREATE UNIQUE INDEX index_pages_by_offset ON index_pages (partition, base_offset);
 
 CREATE TABLE objects (
-    position    INTEGER PRIMARY KEY, -- of the commit: the object's number
-    key         TEXT    NOT NULL UNIQUE,
-    size        INTEGER NOT NULL,
-    slice_count INTEGER NOT NULL     -- slices that index_pages still name; 0: may be swept
+    position     INTEGER PRIMARY KEY, -- of the commit: the object's number
+    key          TEXT    NOT NULL UNIQUE,
+    size         INTEGER NOT NULL,
+    slice_count  INTEGER NOT NULL,    -- slices that index_pages still name; 0: may be swept
+    committed_ms INTEGER NOT NULL,
+    outcomes     BLOB                 -- for a commit that is asked again; NULL: too long ago
 ) STRICT;
+CREATE INDEX objects_remembered ON objects (committed_ms) WHERE outcomes IS NOT NULL;
 CREATE INDEX objects_unused ON objects (position) WHERE slice_count = 0;
 
 -- Pages to drop: those of partitions [first, last] whose end is <= end_offset; NULL: the stream is deleted, drop all.
