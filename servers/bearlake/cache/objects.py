@@ -17,6 +17,7 @@ from bearlake import kernel
 from bearlake.errors import Corrupt, OutOfRange
 from bearlake.metadata.model import ObjectRef, Slice
 from bearlake.objects import ByteRange, ObjectStore
+from bearlake.telemetry import metrics
 
 LEADER_EPOCH = 0
 """The one leader epoch of every partition: a leaderless log has no elections (facts of clients: constant everywhere)."""
@@ -141,6 +142,7 @@ class ObjectCache:
         while self.size_bytes > self._settings.bytes_max and len(self._extents) > 1:
             _, oldest = self._extents.popitem(last=False)
             self.size_bytes -= len(oldest.buffer)
+            metrics.CACHE_EVICTED_BYTES.value += len(oldest.buffer)
 
     async def close(self) -> None:
         """Cancel reads under way and drop all bytes."""

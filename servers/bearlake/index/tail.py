@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from bearlake.metadata.model import Entry, EntryKind, ObjectRef, PartitionBounds, PartitionKey, Slice
+from bearlake.telemetry import metrics
 
 
 class TailSlice(NamedTuple):
@@ -162,6 +163,7 @@ class TailIndex:
 
     def _evict(self, slices: Sequence[Slice]) -> None:
         self.slice_count -= len(slices)
+        metrics.INDEX_EVICTED.value += len(slices)
         for piece in slices:
             tail = self._tails.get(piece.partition)
             if tail is not None and len(tail) and tail.first_base() == piece.base_offset:

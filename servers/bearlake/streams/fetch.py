@@ -25,6 +25,9 @@ from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
+_FROM_TAIL = metrics.FETCH_LOOKUPS.labels("tail")
+_FROM_STORE = metrics.FETCH_LOOKUPS.labels("store")
+
 _LEARN_PAUSE_S = 0.2
 """Before a waiting fetch asks again for bounds that the store did not tell."""
 
@@ -116,8 +119,7 @@ class Reader:
                     return results
                 if len(tails) < len(ranges):  # nobody will wake us for a partition whose bounds could not be learned
                     wait = min(wait, _LEARN_PAUSE_S)
-                async with asyncio.timeout(wait):
-                    await wake.wait()
+                await _wait(wake, wait)
             except TimeoutError:
                 if loop.time() >= deadline:
                     return results
@@ -150,6 +152,8 @@ class Reader:
     async def _collect(self, ranges: Sequence[FetchRange], bytes_max: int) -> list[Fetched]:
         plans = [_Plan(Fetched(range=item), [], True, []) for item in ranges]
         cold = [plan for plan in plans if not self._plan_from_tail(plan)]
+        _FROM_TAIL.value += len(plans) - len(cold)
+        _FROM_STORE.value += len(cold)
         if cold:
             await asyncio.gather(*(self._plan_from_store(plan) for plan in cold))
         _ration(plans, bytes_max)
@@ -265,6 +269,18 @@ class Reader:
                 room -= end - start
             if end < length or room <= 0:
                 return
+
+
+async def _wait(wake: asyncio.Event, seconds: float) -> None:
+    """Wait for records. Raises `TimeoutError`."""
+    start = asyncio.get_running_loop().time()
+    metrics.FETCH_WAITING.value += 1
+    try:
+        async with asyncio.timeout(seconds):
+            await wake.wait()
+    finally:
+        metrics.FETCH_WAITING.value -= 1
+        metrics.FETCH_WAIT_SECONDS.observe(asyncio.get_running_loop().time() - start)
 
 
 def _bytes_from(piece: TailSlice, offset: int) -> int:

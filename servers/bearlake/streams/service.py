@@ -230,6 +230,7 @@ class Streams:
         settings = self.settings
         metrics.APPEND_BUDGET_BYTES.set(settings.writer.bytes_max)
         metrics.APPEND_IN_FLIGHT_BYTES.set_function(lambda: self._writer.pending_bytes)
+        metrics.APPEND_OPEN_PUTS.set_function(lambda: self._writer.put_count)
         metrics.INDEX_SLICES_MAX.set(settings.tail_slice_count_max)
         metrics.INDEX_SLICES.set_function(lambda: self._tail.slice_count)
         metrics.CACHE_BYTES_MAX.set(settings.cache.bytes_max)

@@ -42,6 +42,8 @@ from bearlake.wal.format import Part
 
 log = logging.getLogger(__name__)
 
+_ACCEPTED = metrics.LOG_BATCHES.labels("accepted")
+
 Entry: TypeAlias = tuple[AppendCall, int, Append]
 """A batch on its way: its call, its place in the call, and itself."""
 
@@ -172,6 +174,11 @@ class Writer:
     def is_over_budget(self) -> bool:
         """Whether callers should stop reading their sockets until `on_relief`."""
         return self._pending_bytes > self._settings.bytes_max
+
+    @property
+    def put_count(self) -> int:
+        """Objects being put or committed now."""
+        return len(self._in_flight)
 
     @property
     def pending_bytes(self) -> int:
@@ -307,6 +314,7 @@ class Writer:
             if result is None:
                 self._resolve(entries, repeat(SERVER_FENCED))
                 return
+            _count(result, size)
             if result.position:
                 self._on_committed(ObjectRef(key, len(buffer)), buffer, result)
             assert len(result.outcomes) == len(entries)
@@ -376,6 +384,16 @@ class Writer:
             call.resolve(index, result)
             if call.is_done:
                 self._calls.pop(call, None)
+
+
+def _count(result: ObjectCommitted, size_bytes: int) -> None:
+    """Tell the metrics what became of an object's batches."""
+    others = [outcome.kind for outcome in result.outcomes if outcome.kind]
+    _ACCEPTED.value += len(result.outcomes) - len(others)
+    for kind in others:
+        metrics.LOG_BATCHES.labels(kind.name.lower()).inc()
+    metrics.APPEND_BYTES.value += size_bytes
+    metrics.APPEND_RECORDS.value += sum(piece.record_count for piece in result.slices)
 
 
 def _first(pair: tuple[int, object]) -> int:

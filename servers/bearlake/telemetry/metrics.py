@@ -124,22 +124,16 @@ LOG_FOLLOW_LAG = gauge("bearlake_log_follow_lag_entries", "Entries that the foll
 LOG_FOLLOW_ERRORS = counters("bearlake_log_follow_errors_total", "Failed reads of the log by error kind.", "error")
 
 # Append
-APPEND_BYTES = counter("bearlake_append_bytes_total", "Bytes of batches accepted for append.")
-APPEND_BATCHES = counter("bearlake_append_batches_total", "Batches accepted for append.")
-APPEND_RECORDS = counter("bearlake_append_records_total", "Records accepted for append.")
-APPEND_REJECTED = counters("bearlake_append_rejected_batches_total", "Batches refused, by error kind.", "error")
-APPEND_SECONDS = latency("bearlake_append_seconds", "From the call of append to its acknowledgement.")
+APPEND_BYTES = counter("bearlake_append_bytes_total", "Bytes of batches committed, duplicates and rejected ones too.")
+APPEND_RECORDS = counter("bearlake_append_records_total", "Records that were given offsets.")
 APPEND_FLUSHES = counters("bearlake_append_flushes_total", "WAL objects sealed, by what sealed them.", "reason")
 APPEND_FLUSH_BYTES = sizes("bearlake_append_flush_bytes", "Size of WAL objects.")
 APPEND_IN_FLIGHT_BYTES = gauge("bearlake_append_in_flight_bytes", "Bytes that are accepted and not yet committed.")
 APPEND_BUDGET_BYTES = gauge("bearlake_append_budget_bytes", "Limit of the in-flight bytes.")
-APPEND_OPEN_PUTS = gauge("bearlake_append_open_puts", "WAL objects being written now.")
-APPEND_OVERLOADED = counter("bearlake_append_overloaded_total", "Appends refused because the budget was full.")
+APPEND_OPEN_PUTS = gauge("bearlake_append_open_puts", "WAL objects being put or committed now.")
 
 # Fetch
 FETCH_BYTES = counter("bearlake_fetch_bytes_total", "Bytes of batches served to readers.")
-FETCH_BATCHES = counter("bearlake_fetch_slices_total", "Slices served to readers.")
-FETCH_SECONDS = latency("bearlake_fetch_seconds", "Time per fetch, without its wait for records.")
 FETCH_WAIT_SECONDS = latency("bearlake_fetch_wait_seconds", "Time that fetches waited for records.")
 FETCH_WAITING = gauge("bearlake_fetch_waiting_requests", "Fetches that wait for records now.")
 FETCH_LOOKUPS = counters("bearlake_fetch_lookups_total", "Offsets looked up, by where they were found.", "source")
@@ -162,7 +156,6 @@ GROUPS_OWNED = gauge("bearlake_group_owned_groups", "Consumer groups that this s
 GROUP_MEMBERS = gauge("bearlake_group_members", "Members of the groups that this server coordinates.")
 GROUP_REBALANCES = counter("bearlake_group_rebalances_total", "Completed rebalances.")
 GROUP_OFFSET_COMMITS = counter("bearlake_group_offset_commits_total", "Offset commits stored.")
-LEASES_HELD = gauge("bearlake_lease_held_leases", "Leases that this server holds.")
 LEASE_ACQUIRES = counters("bearlake_lease_acquires_total", "Attempts to take a lease by outcome.", "outcome")
 MAINTENANCE_ENTRIES = counter("bearlake_log_rolled_up_entries_total", "Log entries rolled up by this server's upkeep.")
 
