@@ -25,10 +25,10 @@ def find_codes(message, found=None):
     return found
 
 
-def join_of(version, member_id=""):
+def join_of(member_id="", group="g"):
     protocol = m.JoinGroupRequest.Protocol(name="range", metadata=b"\x00\x01")
     return m.JoinGroupRequest(
-        group_id="g",
+        group_id=group,
         session_timeout_ms=10_000,
         rebalance_timeout_ms=10_000,
         member_id=member_id,
@@ -45,8 +45,8 @@ class World:
         self.client = await kafka.client()
         self.topic_id = await kafka.create("t", 2)
         await self.client.produce("t", batch_of(b"a", b"b", b"c", producer=(5, 0, 0)))
-        first = await self.client.ask(join_of(4), 4)
-        joined = await self.client.ask(join_of(4, first.member_id), 4)
+        first = await self.client.ask(join_of(), 4)
+        joined = await self.client.ask(join_of(first.member_id), 4)
         self.member_id, self.generation = joined.member_id, joined.generation_id
         sync = m.SyncGroupRequest(
             group_id="g",
@@ -108,7 +108,7 @@ class World:
         return m.FindCoordinatorRequest(coordinator_keys=["g", "h"]), {0}
 
     def join_group(self, version):
-        return join_of(version), {0} if version < 4 else {ErrorCode.MEMBER_ID_REQUIRED}
+        return join_of(group="new"), {0} if version < 4 else {ErrorCode.MEMBER_ID_REQUIRED}
 
     def heartbeat(self, version):
         r = m.HeartbeatRequest

@@ -1,0 +1,17 @@
+"""Which event loops the tests of the Kafka server run on.
+
+Servers run on uvloop, whose transports read and write in another way than asyncio's, so what depends on transports runs on both.
+"""
+
+import asyncio
+
+import uvloop
+
+BOTH = {"test_kafka_hostile", "test_kafka_produce", "test_kafka_fetch", "test_kafka_listeners"}
+
+
+def pytest_asyncio_loop_factories(config, item):
+    factories = {"uvloop": uvloop.new_event_loop}
+    if item.path.stem in BOTH:
+        factories["asyncio"] = asyncio.new_event_loop
+    return factories
