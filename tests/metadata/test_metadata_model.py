@@ -133,7 +133,7 @@ class Run:
         assert [outcome[:2] for outcome in committed.outcomes] == [outcome[:2] for outcome in expected]
 
     async def repeat(self, back: int) -> None:
-        if self.sent and not self.is_truncated:
+        if self.sent:
             await self.send(*self.sent[-1 - back % len(self.sent)])
 
     async def nothing(self) -> None:

@@ -34,11 +34,14 @@ class SqliteSettings:
     roll_slice_count_max: int = 20_000
     """Slices rolled up by one round (an entry is never split); bounds the round as the former does."""
 
-    roll_partition_count_max: int = 4_000
-    """Partitions that one round may touch, at about 20 µs each: what bounds a round when each slice is of another partition."""
+    roll_partition_count_max: int = 2_000
+    """Partitions that one round may touch, at 20 to 45 µs each: what bounds a round when each slice is of another partition."""
 
-    unrolled_entry_count_max: int = 20_000
-    """A commit that finds more entries not rolled up rolls some up first, so that memory stays bounded without maintenance."""
+    unrolled_entry_count_max: int = 5_000
+    """A commit that finds more entries not rolled up rolls some up first, so that memory stays bounded without maintenance.
+
+    An entry takes about 50 bytes of memory for each partition that it touched.
+    """
 
     sweep_page_count_max: int = 1_000
     """Index pages (and rows of deleted streams) dropped by one round of maintenance."""
