@@ -84,6 +84,7 @@ class Connection(Receiver):
         self._unsent_since = 0.0
         self._is_reading_paused = False
         self._waits_for_budget = False
+        self._is_finishing = False
 
     # -- life-cycle ----------------------------------------------------------------------------------------------
 
@@ -120,13 +121,18 @@ class Connection(Receiver):
             log.info("connection closed", extra={"peer": self.peer, "listener": self.listener, "why": why})
             self._transport.abort()
 
-    def close_if_idle(self) -> bool:
-        """Close when nothing is under way; whether it did."""
-        if self._slots or self.produce_tail is not None or self._high > self._low:
-            return False
-        if self._transport is not None:
+    def close_if_idle(self) -> None:
+        """Close when nothing is under way."""
+        if not self._slots and self.produce_tail is None and self._high == self._low and self._transport is not None:
             self._transport.close()
-        return True
+
+    def finish(self) -> None:
+        """Take no more requests, and close as soon as nothing is under way but waits; to be called until it is closed."""
+        self._is_finishing = True
+        self._pace()
+        is_busy = any(slot.is_ready or slot.api not in _WAITING for slot in self._slots)
+        if not is_busy and self.produce_tail is None and self._transport is not None:
+            self._transport.close()
 
     def close_if_stalled(self, now: float) -> None:
         """Close when the client is in the middle of a request, or of taking its answers, and gets on too slowly."""
@@ -219,6 +225,7 @@ class Connection(Receiver):
             or self._ready_bytes >= limits.response_bytes_max
             or self._waits_for_budget
             or self._wish is not None
+            or self._is_finishing
         )
 
     def _pace(self) -> None:

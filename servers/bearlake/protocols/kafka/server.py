@@ -1,8 +1,9 @@
 """The Kafka server: listeners and connections of one process, and their drain.
 
-Kafka has no "go away": to drain, this server leaves Metadata (its membership says so), keeps serving while clients refresh, then
-answers produce and fetch with NOT_LEADER_OR_FOLLOWER, which makes them refresh at once, and closes connections as they fall idle.
-With no other server to go to it serves until its connections fall idle.
+Kafka has no "go away": to drain, this server leaves Metadata (its membership says so) and gives up its groups, keeps serving while
+clients refresh, then answers produce and fetch with NOT_LEADER_OR_FOLLOWER, which makes them refresh at once, and closes connections as
+they fall idle. Towards the end, and at once when there is no other server to go to, it takes no more requests, answers those
+that it has, and closes.
 """
 
 import asyncio
@@ -91,25 +92,43 @@ class KafkaServer:
     async def drain(self, deadline_ms: int) -> None:
         """See the module's docstring; returns within `deadline_ms`."""
         until = self.loop.time() + deadline_ms / 1000
-        redirect_at = self.loop.time() + min(self.settings.drain_redirect_after_ms, deadline_ms / 2) / 1000
-        for server in self._servers:
-            server.close()
-        while self._connections and self.loop.time() < until:
-            if not self.broker.is_redirecting and self._has_others() and self.loop.time() >= redirect_at:
+        try:
+            async with asyncio.timeout_at(until):
+                # The last quarter is for those who did not leave, and for what they wait for.
+                await self._send_clients_away(until - deadline_ms / 4000, deadline_ms)
+                self._stop_accepting()
+                while self._connections:
+                    for connection in list(self._connections):
+                        connection.finish()
+                    await asyncio.sleep(DRAIN_POLL_MS / 1000)
+                await self.broker.streams.drain()
+        except TimeoutError:
+            log.warning("draining took too long", extra={"connections": len(self._connections)})
+
+    async def _send_clients_away(self, until: float, deadline_ms: int) -> None:
+        """While there are other servers, and until then: let clients leave by themselves, then tell them to."""
+        redirect_at = self.loop.time() + min(self.settings.drain_redirect_after_ms, deadline_ms / 4) / 1000
+        if self._has_others():
+            await self.broker.groups.drain()
+        while self._connections and self._has_others() and self.loop.time() < until:
+            if not self.broker.is_redirecting and self.loop.time() >= redirect_at:
                 self.broker.is_redirecting = True
+                self._stop_accepting()
                 log.info("draining: clients are told to go elsewhere", extra={"connections": len(self._connections)})
-            if self.broker.is_redirecting or not self._has_others():
+            if self.broker.is_redirecting:
                 for connection in list(self._connections):
                     connection.close_if_idle()
             await asyncio.sleep(DRAIN_POLL_MS / 1000)
-        await self.broker.streams.drain()
+
+    def _stop_accepting(self) -> None:
+        for server in self._servers:
+            server.close()
 
     async def close(self) -> None:
         """Close listeners and connections at once."""
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for server in self._servers:
-            server.close()
+        self._stop_accepting()
         for listener in self._listeners:
             listener.socket.close()
         for connection in list(self._connections):

@@ -1,0 +1,203 @@
+"""A server that drains: clients go elsewhere without a failed request; alone, it finishes what it has and closes."""
+
+import asyncio
+import threading
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+
+from bearlake.protocols.kafka import messages as m
+from bearlake.protocols.kafka.broker import KafkaSettings
+from bearlake.protocols.kafka.errors import ErrorCode
+from fixtures.kafka_server import batch_of, fetch_request, produce_request, until, values_of
+
+
+async def brokers(client):
+    return [one.node_id for one in (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers]
+
+
+async def begin_drain(cluster, index, deadline_ms):
+    await cluster[index].member.drain()
+    for node in cluster.nodes:
+        await node.member.refresh()
+    return asyncio.create_task(cluster[index].server.drain(deadline_ms))
+
+
+async def test_alone_it_answers_what_it_has_and_closes_though_fetches_wait(kafka):
+    await kafka.create("t")
+    client, waiting, idle = await kafka.client(), await kafka.client(), await kafka.client()
+    await idle.ask(m.MetadataRequest(topics=[]), 12)
+    waiting.send(fetch_request([("t", 0, 0)], wait_ms=60_000, bytes_min=1_000_000), 12)
+    for _ in range(50):
+        client.send(produce_request("t", batch_of(b"v")), 9)
+    await until(lambda: any(len(connection._slots) for connection in kafka.server._connections))
+    answers = [await client.receive()]
+
+    await asyncio.wait_for(kafka.server.drain(10_000), 5)
+
+    try:
+        while client.sent:
+            answers.append(await client.receive())
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass
+    codes = {answer.responses[0].partition_responses[0].error_code for answer in answers}
+    assert codes == {0}
+    assert await waiting.is_closed()
+    assert await idle.is_closed()
+    with pytest.raises(OSError):  # noqa: PT011 - refused or reset, as the system likes
+        await kafka.client()
+
+
+async def test_drain_ends_by_its_deadline_though_a_client_does_not_take_its_answers(kafka):
+    await kafka.create("t", max_message_bytes="9000000")
+    writer, glutton = await kafka.client(), await kafka.client()
+    for _ in range(5):
+        await writer.produce("t", batch_of(b"x" * 8_000_000))
+    glutton.writer.transport.pause_reading()
+    for _ in range(5):
+        glutton.send(fetch_request([("t", 0, 0)]), 12)
+    await until(lambda: kafka.server.broker.unsent_bytes > 0)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+
+    await kafka.server.drain(400)
+
+    assert loop.time() - started < 2
+
+
+async def test_beside_others_it_leaves_metadata_then_sends_clients_away_then_closes(kafka_cluster):
+    cluster = await kafka_cluster(2, settings=KafkaSettings(drain_redirect_after_ms=150))
+    await cluster[0].create("t")
+    clients = [await node.client() for node in cluster.nodes]
+    first, second = (node.member.node_id for node in cluster.nodes)
+    assert await brokers(clients[0]) == await brokers(clients[1]) == [first, second]
+
+    draining = await begin_drain(cluster, 0, 10_000)
+
+    assert await brokers(clients[0]) == await brokers(clients[1]) == [second]
+    found = await clients[0].ask(m.MetadataRequest(topics=[m.MetadataRequest.Topic(name="t")]), 12)
+    assert {partition.leader_id for partition in found.topics[0].partitions} == {second}
+    assert found.controller_id == second
+    assert (await clients[0].produce("t", batch_of(b"served"))).error_code == 0
+    await until(lambda: cluster[0].server.broker.is_redirecting)
+    # The connection may be closed as idle between two requests; pipelined, the second is answered.
+    clients[0].send(produce_request("t", batch_of(b"refused")), 9)
+    clients[0].send(fetch_request([("t", 0, 0)]), 12)
+    try:
+        answer = await clients[0].receive()
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass
+    assert await clients[0].is_closed()
+    await asyncio.wait_for(draining, 5)
+    assert values_of((await clients[1].fetch("t", 0)).records) == [(0, b"served")]
+
+
+async def test_redirected_fetches_and_produces_get_not_leader(kafka):
+    await kafka.create("t")
+    client = await kafka.client()
+    kafka.server.broker.is_redirecting = True
+
+    assert (await client.produce("t", batch_of(b"v"))).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (await client.fetch("t", 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await client.produce("t", batch_of(b"v"), acks=0)
+    assert await client.is_closed()  # the only way to tell it
+
+
+async def test_groups_go_to_the_other_server_with_their_generation(kafka_cluster):
+    cluster = await kafka_cluster(2)
+    clients = [await node.client() for node in cluster.nodes]
+    protocol = m.JoinGroupRequest.Protocol(name="range", metadata=b"")
+    join = m.JoinGroupRequest(
+        group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=10_000, protocol_type="consumer",
+        protocols=[protocol],
+    )  # fmt: skip
+    joined = await clients[0].ask(join, 3)
+    sync = m.SyncGroupRequest(
+        group_id="g",
+        generation_id=1,
+        member_id=joined.member_id,
+        assignments=[m.SyncGroupRequest.Assignment(member_id=joined.member_id, assignment=b"mine")],
+    )
+    await clients[0].ask(sync, 3)
+    beat = m.HeartbeatRequest(group_id="g", generation_id=1, member_id=joined.member_id)
+    find = m.FindCoordinatorRequest(coordinator_keys=["g"])
+    owner = cluster[0].member.node_id
+    assert [(await client.ask(find, 4)).coordinators[0].node_id for client in clients] == [owner, owner]
+
+    draining = await begin_drain(cluster, 0, 4_000)
+    await until(lambda: not cluster[0].streams.groups.owned())
+
+    assert (await clients[0].ask(beat, 4)).error_code == ErrorCode.NOT_COORDINATOR
+    assert (await clients[0].ask(find, 4)).coordinators[0].node_id == cluster[1].member.node_id
+    assert (await clients[1].ask(beat, 4)).error_code == 0
+    assert (await clients[1].ask(sync, 3)).assignment == b"mine"
+    await draining
+
+
+COUNT = 3_000
+
+
+class Traffic:
+    """A confluent producer and consumer in threads of their own."""
+
+    def __init__(self, addresses, topic):
+        common = {"bootstrap.servers": addresses}
+        self.producer = Producer(common | {"enable.idempotence": True, "linger.ms": 2})
+        self.consumer = Consumer(
+            common | {"group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        )
+        self.topic = topic
+        self.delivered, self.received, self.failures = [], [], []
+        self.stop = threading.Event()
+
+    def produce(self):
+        for at in range(COUNT):
+            self.producer.produce(self.topic, b"%d" % at, key=b"k", on_delivery=self.on_delivery)
+            self.producer.poll(0.001)
+        self.producer.flush(60)
+
+    def on_delivery(self, error, message):
+        (self.failures if error is not None else self.delivered).append(error or message.offset())
+
+    def consume(self):
+        self.consumer.subscribe([self.topic])
+        while len(self.received) < COUNT and not self.stop.is_set():
+            message = self.consumer.poll(0.2)
+            if message is None:
+                continue
+            if message.error():
+                self.failures.append(message.error())
+                continue
+            self.received.append(int(message.value()))
+            if len(self.received) % 100 == 0:
+                try:
+                    self.consumer.commit(message, asynchronous=False)
+                except KafkaException as error:
+                    self.failures.append(error)
+        self.consumer.close()
+
+
+@pytest.mark.integration
+async def test_librdkafka_clients_see_no_failed_request_while_a_server_drains(kafka_cluster):
+    cluster = await kafka_cluster(2, settings=KafkaSettings(drain_redirect_after_ms=200))
+    await cluster[0].create("t", 4)
+    traffic = Traffic(",".join(node.address for node in cluster.nodes), "t")
+    loop = asyncio.get_running_loop()
+    work = [loop.run_in_executor(None, traffic.produce), loop.run_in_executor(None, traffic.consume)]
+    try:
+        await until(lambda: len(traffic.received) > 200)
+        owner = await cluster[0].streams.groups.coordinator("g")
+        leaving = next(index for index, node in enumerate(cluster.nodes) if node.member.server == owner)
+
+        draining = await begin_drain(cluster, leaving, 15_000)
+        await draining
+        was_left = not cluster[leaving].server.connection_count
+        await asyncio.wait_for(asyncio.gather(*work), 60)
+    finally:
+        traffic.stop.set()
+
+    assert was_left
+    assert traffic.failures == []
+    assert len(traffic.delivered) == COUNT
+    assert traffic.received == list(range(COUNT))  # one key: one partition, in order, each once
