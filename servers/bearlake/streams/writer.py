@@ -120,7 +120,7 @@ class Writer:
         self._open = _Buffer(0.0)
         self._full: deque[_Buffer] = deque()
         """Buffers that reached `object_bytes_max` and wait for an upload slot; bounded by `bytes_max`."""
-        self._in_flight: set[asyncio.Task[None]] = set()
+        self._in_flight: dict[asyncio.Task[None], None] = {}
         self._last_commit: asyncio.Future[None] | None = None
         self._calls: dict[AppendCall, None] = {}
         self._pending_bytes = 0
@@ -262,7 +262,7 @@ class Writer:
         loop = asyncio.get_running_loop()
         before, self._last_commit = self._last_commit, loop.create_future()
         task = loop.create_task(self._write(sealed, before, self._last_commit))
-        self._in_flight.add(task)
+        self._in_flight[task] = None
         task.add_done_callback(self._written)
 
     def _seal(self, buffer: _Buffer) -> _Sealed:
@@ -351,7 +351,7 @@ class Writer:
             self._on_fenced()
 
     def _written(self, task: asyncio.Task[None]) -> None:
-        self._in_flight.discard(task)
+        self._in_flight.pop(task, None)
         self._last_done = asyncio.get_running_loop().time()
         if not task.cancelled() and (error := task.exception()) is not None:
             # A bug: nothing was acknowledged, and nothing more can be promised.

@@ -90,7 +90,8 @@ class Network:
         reply: asyncio.Future[T] = loop.create_future()
         give_up = loop.call_later((settings.deadline_ms + wait_ms) / 1000, _give_up, reply, what)
         if not self.happens(settings.lost_request_rate, "lost request"):
-            arrival = max(loop.time() + self.delay_s(), self._stalled_until_s.get(store, 0.0))
+            stalled_until_s = 0.0 if self.is_healthy else self._stalled_until_s.get(store, 0.0)
+            arrival = max(loop.time() + self.delay_s(), stalled_until_s)
             is_lost = self.happens(settings.lost_reply_rate, "lost reply")
             loop.call_at(arrival, self._arrive, effect, reply, is_lost, context=self._context)
         try:

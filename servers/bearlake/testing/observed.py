@@ -57,7 +57,9 @@ class _Log(_Noun):
             self._truth.fenced(commit)
             raise
         except Conflict:
-            self._truth.expect(commit.token in self._truth.commits, "only a result can be forgotten", token=commit.token)
+            self._truth.expect(
+                commit.token in self._truth.commits, "only a result can be forgotten", token=commit.token
+            )
             raise
         self._truth.committed(commit, result)
         return result

@@ -16,7 +16,7 @@ class Waiting:
         self._database = database
         self._poll_s = poll_interval_ms / 1000 if database.is_shared else 0.0
         self._head = 0
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}  # in order, so that a simulation repeats itself
         self._data_version = -1
 
     def notify(self, position: int) -> None:
@@ -35,11 +35,11 @@ class Waiting:
             self.notify(await self._database.run_read(self._look))
         while self._head <= after and (left := deadline - loop.time()) > 0:
             woken = loop.create_future()
-            self._waiters.add(woken)
+            self._waiters[woken] = None
             try:
                 await asyncio.wait([woken], timeout=min(left, self._poll_s) if self._poll_s else left)
             finally:
-                self._waiters.discard(woken)
+                self._waiters.pop(woken, None)
             if not woken.done() and self._poll_s:
                 self.notify(await self._database.run_read(self._look))
 
