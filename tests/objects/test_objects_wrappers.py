@@ -1,7 +1,9 @@
 """Retries, metering and fault injection, in virtual time."""
 
 import asyncio
+import gc
 import random
+import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -233,6 +235,26 @@ def test_a_stall_holds_calls_until_its_end_or_their_deadline(run_virtual: RunVir
         return after_short_s, loop.time()
 
     assert run_virtual(run()) == pytest.approx((0.7, 1.7))
+
+
+async def test_a_retried_put_leaves_nothing_behind_that_holds_its_buffers() -> None:
+    class Content(bytearray):
+        """One that can be watched."""
+
+    attempts = FaultyObjectStore(MemoryObjectStore(), FaultSettings(error_rate=0.5), random.Random(1))
+    store = RetryingObjectStore(attempts, RetrySettings(pause_first_ms=0, attempt_count_max=60), random.Random(1))
+    alive = []
+    gc.disable()
+    try:
+        for at in range(20):
+            content = Content(b"x")
+            alive.append(weakref.ref(content))
+            await store.put(f"wal/{at}", [content])
+            del content
+
+        assert not any(content() for content in alive)
+    finally:
+        gc.enable()
 
 
 def test_a_stall_lasts_as_long_as_its_file_exists(run_virtual: RunVirtual, tmp_path: Path) -> None:

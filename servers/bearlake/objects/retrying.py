@@ -94,6 +94,9 @@ class RetryingObjectStore:
             raise Unavailable(f"{what}: not done within {deadline_ms} ms and {failure_count} failed attempts") from (
                 last or error
             )
+        finally:
+            # An error holds this frame by its traceback, and with it the object's buffers: without this, until cycles are collected.
+            last = None
 
     def _pause_s(self, failure_count: int) -> float:
         bound_ms = min(self._settings.pause_max_ms, self._settings.pause_first_ms * 2 ** (failure_count - 1))
