@@ -6,6 +6,7 @@ import pytest
 
 from bearlake.clock import ManualClock
 from bearlake.errors import Unavailable
+from bearlake.metadata import Metadata
 from bearlake.metadata.model import CommittedOffset, PartitionKey, StreamSpec
 from bearlake.metadata.open import open_metadata
 from bearlake.streams.groups.coordinator import Groups, GroupSettings
@@ -17,12 +18,23 @@ from fixtures.groups import RANGE
 TIMEOUT_MS = 6_000
 
 
+OPEN_STORES: list[Metadata] = []
+
+
+@pytest.fixture(autouse=True)
+def _close_stores():
+    yield
+    while OPEN_STORES:
+        asyncio.run(OPEN_STORES.pop().close())
+
+
 class Cluster:
-    """Servers' coordinators on one store in memory."""
+    """Servers' coordinators on one store in memory, which is closed when the test is over."""
 
     async def open(self):
         self.clock = ManualClock()
         self.metadata = await open_metadata("memory:///", clock=self.clock)
+        OPEN_STORES.append(self.metadata)
         stream = await self.metadata.streams.create(StreamSpec(name="t", partition_count=2))
         self.partition = stream.partition(0)
         return self
