@@ -87,7 +87,7 @@ class TailIndex:
         self.slice_count = 0
         """Slices of the entries that are kept, those of forgotten partitions included: what takes memory."""
         self.generation = 0
-        """Grows whenever something is forgotten: bounds that were asked for before may be older than what was forgotten."""
+        """Grows whenever something is not kept: bounds that were asked for before may be older than what is not known any more."""
         self.position = 0
         """Log position up to which entries were applied."""
 
@@ -108,8 +108,8 @@ class TailIndex:
     def learn(self, partition: PartitionKey, bounds: PartitionBounds, generation: int) -> PartitionTail | None:
         """Take over bounds that the store has told; returns the partition's tail, whose start is known then.
 
-        `generation` is what it was when the store was asked. If something was forgotten since, entries behind these bounds may
-        have been applied and forgotten: nothing is learned, and None returned.
+        `generation` is what it was when the store was asked. If it has grown, entries behind these bounds may have been applied
+        and forgotten: nothing is learned, and None returned.
         """
         if generation != self.generation:
             return None
@@ -138,8 +138,10 @@ class TailIndex:
             self._append(entry)
         elif entry.kind is EntryKind.TRIM:
             tail = self._tails.get(entry.partition)
-            if tail is not None and tail.start >= 0:
+            if tail is not None:
                 tail.start = max(tail.start, entry.start_offset)
+            else:
+                self.generation += 1
 
     def _append(self, entry: Entry) -> None:
         ref = ObjectRef(entry.object_key, entry.object_size)
