@@ -5,7 +5,8 @@
 - Stored batches carry meaningless base offsets; a cached slice is *rebased* in place on its first use (`kernel.rebase`), so that a
   reader is served one view per run of batches, without a copy. Rebasing is deterministic, hence safe to repeat.
 - Least recently used extents go first. Views that readers still hold keep their bytes alive a little longer; the budget counts
-  what the cache itself holds.
+  what the cache itself holds. A reader of a small part of what had to be read gets a copy, which keeps nothing else alive.
+- Reads of the store are bounded in bytes at once: the memory beside the cache stays bounded however many readers lag.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bearlake import kernel
+from bearlake.cache.gate import ByteGate
 from bearlake.errors import Corrupt, OutOfRange
 from bearlake.metadata.model import ObjectRef, Slice
 from bearlake.objects import ByteRange, ObjectStore
@@ -31,6 +33,8 @@ class CacheSettings:
     """Bytes of objects kept in memory. More saves reads of the object store for lagging consumers; fewer saves memory."""
     slice_fraction_min: float = 0.125
     """A cold read gets the whole object when its slice is at least this part of it, else only the slice's range."""
+    loading_bytes_max: int = 64 * 1024 * 1024
+    """Bytes that are being read from the object store at once; further reads wait. More is faster for many lagging consumers."""
 
 
 class Extent:
@@ -72,6 +76,7 @@ class ObjectCache:
         self._on_lookup = on_lookup
         self._extents: OrderedDict[ExtentKey, Extent] = OrderedDict()
         self._loading: dict[ExtentKey, asyncio.Task[Extent]] = {}
+        self._gate = ByteGate(settings.loading_bytes_max)
         self.size_bytes = 0
 
     def add(self, ref: ObjectRef, buffer: bytearray, slices: Sequence[Slice]) -> None:
@@ -107,14 +112,21 @@ class ObjectCache:
         if part is not None:
             return part
         self._on_lookup(False)
-        is_whole = is_tail or piece.length >= ref.size * self._settings.slice_fraction_min
-        key = (ref.key, 0, ref.size) if is_whole else (ref.key, piece.position, piece.position + piece.length)
+        key = self.extent_of(ref, piece, is_tail=is_tail)
         task = self._loading.get(key)
         if task is None:
             task = self._loading[key] = asyncio.get_running_loop().create_task(self._load(key))
             task.add_done_callback(lambda done: self._loaded(key, done))
-        extent = await asyncio.shield(task)
-        return extent.view(piece)
+        part = (await asyncio.shield(task)).view(piece)
+        if len(part) < (key[2] - key[1]) * self._settings.slice_fraction_min:
+            return memoryview(bytes(part))
+        return part
+
+    def extent_of(self, ref: ObjectRef, piece: Slice, *, is_tail: bool) -> ExtentKey:
+        """(object, start, end) of what `get` would read for the slice if it is not here."""
+        if is_tail or piece.length >= ref.size * self._settings.slice_fraction_min:
+            return (ref.key, 0, ref.size)
+        return (ref.key, piece.position, piece.position + piece.length)
 
     def _loaded(self, key: ExtentKey, task: asyncio.Task[Extent]) -> None:
         self._loading.pop(key, None)
@@ -124,7 +136,8 @@ class ObjectCache:
     async def _load(self, key: ExtentKey) -> Extent:
         name, start, end = key
         try:
-            (part,) = await self._store.read(name, [ByteRange(start, end)])
+            async with self._gate.hold(end - start):
+                (part,) = await self._store.read(name, [ByteRange(start, end)])
         except OutOfRange as error:  # of bytes: it must never look like an offset's
             raise Corrupt(f"object {name} is shorter than what was committed: {error}") from error
         if len(part) != end - start:

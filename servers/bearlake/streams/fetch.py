@@ -16,7 +16,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from bearlake import kernel
-from bearlake.cache.objects import ObjectCache
+from bearlake.cache.objects import ExtentKey, ObjectCache
 from bearlake.errors import BearlakeError, NotFound, OutOfRange, Unavailable
 from bearlake.index.tail import TailIndex, TailSlice
 from bearlake.metadata import CommitLog
@@ -71,6 +71,8 @@ class ReaderSettings:
     """Largest answer in bytes, whatever the client asks for (one larger batch excepted)."""
     wait_max_ms: int = 60_000
     """Longest wait (ms), whatever the client asks for."""
+    load_bytes_max: int = 32 * 1024 * 1024
+    """Bytes that one fetch reads from the object store; it answers with what it then has. Bounds memory and time of lagging consumers."""
     slices_per_lookup: int = 256
     """Slices that one look-up in the metadata store returns."""
 
@@ -112,10 +114,10 @@ class Reader:
             for tail in tails:
                 tail.waiters[wake.set] = None
             try:
-                results = await self._collect(ranges, bytes_max)
+                results, is_cut = await self._collect(ranges, bytes_max)
                 size = sum(result.size_bytes for result in results)
                 wait = deadline - loop.time()
-                if size >= bytes_min or wait <= 0 or any(result.error is not None for result in results):
+                if size >= bytes_min or wait <= 0 or is_cut or any(result.error is not None for result in results):
                     return results
                 if len(tails) < len(ranges):  # nobody will wake us for a partition whose bounds could not be learned
                     wait = min(wait, _LEARN_PAUSE_S)
@@ -149,7 +151,8 @@ class Reader:
 
     # -- plan ----------------------------------------------------------------------------------------------------
 
-    async def _collect(self, ranges: Sequence[FetchRange], bytes_max: int) -> list[Fetched]:
+    async def _collect(self, ranges: Sequence[FetchRange], bytes_max: int) -> tuple[list[Fetched], bool]:
+        """One answer per range, and whether more is there that was too much to read at once."""
         plans = [_Plan(Fetched(range=item), [], True, []) for item in ranges]
         cold = [plan for plan in plans if not self._plan_from_tail(plan)]
         _FROM_TAIL.value += len(plans) - len(cold)
@@ -157,7 +160,7 @@ class Reader:
         if cold:
             await asyncio.gather(*(self._plan_from_store(plan) for plan in cold))
         _ration(plans, bytes_max)
-        await self._load(plans)
+        is_cut = await self._load(plans)
         budget = bytes_max
         has_bytes = False
         for plan in plans:
@@ -165,7 +168,7 @@ class Reader:
                 self._cut(plan, min(plan.fetched.range.bytes_max, budget), is_first=not has_bytes)
                 budget -= plan.fetched.size_bytes
                 has_bytes = has_bytes or plan.fetched.size_bytes > 0
-        return [plan.fetched for plan in plans]
+        return [plan.fetched for plan in plans], is_cut
 
     def _plan_from_tail(self, plan: _Plan) -> bool:
         """Plan from memory; False when the store has to be asked."""
@@ -212,14 +215,31 @@ class Reader:
 
     # -- load ----------------------------------------------------------------------------------------------------
 
-    async def _load(self, plans: Sequence[_Plan]) -> None:
+    async def _load(self, plans: Sequence[_Plan]) -> bool:
+        """Get the planned slices' bytes; returns whether slices were dropped because they were too much to read at once."""
         waiting = []
+        extents: set[ExtentKey] = set()
+        room = self._settings.load_bytes_max
+        is_cut = False
         for plan in plans:
-            plan.views = [self._cache.peek(piece.object, piece.slice) for piece in plan.slices]
+            for at, piece in enumerate(plan.slices):
+                view = self._cache.peek(piece.object, piece.slice)
+                if view is None:
+                    extent = self._cache.extent_of(piece.object, piece.slice, is_tail=plan.is_tail)
+                    if extent not in extents:
+                        size = extent[2] - extent[1]
+                        if extents and size > room:
+                            del plan.slices[at:]
+                            is_cut = True
+                            break
+                        extents.add(extent)
+                        room -= size
+                plan.views.append(view)
             if None in plan.views:
                 waiting.append(plan)
         if waiting:
             await asyncio.gather(*(self._load_plan(plan) for plan in waiting))
+        return is_cut
 
     async def _load_plan(self, plan: _Plan) -> None:
         try:
