@@ -12,6 +12,7 @@ See README.md beside this file.
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -47,6 +48,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="the part that fits into three minutes")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write every outcome and difference there")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a run that is ended ends what it started
     every = QUICK if arguments.quick else tuple(SUITES)
     chosen = every if arguments.suite == "all" else (arguments.suite,)
     try:
