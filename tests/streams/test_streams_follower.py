@@ -1,0 +1,309 @@
+"""Following the log and the catalog's view: nothing that the log says is lost, whatever the store does meanwhile."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from bearlake.errors import AlreadyExists, Invalid, NotFound, OutOfRange, Unavailable
+from bearlake.streams.catalog import check_name
+from bearlake.streams.follower import FollowerSettings
+from bearlake.streams.principal import ANONYMOUS
+from bearlake.streams.service import Streams, StreamsSettings
+from bearlake.streams.upkeep import UpkeepSettings
+from bearlake.testing.loop import virtual_time
+from fixtures.deployment import Deployment, append, batch_of, create, deployment, fetch, values_of
+
+QUICK = StreamsSettings(upkeep=UpkeepSettings(pause_ms=100, entry_count_min=2))
+
+
+class Gate:
+    """Stands before one method of a noun: holds answers back while closed, fails calls while broken."""
+
+    def __init__(self, inner: Any, **methods: str) -> None:
+        self._inner = inner
+        self.is_broken = False
+        self.opened = asyncio.Event()
+        self.opened.set()
+        self.waiting_count = 0
+        self._guarded = methods
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        how = self._guarded.get(name)
+        if how is None:
+            return found
+
+        async def guarded(*arguments: Any, **named: Any) -> Any:
+            if self.is_broken:
+                raise Unavailable("broken")
+            result = await found(*arguments, **named)
+            self.waiting_count += 1
+            await self.opened.wait()
+            self.waiting_count -= 1
+            return result
+
+        return guarded
+
+
+class Gated:
+    """A metadata store with gates before some nouns."""
+
+    def __init__(self, inner: Any, **nouns: Any) -> None:
+        self._inner = inner
+        for name, noun in nouns.items():
+            setattr(self, name, noun)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def gated(stores: Deployment, noun: str, *methods: str) -> tuple[Any, Gate]:
+    gate = Gate(getattr(stores.metadata, noun), **dict.fromkeys(methods, "gated"))
+    return Gated(stores.metadata, **{noun: gate}), gate
+
+
+def known(streams: Streams) -> dict[str, dict[str, str]]:
+    return {name: dict(view.stream.configs) for name in streams.catalog.names() if (view := streams.catalog.peek(name))}
+
+
+@virtual_time
+async def test_streams_made_changed_and_deleted_elsewhere_are_known_soon() -> None:
+    async with deployment() as stores:
+        one, other = await stores.serve(), await stores.serve()
+        await create(one, "kept", 2)
+        await create(one, "gone")
+        await one.alter(ANONYMOUS, "kept", {"retention.ms": "5"}, [])
+        await one.add_partitions(ANONYMOUS, "kept", 4)
+        await one.delete(ANONYMOUS, "gone")
+
+        await asyncio.sleep(0.1)
+
+        assert known(other) == {"kept": {"retention.ms": "5"}}
+        view = other.catalog.peek("kept")
+        assert view is not None
+        assert view.partition_count == 4
+        assert other.catalog.peek_id(view.id_bytes) is view is other.catalog.peek_number(view.stream.number)
+
+
+@virtual_time
+async def test_a_stream_that_is_not_known_yet_is_asked_from_the_store_once() -> None:
+    async with deployment() as stores:
+        other = await stores.serve()
+        one = await stores.serve()
+        view = await create(one)
+        assert other.catalog.peek("orders") is None
+
+        found = await other.catalog.find("orders")
+
+        assert found.stream == view.stream
+        with pytest.raises(NotFound):
+            await other.catalog.find("nothing")
+
+
+@virtual_time
+async def test_a_changed_stream_is_read_again_when_the_store_answers_again() -> None:
+    async with deployment() as stores:
+        one = await stores.serve()
+        metadata, gate = gated(stores, "streams", "by_numbers")
+        other = await stores.serve(metadata=metadata)
+        await create(one)
+        gate.is_broken = True
+        await one.alter(ANONYMOUS, "orders", {"retention.ms": "5"}, [])
+        await asyncio.sleep(1)
+        before = known(other)
+        gate.is_broken = False
+
+        await asyncio.sleep(2)
+
+        assert before == {}
+        assert known(other) == {"orders": {"retention.ms": "5"}}
+
+
+@virtual_time
+async def test_an_answer_that_was_long_under_way_does_not_revive_a_deleted_stream() -> None:
+    async with deployment() as stores:
+        one = await stores.serve()
+        metadata, gate = gated(stores, "streams", "get")
+        other = await stores.serve(metadata=metadata)
+        await stores.metadata.streams.delete((await create(one, "old")).name)
+        view = await create(one)
+        other.catalog._drop(view.stream)  # as if it were not known yet
+        gate.opened.clear()
+        finding = asyncio.create_task(other.catalog.find("orders"))
+        await asyncio.sleep(0.1)
+
+        await one.delete(ANONYMOUS, "orders")
+        await asyncio.sleep(1)
+        gate.opened.set()
+        await finding
+
+        assert known(other) == {}
+
+
+@virtual_time
+async def test_a_server_that_was_away_too_long_starts_over() -> None:
+    async with deployment() as stores:
+        one = await stores.serve(QUICK)
+        view = await create(one)
+        gone = await create(one, "gone")
+        await append(one, view, batch_of(b"first"))
+        metadata, gate = gated(stores, "log", "follow")
+        other = await stores.serve(metadata=metadata)
+        gate.is_broken = True
+        for number in range(20):
+            await append(one, view, batch_of(b"%d" % number))
+        await one.delete(ANONYMOUS, gone.name)
+        await create(one, "new")
+        await asyncio.sleep(5)
+        with pytest.raises(OutOfRange):
+            await stores.metadata.log.follow(2, limit=1)
+        gate.is_broken = False
+
+        await asyncio.sleep(3)
+
+        assert sorted(known(other)) == ["new", "orders"]
+        assert len(values_of(await fetch(other, view))) == 21
+        await append(one, view, batch_of(b"last"))
+        assert values_of(await fetch(other, view, 21, bytes_min=1, wait_ms=1_000)) == [(21, b"last")]
+
+
+@virtual_time
+async def test_starting_over_is_tried_again_until_the_store_answers() -> None:
+    async with deployment() as stores:
+        one = await stores.serve(QUICK)
+        view = await create(one)
+        metadata, gate = gated(stores, "streams", "list")
+        log, log_gate = gated(stores, "log", "follow")
+        other = await stores.serve(metadata=Gated(metadata, log=log.log))
+        log_gate.is_broken = gate.is_broken = True
+        for number in range(20):
+            await append(one, view, batch_of(b"%d" % number))
+        await create(one, "new")
+        await asyncio.sleep(5)
+        log_gate.is_broken = False
+        await asyncio.sleep(3)
+        names_meanwhile = other.catalog.names()
+        gate.is_broken = False
+
+        await asyncio.sleep(3)
+
+        assert names_meanwhile == ["orders"]
+        assert other.catalog.names() == ["new", "orders"]
+        assert len(values_of(await fetch(other, view))) == 20
+
+
+@virtual_time
+async def test_bounds_that_come_after_a_start_over_do_not_hide_what_was_committed_meanwhile() -> None:
+    async with deployment() as stores:
+        one = await stores.serve()
+        view = await create(one)
+        metadata, gate = gated(stores, "log", "bounds")
+        other = await stores.serve(metadata=metadata)
+        gate.opened.clear()
+        fetching = asyncio.create_task(fetch(other, view, bytes_min=1, wait_ms=5_000))
+        await asyncio.sleep(0.1)
+        assert gate.waiting_count == 1
+
+        await append(one, view, batch_of(b"a"))
+        await asyncio.sleep(1)
+        await other._follower.start()
+        gate.opened.set()
+
+        assert values_of(await fetching) == [(0, b"a")]
+
+
+@virtual_time
+async def test_a_small_tail_index_serves_old_offsets_from_the_store() -> None:
+    async with deployment() as stores:
+        streams = await stores.serve(StreamsSettings(tail_slice_count_max=3))
+        view = await create(streams)
+        for number in range(10):
+            await append(streams, view, batch_of(b"%d" % number))
+
+        assert [value for _, value in values_of(await fetch(streams, view))] == [b"%d" % number for number in range(10)]
+        assert streams._tail.slice_count == 3
+
+
+@virtual_time
+async def test_own_commits_between_those_of_others_are_all_seen_in_order() -> None:
+    async with deployment() as stores:
+        page = StreamsSettings(follower=FollowerSettings(page_entry_count=1))
+        servers = [await stores.serve(page) for _ in range(3)]
+        view = await create(servers[0])
+
+        await asyncio.gather(*(append(servers[number % 3], view, batch_of(b"%d" % number)) for number in range(60)))
+        await asyncio.sleep(2)
+
+        seen = [values_of(await fetch(streams, view)) for streams in servers]
+        assert len(seen[0]) == 60
+        assert seen[0] == seen[1] == seen[2]
+
+
+@virtual_time
+async def test_the_log_is_kept_short() -> None:
+    async with deployment() as stores:
+        streams = await stores.serve(QUICK)
+        view = await create(streams)
+        for number in range(20):
+            await append(streams, view, batch_of(b"%d" % number))
+
+        await asyncio.sleep(1)
+
+        head = await stores.metadata.log.head()
+        assert len((await stores.metadata.log.follow(head - 2, limit=100)).entries) == 2
+        with pytest.raises(OutOfRange):
+            await stores.metadata.log.follow(head - 3, limit=100)
+
+
+# -- the catalog -----------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_stream_is_created_once() -> None:
+    async with deployment() as stores:
+        one, other = await stores.serve(), await stores.serve()
+        await create(one)
+
+        with pytest.raises(AlreadyExists):
+            await create(other)
+
+
+@virtual_time
+async def test_names_counts_and_configs_are_checked() -> None:
+    async with deployment() as stores:
+        streams = await stores.serve(StreamsSettings(stream_count_max=1))
+        for name, count, configs in [
+            ("no/slash", 1, {}),
+            ("..", 1, {}),
+            ("a" * 250, 1, {}),
+            ("a", 0, {}),
+            ("a", 2**20 + 1, {}),
+            ("a", 1, {"no.such.config": "1"}),
+            ("a", 1, {"retention.ms": "soon"}),
+        ]:
+            with pytest.raises(Invalid):
+                await streams.create(ANONYMOUS, name, count, configs)
+        await create(streams)
+
+        with pytest.raises(Invalid, match="the limit is 1"):
+            await create(streams, "another")
+        with pytest.raises(Invalid):
+            await streams.alter(ANONYMOUS, "orders", {"cleanup.policy": "burn"}, [])
+        check_name("a" * 249)
+
+
+@virtual_time
+async def test_a_view_changes_its_version_with_every_change() -> None:
+    async with deployment() as stores:
+        streams = await stores.serve()
+        versions = [streams.catalog.version]
+        await create(streams)
+        versions.append(streams.catalog.version)
+        await streams.alter(ANONYMOUS, "orders", {"retention.ms": "5"}, [])
+        versions.append(streams.catalog.version)
+        await streams.delete(ANONYMOUS, "orders")
+        versions.append(streams.catalog.version)
+
+        assert versions == sorted(set(versions))
+        assert len(streams.catalog) == 0
