@@ -30,9 +30,7 @@ from bearlake.streams.principal import Operation
 
 NO_OPERATIONS = -(2**31)
 """`authorized_operations` of a request that did not ask for them."""
-ALL_TOPIC_OPERATIONS = (
-    0b1_1101_1111_1000  # read write create delete alter describe … as Kafka answers without an authorizer
-)
+ALL_TOPIC_OPERATIONS = 0b1101_1111_1000  # bits 3-8, 10, 11: what an ACL on a topic can allow (not idempotent_write)
 ALL_CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 ENDPOINT_TYPE_BROKERS = 1
 
