@@ -6,6 +6,7 @@ with `message.timestamp.type=LogAppendTime` gets a stamped copy.
 Source: Apache Kafka, LogValidator (timestamps, sizes, KIP-467 record errors), KIP-937 (timestamp bounds).
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from bearlake.errors import BearlakeError, Invalid, TooLarge
@@ -27,11 +28,11 @@ class BadTimestamp(Invalid):
 
 
 class BadRecord(Invalid):
-    """Record `index` of the batch is malformed or lacks what the stream requires."""
+    """Records of the batch are malformed or lack what the stream requires; `indexes` says which, so that clients can tell them apart."""
 
-    def __init__(self, index: int, reason: str) -> None:
+    def __init__(self, indexes: Sequence[int], reason: str) -> None:
         super().__init__(reason)
-        self.index = index
+        self.indexes = indexes
 
 
 class Header(NamedTuple):
@@ -99,8 +100,9 @@ def check_records(batch: Buffer, rules: StreamRules) -> None:
     """
     bad = record_codec.first_bad_record(batch, UNCOMPRESSED_BYTES_MAX)
     if bad >= 0:
-        raise BadRecord(bad, f"record {bad} of the batch is malformed")
+        raise BadRecord([bad], f"record {bad} of the batch is malformed")
     if rules.requires_keys:
-        for position, record in enumerate(record_codec.decode(batch, UNCOMPRESSED_BYTES_MAX)):
-            if record.key is None:
-                raise BadRecord(position, "a stream with cleanup.policy=compact needs a key in every record")
+        records = record_codec.decode(batch, UNCOMPRESSED_BYTES_MAX)
+        keyless = [position for position, record in enumerate(records) if record.key is None]
+        if keyless:
+            raise BadRecord(keyless, "a stream with cleanup.policy=compact needs a key in every record")

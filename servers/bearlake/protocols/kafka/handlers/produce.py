@@ -36,12 +36,12 @@ VERSION_MIN = 3
 class Refusal:
     """Why one partition's batch is not appended."""
 
-    __slots__ = ("code", "message", "record_index")
+    __slots__ = ("code", "message", "record_indexes")
 
-    def __init__(self, code: ErrorCode, message: str | None = None, record_index: int = -1) -> None:
+    def __init__(self, code: ErrorCode, message: str | None = None, record_indexes: Sequence[int] = ()) -> None:
         self.code = code
         self.message = message
-        self.record_index = record_index
+        self.record_indexes = record_indexes
 
 
 NOT_LEADER = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this server is draining: refresh the metadata")
@@ -127,12 +127,10 @@ class ProduceCall:
             )
             if refusal is not None:
                 partition.error_message = refusal.message
-                if refusal.record_index >= 0:
-                    partition.record_errors = [
-                        ProduceResponse.RecordError(
-                            batch_index=refusal.record_index, batch_index_error_message=refusal.message
-                        )
-                    ]
+                partition.record_errors = [
+                    ProduceResponse.RecordError(batch_index=index, batch_index_error_message=refusal.message)
+                    for index in refusal.record_indexes
+                ]
             topics[-1].partition_responses.append(partition)
         return ProduceResponse(responses=topics)
 
@@ -260,7 +258,7 @@ def _resolve(broker: Broker, context: Context, topic: str | bytes) -> StreamView
 
 def _refusal(error: BearlakeError) -> Refusal:
     if isinstance(error, BadRecord):
-        return Refusal(ErrorCode.INVALID_RECORD, str(error), error.index)
+        return Refusal(ErrorCode.INVALID_RECORD, str(error), error.indexes)
     if isinstance(error, BadTimestamp):
         return Refusal(ErrorCode.INVALID_TIMESTAMP, str(error))
     return Refusal(code_of(error), str(error))
