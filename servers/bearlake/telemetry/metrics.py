@@ -100,6 +100,10 @@ KAFKA_CONNECTIONS_REFUSED = counters(
 KAFKA_MALFORMED_FRAMES = counter("bearlake_kafka_malformed_frames_total", "Requests that did not follow the protocol.")
 KAFKA_RECEIVED_BYTES = counter("bearlake_kafka_received_bytes_total", "Bytes of requests.")
 KAFKA_SENT_BYTES = counter("bearlake_kafka_sent_bytes_total", "Bytes of responses.")
+KAFKA_RECEIVE_BYTES = gauge("bearlake_kafka_receive_buffer_bytes", "Bytes of receive buffers in use.")
+KAFKA_RECEIVE_BYTES_MAX = gauge("bearlake_kafka_receive_buffer_limit_bytes", "Limit of the larger receive buffers.")
+KAFKA_UNSENT_BYTES = gauge("bearlake_kafka_unsent_bytes", "Bytes of responses that slow clients have not taken.")
+KAFKA_UNSENT_BYTES_MAX = gauge("bearlake_kafka_unsent_limit_bytes", "Limit of the unsent bytes, then fetches shrink.")
 KAFKA_PAUSED = gauge("bearlake_kafka_paused_connections", "Connections whose reading is paused by a budget.")
 
 # Object store

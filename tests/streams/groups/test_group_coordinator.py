@@ -383,3 +383,14 @@ class Noun:
             return await getattr(self._inner, name)(*args, **kwargs)
 
         return step
+
+
+@virtual_time
+async def test_a_server_coordinates_so_many_groups_and_no_more():
+    cluster = await Cluster().open()
+    one = await cluster.server("1", count_max=2)
+    for name in ("a", "b"):
+        await one.commit(name, "", None, -1, {cluster.partition: offset(1)})
+
+    assert await refused(one.join("c", request())) is Problem.COORDINATOR_UNAVAILABLE
+    await one.commit("a", "", None, -1, {cluster.partition: offset(2)})

@@ -5,7 +5,8 @@
   reach the write path in the order they came (I3): they are submitted inline, and wait behind one that must wait.
 - Backpressure is not reading. The socket is paused over `requests_in_flight_max`, over `response_bytes_max` of answers that the client
   does not take, and at a Produce request over the write path's byte budget; heartbeats and fetches of other connections go on.
-- Fetches of a connection run one after the other, so that a client that does not read pins one answer, not one per request.
+- Three lanes run beside each other: Produce; Fetch, one after the other, so that a client that does not read pins one answer; all others,
+  one after the other as in Kafka, so that a commit is not overtaken by the next one or by a leave.
 - When the client goes, its long polls and joins are cancelled; what changes something is carried through.
 - A frame that breaks the protocol closes this connection, with its reason in the log and in a metric, and nothing else.
 """
@@ -77,6 +78,8 @@ class Connection(Receiver):
         self._waiting_tasks: set[asyncio.Task[None]] = set()
         self._fetches: deque[Coroutine[None, None, None]] = deque()  # behind the one that runs
         self._is_fetching = False
+        self._others: deque[tuple[int, Coroutine[None, None, None]]] = deque()  # API and work, behind the one that runs
+        self._is_working = False
         self.produce_tail: asyncio.Task[None] | None = None
         self._is_pumping = False
         self._is_write_paused = False
@@ -307,13 +310,31 @@ class Connection(Receiver):
             return
         request = codec.request(key, version).decode(frame, position)
         work = self._run(slot, context, header.correlation_id, key, request)
-        if key != ApiKey.FETCH:
-            self.start(work, is_waiting=key in _WAITING)
-        elif self._is_fetching:
+        if key == ApiKey.FETCH:
             self._fetches.append(work)
+            self._fetch_next()
         else:
-            self._is_fetching = True
-            self.start(work, is_waiting=True)
+            self._others.append((key, work))
+            self._work_next()
+
+    def _fetch_next(self) -> None:
+        if self._fetches and not self._is_fetching and not self._is_write_paused:
+            self._is_fetching = True  # until its answer is given to the transport
+            self.start(self._fetches.popleft(), is_waiting=True)
+
+    def _work_next(self) -> None:
+        while self._others and not self._is_working:
+            key, work = self._others.popleft()
+            is_waiting = key in _WAITING
+            if is_waiting and self._transport is None:
+                work.close()
+                continue
+            self._is_working = True
+            self.start(work, is_waiting=is_waiting).add_done_callback(self._worked)
+
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        self._is_working = False
+        self._work_next()
 
     def start(self, work: Coroutine[None, None, None], *, is_waiting: bool = False) -> asyncio.Task[None]:
         """Run a request; its errors close the connection. `is_waiting`: it is cancelled with the connection."""
@@ -372,7 +393,5 @@ class Connection(Receiver):
                 transport.write(b"".join(ready))
             else:
                 transport.writelines(ready)
-        if self._fetches and not self._is_fetching and not self._is_write_paused:
-            self._is_fetching = True
-            self.start(self._fetches.popleft(), is_waiting=True)
+        self._fetch_next()
         self._go_on()

@@ -64,6 +64,10 @@ class KafkaServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
         metrics.KAFKA_CONNECTIONS.set_function(lambda: len(self._connections))
+        metrics.KAFKA_RECEIVE_BYTES.set_function(lambda: self.slabs.used_bytes)
+        metrics.KAFKA_RECEIVE_BYTES_MAX.set(settings.receive_bytes_max)
+        metrics.KAFKA_UNSENT_BYTES.set_function(lambda: self.broker.unsent_bytes)
+        metrics.KAFKA_UNSENT_BYTES_MAX.set(settings.unsent_bytes_max)
 
     @property
     def name(self) -> str:

@@ -47,6 +47,8 @@ class GroupSettings:
     """Wait (ms) for more members before the first rebalance of an empty group; saves rebalances when many start at once."""
     size_max: int = 10_000
     """Members of one group."""
+    count_max: int = 100_000
+    """Groups that one server coordinates at once; more are refused until some fall idle."""
     offset_metadata_bytes_max: int = 4_096
     """Largest text (bytes) that a committed offset may carry."""
     idle_ms: int = 600_000
@@ -250,6 +252,8 @@ class Groups:
         if owned is None:
             if self._is_draining:
                 raise GroupRefusal(Problem.NOT_COORDINATOR)
+            if len(self._owned) + len(self._opening) >= self.settings.count_max:
+                raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, "this server coordinates too many groups")
             task = self._opening.get(name)
             if task is None:
                 task = self._opening[name] = asyncio.get_running_loop().create_task(self._take(name))

@@ -192,6 +192,40 @@ async def test_a_commit_is_carried_through_though_its_client_goes_at_once(kafka)
             await asyncio.sleep(0.01)
 
 
+async def test_pipelined_commits_keep_their_order_and_come_before_a_leave(kafka):
+    client, other = await kafka.client(), await kafka.client()
+    await kafka.create("t")
+    member = await stable(client)
+    commits = []
+    for at in range(1, 30):
+        request = commit_of(at, member_id=member, generation=1)
+        if at == 1:  # a stream that must be looked up in the store first
+            request.topics.insert(0, commit_of(1, topic="unknown").topics[0])
+        commits.append(request)
+        client.send(request, 8)
+    client.send(m.LeaveGroupRequest(group_id="g", members=[m.LeaveGroupRequest.Member(member_id=member)]), 5)
+
+    answers = [await client.receive() for _ in range(30)]
+
+    assert {answer.topics[-1].partitions[0].error_code for answer in answers[:-1]} == {0}
+    assert answers[-1].members[0].error_code == 0
+    assert (await committed(other))[0].committed_offset == 29
+
+
+async def test_a_client_that_commits_leaves_and_closes_at_once_has_done_so(kafka):
+    client, other = await kafka.client(), await kafka.client()
+    await kafka.create("t")
+    member = await stable(client)
+
+    client.send(commit_of(7, member_id=member, generation=1), 8)
+    client.send(join(member_id=member), 9)  # waits for nobody, or is dropped
+    client.send(m.LeaveGroupRequest(group_id="g", members=[m.LeaveGroupRequest.Member(member_id=member)]), 5)
+    await client.close()
+
+    await until(lambda: kafka.streams.groups.owned()["g"].state.value == "Empty")
+    assert (await committed(other))[0].committed_offset == 7
+
+
 async def test_offsets_are_read_from_any_server(kafka_cluster):
     cluster = await kafka_cluster(2)
     clients = [await node.client() for node in cluster.nodes]
