@@ -262,6 +262,44 @@ async def test_an_empty_group_is_given_up_after_a_while_and_found_again():
 
 
 @virtual_time
+async def test_an_empty_group_without_offsets_is_deleted_after_a_while():
+    cluster = await Cluster().open()
+    one = await cluster.server("1", idle_ms=1_000)
+    for name in ("console", "kept"):
+        member = await join_alone(one, name)
+        if name == "kept":
+            await one.commit(name, member, None, 1, {cluster.partition: offset(3)})
+        await one.leave(name, member, None)
+    await asyncio.sleep(1.1)
+    assert [listing.group for listing in await one.all()] == ["console", "kept"]
+
+    await one.give_up_idle()
+
+    assert [listing.group for listing in await one.all()] == ["kept"]
+    assert not one.owned()
+
+
+@virtual_time
+async def test_a_commit_that_comes_while_an_unused_group_is_deleted_is_not_lost():
+    cluster = await Cluster().open()
+    gate = Gate(cluster.metadata)
+    one = await cluster.server("1", gate, idle_ms=1_000)
+    await one.leave("g", await join_alone(one), None)
+    await asyncio.sleep(1.1)
+    gate.close("delete")
+    deleting = asyncio.create_task(one.give_up_idle())
+    await asyncio.sleep(0.1)
+    committing = asyncio.create_task(one.commit("g", "", None, -1, {cluster.partition: offset(3)}))
+    await asyncio.sleep(0.1)
+    gate.open()
+    await deleting
+
+    assert await refused(committing) is Problem.NOT_COORDINATOR  # its client asks again
+    await one.commit("g", "", None, -1, {cluster.partition: offset(3)})
+    assert await cluster.committed() == {cluster.partition: 3}
+
+
+@virtual_time
 async def test_a_group_that_is_wanted_while_its_lease_is_released_waits_and_takes_it_anew():
     cluster = await Cluster().open()
     gate = Gate(cluster.metadata)

@@ -52,7 +52,7 @@ class GroupSettings:
     offset_metadata_bytes_max: int = 4_096
     """Largest text (bytes) that a committed offset may carry."""
     idle_ms: int = 600_000
-    """Time (ms) after which an empty group is given up by its coordinator (its offsets stay)."""
+    """Time (ms) after which an empty group is given up by its coordinator; its offsets stay, and without any it is deleted."""
 
 
 def lease_name(group: str) -> str:
@@ -100,7 +100,19 @@ class Groups:
             group = owned.rebalancer.group
             is_idle = group.state is GroupState.EMPTY and not group.pending and not owned.lock.locked()
             if is_idle and (now - owned.last_used) * 1000 > self.settings.idle_ms:
-                await self._give_up(name, owned)
+                async with owned.lock:
+                    await self._delete_unused(name, owned)
+                    await self._give_up(name, owned)
+
+    async def _delete_unused(self, name: str, owned: _Owned) -> None:
+        """Forget an empty group that has no offsets: nobody would miss it (consoles make a group for each run)."""
+        try:
+            if not await self._metadata.groups.offsets(name):
+                await self._metadata.groups.delete(name, owned.lease)
+        except NotFound:
+            return
+        except BearlakeError as error:
+            log.warning("unused group not deleted", extra={"group": name, "error": repr(error)})
 
     async def drain(self) -> None:
         """Give up all groups: members are told NOT_COORDINATOR and find the next one, with their generation."""
