@@ -5,7 +5,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from bearlake.errors import AlreadyExists, BearlakeError, Invalid, NotFound, OutOfRange, Unavailable
+from bearlake.errors import AlreadyExists, BearlakeError, Invalid, NotFound, OutOfRange, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionKey, partition_index
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams
@@ -27,7 +27,15 @@ class Chaos:
     async def run(self) -> None:
         """Break something every now and then, until cancelled."""
         world = self._world
-        deeds = [self._crash, self._zombie, self._freeze, self._stop, self._stall_objects, self._stall_metadata]
+        deeds = [
+            self._crash,
+            self._zombie,
+            self._freeze,
+            self._stop,
+            self._cut,
+            self._stall_objects,
+            self._stall_metadata,
+        ]
         while True:
             await asyncio.sleep(self._random.expovariate(1.0) * world.settings.chaos_pause_s)
             deed = self._random.choices(deeds, world.settings.chaos_weights)[0]
@@ -90,6 +98,14 @@ class Chaos:
             self._world.note("is told to stop", node=node.process.name)
             run_in(node.process, self._world.loop, node.stop())
 
+    async def _cut(self) -> None:
+        """A server's clients lose their connections."""
+        node = self._node()
+        if node is not None:
+            self._world.events["connections cut"] += 1
+            self._world.note("loses its connections", node=node.process.name)
+            node.cut_connections()
+
     async def _stall_objects(self) -> None:
         self._world.network.stall("objects", self._random.random() * 2_000)
 
@@ -122,7 +138,7 @@ class Admin(Client):
         try:
             await self.call(connection, work)
             self.world.events[what] += 1
-        except Unavailable:
+        except (Unavailable, Overloaded):
             await self.rest(0.1)
         except (AlreadyExists, NotFound, OutOfRange, Invalid) as error:
             self.world.note(f"could not {what}", error=repr(error))

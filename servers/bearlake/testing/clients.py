@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bearlake.errors import BearlakeError, Corrupt, NotFound, OutOfRange, Unavailable
+from bearlake.errors import BearlakeError, Corrupt, NotFound, OutOfRange, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionKey
 from bearlake.records import codec as record_codec
 from bearlake.streams.append import Verdict
@@ -42,8 +42,8 @@ class Client:
     async def connection(self, *, keep_rate: float) -> Connection:
         """The present connection, or (always, if it is lost) one to any server that serves."""
         connection = self._connection
-        if connection is None or connection.node.is_gone or self.random.random() >= keep_rate:
-            self._connection = connection = await self.world.connect(self.process, self.random)
+        if connection is None or connection.is_lost or self.random.random() >= keep_rate:
+            self._connection = connection = await self.world.connect(self.random)
         return connection
 
     async def call(self, connection: Connection, work: Callable[[Streams], Awaitable[Any]]) -> Any:
@@ -119,7 +119,7 @@ class IdempotentProducer(Client):
         while self._producer_id < 0:
             try:
                 self._producer_id = (await self.world.metadata.producers.allocate(1))[0]
-            except Unavailable:
+            except (Unavailable, Overloaded):
                 await self.rest(0.1)
         while self.world.is_producing or any(lane.unknown for lane in self._lanes):
             if self.world.is_producing:
@@ -240,7 +240,7 @@ class Consumer(Client):
                         await self._ask(connection, keys[0])
                     else:
                         await self._fetch(connection, keys)
-                except Unavailable:
+                except (Unavailable, Overloaded):
                     await self.rest(0.05)
             await self.rest(self.world.settings.consume_pause_s)
 

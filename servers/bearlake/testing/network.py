@@ -15,11 +15,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from bearlake.errors import BearlakeError, Unavailable
+from bearlake.errors import BearlakeError, Overloaded, Unavailable
 from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
 from bearlake.testing.loop import Process
 
 T = TypeVar("T")
+
+OVERLOADED_RATE = 0.2
+"""Part of the metadata store's refusals that say `Overloaded`: a queue is full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +82,7 @@ class Network:
 
         Raises:
             Unavailable: the effect may or may not have taken place, or may still.
+            Overloaded: no effect.
             BearlakeError: what the effect raised.
         """
         self.call_count += 1
@@ -86,7 +90,8 @@ class Network:
         settings = self.settings
         if self.happens(settings.refused_rate, "refused"):
             await asyncio.sleep(self.delay_s())
-            raise Unavailable(f"{what}: refused")
+            kind = Overloaded if store == "metadata" and self._random.random() < OVERLOADED_RATE else Unavailable
+            raise kind(f"{what}: refused")
         reply: asyncio.Future[T] = loop.create_future()
         give_up = loop.call_later((settings.deadline_ms + wait_ms) / 1000, _give_up, reply, what)
         if not self.happens(settings.lost_request_rate, "lost request"):

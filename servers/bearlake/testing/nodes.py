@@ -11,13 +11,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from bearlake import kernel
-from bearlake.errors import BearlakeError, NotFound, Unavailable
+from bearlake.errors import BearlakeError, NotFound, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionKey, ServerRef
 from bearlake.objects.retrying import RetryingObjectStore
 from bearlake.streams.admission import Header, admit
 from bearlake.streams.append import Append, AppendCall, Result, Verdict
 from bearlake.streams.service import Streams
-from bearlake.testing.loop import Process
 from bearlake.testing.network import RemoteMetadata, RemoteObjectStore, answer, run_in
 from bearlake.testing.truth import Sent
 
@@ -73,7 +72,7 @@ class Node:
         while True:
             try:
                 return await call()
-            except Unavailable:
+            except (Unavailable, Overloaded):
                 await asyncio.sleep(START_PAUSE_S)
 
     def _fenced(self) -> None:
@@ -86,7 +85,7 @@ class Node:
         self.is_gone = True
         self.world.loop.pause(self.process)
         self.world.note("crashes", node=self.process.name)
-        self._reset()
+        self.cut_connections()
 
     async def stop(self, *, is_graceful: bool = True) -> None:
         """Stop in good order (runs in this node's process)."""
@@ -103,12 +102,24 @@ class Node:
             server = self.server
             await self._until_available(lambda: self._metadata.servers.leave(server))
         self.world.note("stopped", node=self.process.name)
-        self._reset()
+        self.cut_connections()
 
-    def _reset(self) -> None:
+    def cut_connections(self) -> None:
+        """Its clients lose their connections; what they sent may have arrived, and is worked on."""
         for connection in self.connections:
             connection.reset()
         self.connections.clear()
+
+    def check_left_behind(self) -> None:
+        """Nothing is kept for calls, reads and partitions that are no more."""
+        assert self.streams is not None
+        writer, tail, truth = self.streams._writer, self.streams._tail, self.world.truth
+        truth.expect(not writer._calls and not writer._relief, "no call is left behind", calls=len(writer._calls))
+        truth.expect(not self.streams._cache._loading, "no read is left behind")
+        gone = [key for key in tail._tails if not truth.exists(key)]
+        truth.expect(not gone, "nothing is kept of deleted streams", partitions=gone)
+        waited = [key for key, found in tail._tails.items() if found.waiters]
+        truth.expect(not waited, "no reader is left behind", partitions=waited)
 
     def check_bounds(self, request_bytes: int = 0) -> None:
         """Memory is bounded: what waits to be written, the object cache, the tail index."""
@@ -157,10 +168,10 @@ Work = Callable[[Streams], Awaitable[Any]]
 class Connection:
     """A client's connection to one node."""
 
-    def __init__(self, node: Node, client: Process, number: int) -> None:
+    def __init__(self, node: Node, number: int) -> None:
         self.node = node
         self.number = number
-        self._client = client
+        self.is_lost = False
         self._world = node.world
         self._inbox: deque[tuple[Sequence[Wanted] | Work, asyncio.Future[Any]]] = deque()
         self._is_blocked = False
@@ -194,6 +205,7 @@ class Connection:
 
     def reset(self) -> None:
         """The connection is lost: whatever waits is Unavailable, soon."""
+        self.is_lost = True
         loop = self._world.loop
         for reply in list(self._waiting):
             context = self._world.wire.context

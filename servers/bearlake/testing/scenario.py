@@ -25,6 +25,7 @@ from bearlake.testing.network import NetworkSettings, run_in
 from bearlake.testing.nodes import Node
 from bearlake.testing.truth import Violation
 from bearlake.testing.world import MetadataWrapper, World
+from bearlake.wal import reader as wal_reader
 
 SETTLE_S = 120.0
 """Virtual time that a healed deployment may take until all producers know and all servers have followed."""
@@ -53,8 +54,8 @@ class ScenarioSettings:
     consume_pause_s: float = 0.05
     chaos_pause_s: float = 1.0
     admin_pause_s: float = 0.5
-    chaos_weights: Sequence[float] = (1, 1, 1, 1, 1, 1)
-    """Of crash, zombie, freeze, graceful stop, stall of objects, stall of metadata."""
+    chaos_weights: Sequence[float] = (1, 1, 1, 1, 1, 1, 1)
+    """Of crash, zombie, freeze, graceful stop, cut connections, stall of objects, stall of metadata."""
     admin_weights: Sequence[float] = (1, 0.2, 0.2, 0.2, 2)
     """Of trim, delete, grow, alter, probe."""
     sweep_pause_s: float = 1.0
@@ -129,9 +130,9 @@ def draw_settings(seed: int) -> ScenarioSettings:
         consumer_count=draw.randint(1, 2),
         produce_pause_s=log(0.02, 0.3),
         consume_pause_s=log(0.02, 0.3),
-        chaos_pause_s=log(0.3, 3),
+        chaos_pause_s=log(0.2, 2),
         admin_pause_s=log(0.1, 1),
-        chaos_weights=[0.05 + often(1) for _ in range(6)],
+        chaos_weights=[0.05 + often(1) for _ in range(7)],
         admin_weights=[0.01 + often(1), often(0.3), often(0.3), often(0.3), 1],
     )
 
@@ -298,7 +299,8 @@ async def _settled(tasks: Sequence["asyncio.Task[Any]"], who: str) -> None:
 
 
 async def _final_check(world: World) -> None:
-    """Every server knows all streams, and serves every partition from its start to its end."""
+    """Every server, and one that starts now, knows all streams and serves every partition from its start to its end."""
+    world.start_node("late")
     await asyncio.sleep(3 * world.settings.network.deadline_ms / 1000)  # what was under way arrives
     for _ in range(1_000):
         if all(_is_quiet(world, node) for node in [*world.nodes.values(), *world.zombies]):
@@ -306,7 +308,10 @@ async def _final_check(world: World) -> None:
         await asyncio.sleep(0.1)
     else:
         raise Violation("a healed server does not follow the log")
+    for token in world.truth.commits:
+        wal_reader.verify(world.truth.objects[token])
     for node in world.nodes.values():
+        node.check_left_behind()
         streams = node.streams
         assert streams is not None
         known = [view.stream for name in streams.catalog.names() if (view := streams.catalog.peek(name))]

@@ -14,7 +14,7 @@ from bearlake.metadata.open import open_metadata
 from bearlake.records import codec as record_codec
 from bearlake.streams.append import Result, Verdict
 from bearlake.streams.offsets import OffsetAnswer
-from bearlake.testing.loop import Process, SimulationLoop, current_process
+from bearlake.testing.loop import SimulationLoop, current_process
 from bearlake.testing.network import Network
 from bearlake.testing.nodes import Connection, Node, Wanted
 from bearlake.testing.observed import ObservedMetadata, ObservedStore
@@ -118,12 +118,12 @@ class World:
         nodes = [*self.nodes.values(), *self.zombies]
         return [node for node in nodes if node.streams is not None and not node.is_gone and not node.process.is_paused]
 
-    async def connect(self, client: Process, randomness: random.Random) -> Connection:
+    async def connect(self, randomness: random.Random) -> Connection:
         """A new connection to any server, once there is one."""
         while not (nodes := self.serving()):  # noqa: ASYNC110 - servers come and go without an event
             await asyncio.sleep(0.05)
         self.connection_count += 1
-        return Connection(randomness.choice(nodes), client, self.connection_count)
+        return Connection(randomness.choice(nodes), self.connection_count)
 
     # -- streams -------------------------------------------------------------------------------------------------
 
