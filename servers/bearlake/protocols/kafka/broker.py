@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from bearlake.metadata.model import Server
+from bearlake.protocols.kafka.rendered import Renderings
 from bearlake.streams.principal import Principal
 from bearlake.streams.producer_ids import ProducerIds
 from bearlake.streams.service import Streams
@@ -79,6 +80,7 @@ class Broker:
         self.is_redirecting = False
         """Whether produce and fetch are answered with NOT_LEADER_OR_FOLLOWER, so that clients go to other servers (drain)."""
         self.producer_ids = ProducerIds(streams.metadata.producers)
+        self.renderings = Renderings()
         self.unsent_bytes = 0
         """Bytes of answers that clients do not take, by their last look."""
 

@@ -26,6 +26,8 @@ from bearlake.protocols.kafka.broker import Context
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.handlers import api_versions, produce
 from bearlake.protocols.kafka.receiving import Receiver
+from bearlake.protocols.kafka.rendered import Rendered
+from bearlake.protocols.kafka.slot import Slot
 from bearlake.serving.slabs import Slab
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.telemetry import metrics
@@ -46,18 +48,6 @@ _JOIN_BYTES = 16 * 1024  # smaller answers are cheaper to copy than to gather
 
 _WAITING = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """APIs that may wait for long and change nothing that the client does not ask for again."""
-
-
-class Slot:
-    """The place of one answer in the connection's order."""
-
-    __slots__ = ("api", "chunks", "is_ready", "started")
-
-    def __init__(self, api: int) -> None:
-        self.api = api
-        self.started = time.perf_counter()
-        self.is_ready = False
-        self.chunks: Sequence[codec.Buffer] = ()
 
 
 class Connection(Receiver):
@@ -353,7 +343,11 @@ class Connection(Receiver):
 
     async def _run(self, slot: Slot, context: Context, correlation_id: int, key: int, request: Any) -> None:
         response = await self.server.handlers[key](self.server.broker, context, request)
-        self.answer(slot, codec.response(key, context.version).frame(correlation_id, response))
+        encoder = codec.response(key, context.version)
+        if type(response) is Rendered:
+            self.answer(slot, response.frame(correlation_id, encoder.header_version))
+        else:
+            self.answer(slot, encoder.frame(correlation_id, response))
 
     # -- answers -------------------------------------------------------------------------------------------------
 

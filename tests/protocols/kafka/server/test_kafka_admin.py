@@ -31,7 +31,7 @@ async def create(client, *names, count=1, factor=1, configs=(), assignments=(), 
 
 
 async def metadata(client, *names, version=12, may_create=False, **more):
-    topics = None if not names else [m.MetadataRequest.Topic(name=name) for name in names]
+    topics = None if not names and version else [m.MetadataRequest.Topic(name=name) for name in names]
     return await client.ask(m.MetadataRequest(topics=topics, allow_auto_topic_creation=may_create, **more), version)
 
 
@@ -247,6 +247,42 @@ async def test_all_streams_or_none_are_listed(kafka):
     assert {topic.name for topic in (await metadata(client)).topics} == {"a", "b"}
     assert {topic.name for topic in (await client.ask(m.MetadataRequest(topics=[]), 0)).topics} == {"a", "b"}
     assert (await client.ask(m.MetadataRequest(topics=[]), 1)).topics == []
+
+
+@pytest.mark.parametrize("version", [0, 1, 8, 9, 12, 13])
+async def test_the_metadata_of_all_streams_is_kept_and_follows_every_change(kafka_cluster, version):
+    cluster = await kafka_cluster(1)
+    client = await cluster.client()
+
+    async def listed():
+        answers = [(await metadata(client, version=version)) for _ in range(2)]
+        assert answers[0] == answers[1]
+        return {topic.name: len(topic.partitions) for topic in answers[0].topics}, len(answers[0].brokers)
+
+    await create(client, "a")
+    assert await listed() == ({"a": 1}, 1)
+    await create(client, "b")
+    assert await listed() == ({"a": 1, "b": 1}, 1)
+    await cluster[0].streams.catalog.add_partitions("a", 3)
+    await cluster.add()
+    assert await listed() == ({"a": 3, "b": 1}, 2)
+    await cluster[0].streams.catalog.delete("a")
+    assert await listed() == ({"b": 1}, 2)
+    if version >= 8:
+        asked = await metadata(client, version=version, include_topic_authorized_operations=True)
+        plain = await metadata(client, version=version)
+        assert asked.topics[0].topic_authorized_operations > 0 > plain.topics[0].topic_authorized_operations
+
+
+async def test_names_that_stand_twice_and_many_unknown_names_are_answered_in_order(kafka):
+    client = await kafka.client()
+    await create(client, "t")
+    names = ["t", "x1", "t", "bad name", *[f"u{at}" for at in range(50)]]
+
+    answer = await metadata(client, *names)
+
+    assert [topic.name for topic in answer.topics] == names
+    assert [topic.error_code for topic in answer.topics] == [0, 3, 0, 17, *[3] * 50]
 
 
 async def test_the_cluster_is_the_same_by_all_servers(kafka_cluster):

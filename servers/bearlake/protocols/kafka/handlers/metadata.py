@@ -9,10 +9,11 @@ Source: KIP-516 (topic ids), KIP-700 (DescribeCluster), KIP-966 (DescribeTopicPa
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bearlake.errors import AlreadyExists, BearlakeError, Invalid, NotFound, Unavailable
 from bearlake.metadata.model import Server
+from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.broker import LEADER_EPOCH, Broker, Context
 from bearlake.protocols.kafka.codec import UUID_ZERO
 from bearlake.protocols.kafka.errors import ErrorCode
@@ -24,6 +25,7 @@ from bearlake.protocols.kafka.messages import (
     MetadataRequest,
     MetadataResponse,
 )
+from bearlake.protocols.kafka.rendered import Rendered
 from bearlake.serving import routing
 from bearlake.streams.catalog import StreamView, check_name
 from bearlake.streams.principal import Operation
@@ -33,24 +35,38 @@ NO_OPERATIONS = -(2**31)
 ALL_TOPIC_OPERATIONS = 0b1101_1111_1000  # bits 3-8, 10, 11: what an ACL on a topic can allow (not idempotent_write)
 ALL_CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 ENDPOINT_TYPE_BROKERS = 1
+_AT_ONCE = 16
 
 
-async def handle(broker: Broker, context: Context, request: MetadataRequest) -> MetadataResponse:
+async def handle(broker: Broker, context: Context, request: MetadataRequest) -> MetadataResponse | Rendered:
     """Servers, and the partitions of the streams asked for (all when none is named)."""
-    servers = candidates(broker, context)
     wanted = request.topics
     if wanted is None or (context.version == 0 and not wanted):
-        views = [view for name in broker.streams.catalog.names() if (view := broker.streams.catalog.peek(name))]
-        topics = [
-            _topic(view, servers, request)
-            for view in views
-            if broker.streams.may(context.who, Operation.DESCRIBE, view.name)
-        ]
-    else:
-        may_create = broker.settings.auto_create_streams and request.allow_auto_topic_creation
-        topics = list(
-            await asyncio.gather(*(_describe(broker, context, topic, servers, request, may_create) for topic in wanted))
-        )
+        state = (broker.streams.catalog.version, broker.members.version)
+        zone = zone_of(context.client_id, broker.settings.zone_client_id_keys)
+        asked = (request.include_topic_authorized_operations, request.include_cluster_authorized_operations)
+        key = (context.version, context.listener, context.who, zone, asked)
+        return broker.renderings.get(state, key, lambda: _render_all(broker, context, request))
+    found = await _find_all(broker, context, request, wanted)
+    servers = candidates(broker, context)
+    return _response(broker, context, request, [_describe(found, topic, servers, request) for topic in wanted])
+
+
+def _render_all(broker: Broker, context: Context, request: MetadataRequest) -> Rendered:
+    catalog, servers = broker.streams.catalog, candidates(broker, context)
+    views = [view for name in catalog.names() if (view := catalog.peek(name)) is not None]
+    topics = [
+        _topic(view, servers, request)
+        for view in views
+        if broker.streams.may(context.who, Operation.DESCRIBE, view.name)
+    ]
+    response = _response(broker, context, request, topics)
+    return Rendered(codec.response(codec.ApiKey.METADATA, context.version).encode(response))
+
+
+def _response(
+    broker: Broker, context: Context, request: MetadataRequest, topics: list[MetadataResponse.Topic]
+) -> MetadataResponse:
     everybody = all_of(broker, context)
     return MetadataResponse(
         brokers=[_broker(server, context) for server in everybody],
@@ -63,25 +79,41 @@ async def handle(broker: Broker, context: Context, request: MetadataRequest) -> 
     )
 
 
-async def _describe(
-    broker: Broker,
-    context: Context,
+async def _find_all(
+    broker: Broker, context: Context, request: MetadataRequest, wanted: Sequence[MetadataRequest.Topic]
+) -> dict[str | bytes, StreamView | ErrorCode]:
+    """The streams asked for, by name or id, or the codes to answer with; names are looked up in the store a few at once."""
+    catalog = broker.streams.catalog
+    found: dict[str | bytes, StreamView | ErrorCode] = {}
+    for topic in wanted:
+        if topic.name is None:
+            view = catalog.peek_id(topic.topic_id)
+            is_seen = view is not None and broker.streams.may(context.who, Operation.DESCRIBE, view.name)
+            found[topic.topic_id] = view if view is not None and is_seen else ErrorCode.UNKNOWN_TOPIC_ID
+    may_create = broker.settings.auto_create_streams and request.allow_auto_topic_creation
+    names = list(dict.fromkeys(topic.name for topic in wanted if topic.name is not None))
+    for name in names:
+        if catalog.peek(name) is not None:
+            found[name] = await find_or_create(broker, context, name, may_create)
+    unknown = [name for name in names if name not in found]
+    for start in range(0, len(unknown), _AT_ONCE):
+        chunk = unknown[start : start + _AT_ONCE]
+        answers = await asyncio.gather(*(find_or_create(broker, context, name, may_create) for name in chunk))
+        found.update(zip(chunk, answers, strict=True))
+    return found
+
+
+def _describe(
+    found: Mapping[str | bytes, StreamView | ErrorCode],
     topic: MetadataRequest.Topic,
     servers: Sequence[Server],
     request: MetadataRequest,
-    may_create: bool,
 ) -> MetadataResponse.Topic:
-    if topic.name is None:
-        view = broker.streams.catalog.peek_id(topic.topic_id)
-        if view is None:
-            return MetadataResponse.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic.topic_id)
-        if not broker.streams.may(context.who, Operation.DESCRIBE, view.name):
-            return MetadataResponse.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic.topic_id)
-        return _topic(view, servers, request)
-    found = await find_or_create(broker, context, topic.name, may_create)
-    if isinstance(found, ErrorCode):
-        return MetadataResponse.Topic(error_code=found, name=topic.name, topic_id=UUID_ZERO)
-    return _topic(found, servers, request)
+    view = found[topic.topic_id if topic.name is None else topic.name]
+    if isinstance(view, ErrorCode):
+        topic_id = topic.topic_id if topic.name is None else UUID_ZERO
+        return MetadataResponse.Topic(error_code=view, name=topic.name, topic_id=topic_id)
+    return _topic(view, servers, request)
 
 
 async def find_or_create(broker: Broker, context: Context, name: str, may_create: bool) -> StreamView | ErrorCode:

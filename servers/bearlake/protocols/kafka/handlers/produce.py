@@ -27,7 +27,8 @@ from bearlake.streams.principal import Operation
 from bearlake.telemetry import metrics
 
 if TYPE_CHECKING:
-    from bearlake.protocols.kafka.connection import Connection, Slot
+    from bearlake.protocols.kafka.connection import Connection
+    from bearlake.protocols.kafka.slot import Slot
 
 VERSION_MIN = 3
 """Older versions carry message formats 0 and 1."""
