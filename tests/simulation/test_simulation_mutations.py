@@ -187,18 +187,19 @@ def call_every_failed_commit_a_failure(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Writer, "_commit", once)
 
 
-PATCHES: dict[Callable[[pytest.MonkeyPatch], None], str] = {
+PATCHES: dict[Callable[[pytest.MonkeyPatch], None], str | tuple[str, ...]] = {
     skip_the_epoch_check: "a fenced server commits nothing",
     forget_tokens: "a repeated token gets the first result",
     let_commits_overtake_each_other: "I3",
     commit_objects_that_were_not_stored: "I1: the object is durable before its commit",
-    lose_changed_streams: "every server knows all streams",
+    lose_changed_streams: ("every server knows all streams", "nothing is kept of deleted streams"),
     serve_stored_offsets: "I2",
     read_every_socket: "pending bytes are bounded",
     answer_in_the_wrong_order: "I1",
-    move_offsets_by_one: "outcomes follow the rules",
+    move_offsets_by_one: ("outcomes follow the rules", "I1: nothing uncommitted is shown"),
     call_every_failed_commit_a_failure: "what was refused is not stored",
 }
+"""Each mutation, and the rule (or rules) that it may break first."""
 
 
 def first_violation(**changes: Any) -> str:
