@@ -15,7 +15,7 @@ import signal
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,14 +43,22 @@ class Stores:
 class Server:
     """One server of a cluster: its settings file, its log, and its process while it runs."""
 
-    def __init__(self, folder: Path, name: str, settings: Mapping[str, Any], environment: Mapping[str, str]) -> None:
-        """`settings` by dotted path, `{"server.zone": "one"}`."""
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        settings: Mapping[str, Any],
+        environment: Mapping[str, str] | None = None,
+        words: Sequence[str] = ("serve", "kafka"),
+    ) -> None:
+        """`settings` by dotted path, `{"server.zone": "one"}`; `words` are the command's."""
         self.name = name
         self.log = folder / f"{name}.log"
         self._config = folder / f"{name}.yaml"
         self._ready_file = folder / f"{name}.ready.json"
         self._settings = {"server.name": name, "listeners.kafka.port": 0, "admin.port": 0, **settings}
-        self._environment = environment
+        self._environment = environment or {}
+        self._words = words
         self._process: subprocess.Popen[bytes] | None = None
         self._addresses: Mapping[str, str] = {}
 
@@ -78,7 +86,7 @@ class Server:
 
     def command(self) -> list[str]:
         """The words behind `bearlake`."""
-        return ["serve", "kafka", "--config", str(self._config), "--ready-file", str(self._ready_file)]
+        return [*self._words, "--config", str(self._config), "--ready-file", str(self._ready_file)]
 
     def wait_until_ready(self) -> None:
         """Return when every listener of the started process accepts; remember its ports."""

@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from conformance import packages
 from conformance.java_tools import SHORT_LIVED, TOOLS
 from faults.checking import Acknowledged, Name, name_of
-from faults.load import KEY_COUNT, client_id
+from faults.load import KEY_COUNT, LOG_LINES, client_id
 
 STOP_TIMEOUT_S = 150.0
 PROPERTIES = {
@@ -54,6 +55,11 @@ class JavaProducer:
         ]  # fmt: skip
         self._process: subprocess.Popen[str] | None = None
         self._listener = threading.Thread(target=self._listen, daemon=True)
+
+    @property
+    def log(self) -> Sequence[str]:
+        """The end of what it logged."""
+        return self._errors.read_text(errors="replace").splitlines()[-LOG_LINES:]
 
     @property
     def unknown(self) -> set[Name]:

@@ -5,9 +5,11 @@ counted as complaints; what it gives up on is a failure.
 """
 
 import abc
+import contextlib
+import logging
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -22,11 +24,24 @@ CLIENT_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 150.0
 POLL_S = 0.05
 KEY_COUNT = 96
+LOG_LINES = 60
+LOG_LINE_LENGTH = 240
 
 
 def client_id(name: str, zone: str) -> str:
     """The client id that says in which zone the client is: it is sent to servers there as long as there are any."""
     return f"{name},zone_id={zone}" if zone else name
+
+
+class _Lines(logging.Handler):
+    """Keeps lines in memory."""
+
+    def __init__(self, lines: deque[str]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(self.format(record)[:LOG_LINE_LENGTH])
 
 
 class Client(abc.ABC):
@@ -36,11 +51,13 @@ class Client(abc.ABC):
         self.name = name
         self.complaints: Counter[str] = Counter()
         """Errors that the library reported and went on after, by name."""
+        self.log: deque[str] = deque(maxlen=LOG_LINES)
+        """The end of what the library logged."""
         self._settings = {
             "bootstrap.servers": bootstrap,
             "client.id": client_id(name, zone),
             "error_cb": self._complained,
-            "log_level": 0,
+            "logger": self._logger(),
             **more,
         }
         self._is_stopping = threading.Event()
@@ -73,6 +90,13 @@ class Client(abc.ABC):
     @property
     def goes_on(self) -> bool:
         return not self._is_stopping.is_set() and self._failure is None
+
+    def _logger(self) -> logging.Logger:
+        logger = logging.Logger(self.name)  # noqa: LOG001 - not one of the process: it goes with the client
+        handler = _Lines(self.log)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        logger.addHandler(handler)
+        return logger
 
     def _guarded(self) -> None:
         try:
@@ -176,7 +200,7 @@ class Member(Client):
     """A member of a consumer group with automatic commits every second."""
 
     def __init__(self, name: str, bootstrap: str, stream: str, group: str, *, zone: str = "", **more: Any) -> None:
-        own = {"group.id": group, "auto.offset.reset": "earliest", "auto.commit.interval.ms": 1000}
+        own = {"group.id": group, "auto.offset.reset": "earliest", "auto.commit.interval.ms": 1000, "debug": "cgrp"}
         super().__init__(name, bootstrap, zone, {**own, "on_commit": self._committed, **_dotted(more)})
         self._stream = stream
         self.read: list[Read] = []
@@ -234,10 +258,7 @@ def read_log(bootstrap: str, stream: str, partition_count: int) -> Log:
     found: dict[int, list[Read]] = {partition: [] for partition in range(partition_count)}
     parts = [confluent_kafka.TopicPartition(stream, partition, 0) for partition in range(partition_count)]
     try:
-        ends = {
-            part.partition: consumer.get_watermark_offsets(part, timeout=CLIENT_TIMEOUT_S, cached=False)[1]
-            for part in parts
-        }
+        ends = {part.partition: _end(consumer, part) for part in parts}
         consumer.assign(parts)
 
         def is_complete() -> bool:
@@ -249,6 +270,18 @@ def read_log(bootstrap: str, stream: str, partition_count: int) -> Log:
     finally:
         consumer.close()
     return {partition: reads[: ends[partition]] for partition, reads in found.items()}
+
+
+def _end(consumer: Any, part: Any) -> int:
+    found: list[int] = []
+
+    def is_told() -> bool:
+        with contextlib.suppress(confluent_kafka.KafkaException):  # while the server that is asked leaves
+            found.append(consumer.get_watermark_offsets(part, timeout=CLIENT_TIMEOUT_S, cached=False)[1])
+        return bool(found)
+
+    until(is_told, CLIENT_TIMEOUT_S, f"the end of {part} is told")
+    return found[0]
 
 
 def _dotted(more: dict[str, Any]) -> dict[str, Any]:

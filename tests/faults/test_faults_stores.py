@@ -8,7 +8,7 @@ import contextlib
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,8 +28,8 @@ PARTITION_COUNT = 6
 NAMES = ("one", "two")
 RESUME_S_MAX = 20.0
 BUDGET_BYTES = 64 * 1024 * 1024
-RESIDENT_BYTES_MAX = 300_000_000
-"""An idle server takes 70 MB, the write path's budget 67 MB; the rest is receive buffers, what is being uploaded, and caches."""
+RESIDENT_BYTES_MAX = 500_000_000
+"""Idle 70 MB, the write path's budget 67 MB, the cache 134 MB, kept receive buffers 67 MB; the rest is what is under way."""
 ERROR_FRACTION = 0.2
 
 Tell = Callable[[object], None]
@@ -90,6 +90,10 @@ def s3_of_our_own(folder: Path) -> Iterator[tuple[s3.S3Server, subprocess.Popen[
         s3.stop(process)
 
 
+def megabytes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in sizes.items())
+
+
 @contextlib.contextmanager
 def flood(cluster: Cluster) -> Iterator[None]:
     """A client that sends 50 MB/s and does not wait for answers, to a stream of its own: only the servers can hold it back."""
@@ -144,12 +148,13 @@ def test_the_object_store_stands_still_and_fails_a_fifth_of_its_requests(
                 stall_file.unlink()
                 second = traffic.resumed(time.monotonic())
                 traffic.run_on(load_s)
+                in_load = {name: each.resident_bytes_peak() for name, each in cluster.servers.items()}
                 counts = traffic.finish(both)
 
             late = [each for producer in producers[:2] for each in producer.acknowledged]
             peaks = {name: each.resident_bytes_peak() for name, each in cluster.servers.items()}
             told = sum(
-                each.metric("bearlake_kafka_errors_total", api="PRODUCE", code="REQUEST_TIMED_OUT")
+                each.metric("bearlake_kafka_errors_total", api="PRODUCE", error="REQUEST_TIMED_OUT")
                 for each in cluster.servers.values()
             )
             tell(f"stood still twice for {stall_s:g} s; progress after: {seconds(first)}; {seconds(second)}")
@@ -158,7 +163,7 @@ def test_the_object_store_stands_still_and_fails_a_fifth_of_its_requests(
                 f"p99 {quantile_ms(late, 0.99):.0f} ms over all; batches answered with REQUEST_TIMED_OUT {told:.0f}; "
                 f"failed {dict(traffic.failed)}"
             )
-            tell(f"most resident memory: {', '.join(f'{name} {size / 1e6:.0f} MB' for name, size in peaks.items())}")
+            tell(f"most resident memory: {megabytes(in_load)}; with a reader from the start: {megabytes(peaks)}")
             tell(counts)
             counts.assert_exact()
             assert latest_s < stopped_s + 1.0, "acknowledged without an object store"

@@ -8,7 +8,7 @@ with Traffic(cluster, producers, readers) as traffic:
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias
@@ -31,6 +31,8 @@ class AnyProducer(Protocol):
 
     @property
     def unknown(self) -> set[Name]: ...
+    @property
+    def log(self) -> Collection[str]: ...
     def start(self) -> None: ...
     def begin_stop(self) -> None: ...
     def stop(self) -> None: ...
@@ -102,8 +104,10 @@ class Traffic:
             until(has_progressed, timeout_s, "")
         except AssertionError as late:
             said = {client.name: dict(client.complaints) for client in clients}
+            lines = [line for client in clients for line in client.log]
             raise AssertionError(
-                f"{name} has progressed in partitions {sorted(first)} only within {timeout_s:g} s; complaints: {said}"
+                f"{name} has progressed in partitions {sorted(first)} only within {timeout_s:g} s; complaints: {said}; log:\n"
+                + "\n".join(lines)
             ) from late
         return max(first.values()) - since_s
 
