@@ -23,9 +23,7 @@ class ByteGate:
             try:
                 await turn
             except asyncio.CancelledError:
-                if turn.cancelled():
-                    self._waiting.remove((size, turn))
-                else:
+                if not turn.cancelled():
                     self.held_bytes -= size
                 self._admit()
                 raise
@@ -41,7 +39,11 @@ class ByteGate:
         return self.held_bytes == 0 or self.held_bytes + size <= self._bytes_max
 
     def _admit(self) -> None:
-        while self._waiting and self._fits(self._waiting[0][0]):
-            size, turn = self._waiting.popleft()
-            self.held_bytes += size
-            turn.set_result(None)
+        while self._waiting:
+            size, turn = self._waiting[0]
+            if not turn.cancelled():  # else its task has given up, and may not have run since
+                if not self._fits(size):
+                    return
+                self.held_bytes += size
+                turn.set_result(None)
+            self._waiting.popleft()

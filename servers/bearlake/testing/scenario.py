@@ -112,6 +112,13 @@ def draw_settings(seed: int) -> ScenarioSettings:
         lost_request_rate=often(log(0.001, 0.05)),
         lost_reply_rate=often(log(0.001, 0.1)),
     )
+    later = random.Random(f"{seed} settings that came later")  # noqa: S311 - so that the draws before stay as they are
+    streams = replace(
+        streams,
+        reader=replace(streams.reader, load_bytes_max=int(200 * 500 ** later.random())),
+        cache=replace(streams.cache, loading_bytes_max=int(200 * 500 ** later.random())),
+        writer=replace(streams.writer, gather_ms=later.choice([0.0, 0.5, 20.0])),
+    )
     stamped = {"message.timestamp.type": "LogAppendTime"}
     streams_of = {
         f"stream-{number}": (draw.randint(1, 3), stamped if draw.random() < 0.3 else {})
@@ -192,6 +199,7 @@ def _close(world: World, report: Report) -> None:
     loop = world.loop
     with contextlib.suppress(Violation):  # of code that the first one interrupted
         loop.close()
+    asyncio.run(world.close())
     if report.violation is None and loop.failures:
         report.violation = Violation(f"unhandled: {loop.failures[0]}")
 

@@ -54,7 +54,7 @@ class World:
         self.store = ObservedStore(self.clock)
         self.store.truth = self.truth
         self.metadata: ObservedMetadata
-        self._inner: Metadata
+        self._inner: Metadata | None = None
         self.nodes: dict[str, Node] = {}
         self.zombies: list[Node] = []
         self.notes: deque[tuple[float, str, str, dict[str, object]]] = deque(maxlen=NOTE_COUNT_MAX)
@@ -82,8 +82,9 @@ class World:
         self.metadata = ObservedMetadata(self.settings.wrap_metadata(inner), self.truth)
 
     async def close(self) -> None:
-        """Close the metadata store."""
-        await self._inner.close()
+        """Close the metadata store, if it was opened."""
+        if self._inner is not None:
+            await self._inner.close()
 
     def randomness(self, name: str) -> random.Random:
         """A source of randomness of its own for each actor, so that one more draw here does not change all others."""
