@@ -1,0 +1,63 @@
+"""The checker of the tests of faults finds what it is there to find."""
+
+import pytest
+
+from faults.checking import Acknowledged, Counts, Name, Read, check, name_of
+
+
+def read(offset: int, number: int, producer: str = "p", partition: int = 0) -> Read:
+    return Read(partition, offset, Name(producer, number), 0.0)
+
+
+def acknowledged(offset: int, number: int) -> Acknowledged:
+    return Acknowledged(0, offset, Name("p", number), 0.0, 0.0)
+
+
+def found(counts: Counts) -> tuple[int, int, int]:
+    return counts.lost, counts.duplicated, counts.reordered
+
+
+LOG = {0: [read(0, 0), read(1, 1), read(2, 0, "q"), read(3, 3)]}
+
+
+def test_a_name_is_read_from_the_value_of_either_kind_of_producer() -> None:
+    assert name_of(b"p1.17.3") == Name("p1", 17)
+    assert name_of(b"1.17") == Name("1", 17)
+
+
+def test_what_is_where_it_was_acknowledged_is_exact_and_the_unknown_may_be_there_or_not() -> None:
+    counts = check([acknowledged(0, 0), acknowledged(1, 1)], [Name("p", 2), Name("p", 3)], LOG, {"r": LOG[0]})
+
+    counts.assert_exact()
+    assert (counts.stored, counts.unknown, counts.unknown_stored, counts.read) == (4, 2, 1, {"r": 4})
+
+
+def test_an_acknowledged_record_that_is_elsewhere_or_nowhere_is_lost() -> None:
+    counts = check([acknowledged(0, 1), acknowledged(9, 9)], [], LOG, {})
+
+    assert found(counts) == (2, 0, 0)
+    with pytest.raises(AssertionError, match="not where it was acknowledged"):
+        counts.assert_exact()
+
+
+def test_a_gap_in_the_offsets_is_a_loss() -> None:
+    assert found(check([], [], {0: [read(0, 0), read(2, 1)]}, {})) == (1, 0, 0)
+
+
+def test_a_record_at_two_offsets_is_duplicated_also_in_two_partitions() -> None:
+    assert found(check([], [], {0: [read(0, 0), read(1, 0)]}, {})) == (0, 1, 0)
+    assert found(check([], [], {0: [read(0, 0)], 1: [read(0, 0, partition=1)]}, {})) == (0, 1, 0)
+
+
+def test_a_record_behind_a_later_one_of_its_producer_is_reordered() -> None:
+    assert found(check([], [], {0: [read(0, 1), read(1, 5, "q"), read(2, 0)]}, {})) == (0, 0, 1)
+
+
+def test_a_reader_that_gets_a_record_twice_or_misses_one_is_noticed() -> None:
+    twice = [read(0, 0), read(0, 0)]
+    missed = [read(0, 0), read(2, 0, "q")]
+    beyond = [*LOG[0], read(4, 4)]
+
+    assert found(check([], [], LOG, {"r": twice})) == (0, 1, 0)
+    assert found(check([], [], LOG, {"r": missed})) == (1, 0, 0)
+    assert found(check([], [], LOG, {"r": beyond})) == (1, 0, 0)
