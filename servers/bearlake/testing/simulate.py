@@ -1,6 +1,7 @@
 """Runs the simulation: `python -m bearlake.testing.simulate --seed N [--trace]` or `--seeds A-B`.
 
-A failing seed is found again by its number. Its trace ends with the violation; without `--trace` only the end of it is shown.
+A failing seed is found again by its number. Its trace ends with the violation; without `--trace` only the end of it is shown, and
+only what concerns the partition in which the violation shows.
 `--seeds` runs seeds A to B (both included), prints what they did, each violation, and exits with 1 if there was any.
 """
 
@@ -10,8 +11,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from bearlake.testing.scenario import Report, run_seed
+from bearlake.testing.truth import Violation
 
 TRACE_LINE_COUNT = 60
 
@@ -95,7 +98,8 @@ class Total:
 def print_report(report: Report, *, is_whole: bool = False) -> None:
     """Print what happened, to the bitter end."""
     if is_whole or report.violation is not None:
-        for at, process, what, details in list(report.trace)[0 if is_whole else -TRACE_LINE_COUNT :]:
+        notes = [note for note in report.trace if is_whole or _is_about(note[3], report.violation)]
+        for at, process, what, details in notes[0 if is_whole else -TRACE_LINE_COUNT :]:
             told = " ".join(f"{name}={value}" for name, value in details.items())
             _print(f"{at:10.4f}  {process:16}  {what}  {told}")
     total = Total()
@@ -104,6 +108,15 @@ def print_report(report: Report, *, is_whole: bool = False) -> None:
         _print(total.text())
     if report.violation is not None:
         _print(f"seed {report.seed}: VIOLATION at {report.virtual_s:.4f} s: {report.violation}")
+
+
+def _is_about(details: dict[str, Any], violation: Violation | None) -> bool:
+    """Whether an event concerns the partition in which the violation shows: it is of no partition at all, or of that one."""
+    key = None if violation is None else violation.partition
+    if key is None:
+        return True
+    touched = [details["partition"]] if "partition" in details else [item[0] for item in details.get("partitions", ())]
+    return not touched or key in touched
 
 
 def _print(text: str) -> None:

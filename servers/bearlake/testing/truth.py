@@ -31,7 +31,9 @@ EPOCH_BYTES = (12, 16)
 
 
 class Violation(AssertionError):
-    """An invariant does not hold."""
+    """An invariant does not hold. `partition` is the one that it shows in, None for all."""
+
+    partition: PartitionKey | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -86,10 +88,11 @@ class Partition:
 
 
 class Truth:
-    """See the module. `fail` is told of the first thing that must not be."""
+    """See the module. `fail` is told of what must not be, `note` of what takes place."""
 
-    def __init__(self, fail: Callable[[Violation], None]) -> None:
+    def __init__(self, fail: Callable[[Violation], None], note: Callable[..., None]) -> None:
         self._fail = fail
+        self._note = note
         self.partitions: dict[PartitionKey, Partition] = {}
         self.streams: dict[int, Stream] = {}
         self.epochs: dict[int, int] = {}
@@ -103,7 +106,10 @@ class Truth:
     def expect(self, holds: bool, rule: str, **details: object) -> None:
         """Fail with the rule and the details unless it holds."""
         if not holds:
-            self._fail(Violation(f"{rule}: " + ", ".join(f"{name}={value!r}" for name, value in details.items())))
+            violation = Violation(f"{rule}: " + ", ".join(f"{name}={value!r}" for name, value in details.items()))
+            partition = details.get("partition")
+            violation.partition = PartitionKey(partition) if isinstance(partition, int) else None
+            self._fail(violation)
 
     def partition(self, key: PartitionKey) -> Partition:
         """The partition's true log; an empty one when nothing was ever committed."""
@@ -136,6 +142,7 @@ class Truth:
     def stream_changed(self, stream: Stream) -> None:
         """A stream was created, altered, grown or deleted by an entry of the log."""
         self._entry(stream.version)
+        self._note("stream changes", stream=stream)
         for other in self.active():
             self.expect(
                 other.name != stream.name or other.number == stream.number, "one active stream per name", stream=stream
@@ -147,12 +154,14 @@ class Truth:
         partition = self.partition(key)
         if start > partition.start:
             self._entry(position)
+            self._note("is trimmed", partition=key, start=start, position=position)
             partition.start = start
         expected = (partition.start, partition.end, partition.end)
         self.expect(bounds == expected, "a trim moves the start alone", partition=key, told=bounds, expected=expected)
 
     def fenced(self, commit: ObjectCommit) -> None:
         """A commit was refused as a whole."""
+        self._note("commit is fenced", server=commit.server, token=commit.token)
         is_old = self.epochs.get(commit.server.node_id) != commit.server.epoch
         self.expect(
             is_old or commit.token in self.forbidden,
@@ -164,6 +173,13 @@ class Truth:
     def committed(self, commit: ObjectCommit, result: ObjectCommitted) -> None:
         """A commit took place, or was answered once more."""
         first = self.commits.get(commit.token)
+        self._note(
+            "commit" if first is None else "commit, again",
+            server=commit.server,
+            position=result.position,
+            token=commit.token,
+            partitions=[(batch.partition, *told) for batch, told in zip(commit.batches, result.outcomes, strict=False)],
+        )
         if first is not None:
             self.expect(
                 (first.position, list(first.outcomes), list(first.slices))
@@ -298,6 +314,7 @@ class Truth:
 
     def acknowledged(self, key: PartitionKey, sent: Sent, base: int) -> None:
         """A client was told that its batch lies at `base`."""
+        self._note("is told that its batch is stored", partition=key, base=base)
         partition = self.partition(key)
         self.expect(0 <= base < partition.end, "I1: acknowledged is committed", partition=key, base=base, sent=sent)
         if 0 <= base < partition.end:
@@ -312,6 +329,7 @@ class Truth:
     def read(self, key: PartitionKey, offset: int, views: Sequence[memoryview], end: int) -> int:
         """A reader that asked for `offset` got these bytes, and was told where the partition ends; returns the next offset."""
         partition = self.partition(key)
+        self._note("reads", partition=key, offset=offset, size=sum(map(len, views)), end=end)
         self.expect(
             end <= partition.end, "I1: nothing uncommitted is shown", partition=key, told=end, end=partition.end
         )

@@ -50,7 +50,7 @@ class World:
         self.wire = loop.process("wire")
         """The process in which messages travel and stores work."""
         self.network = Network(settings.network, self.randomness("network"), self.wire)
-        self.truth = Truth(self._violated)
+        self.truth = Truth(self._violated, self.note)
         self.store = ObservedStore(self.clock)
         self.store.truth = self.truth
         self.metadata: ObservedMetadata
