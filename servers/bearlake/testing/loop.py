@@ -150,9 +150,19 @@ class SimulationLoop(asyncio.BaseEventLoop):
         task: asyncio.Task[T] = asyncio.Task(coro, loop=self, context=context)
         self._tasks.append(task)
         if len(self._tasks) > self._task_count_checked:
-            self._tasks = [task for task in self._tasks if not task.done()]
+            self._forget_done()
             self._task_count_checked = 2 * len(self._tasks) + 1_000
         return task
+
+    def _forget_done(self) -> None:
+        """Let go of tasks that are done; an error of theirs that nobody has looked at is a failure."""
+        left = []
+        for task in self._tasks:
+            if not task.done():
+                left.append(task)
+            elif task._log_traceback:
+                self.call_exception_handler({"message": "nobody looked at this error", "exception": task.exception()})
+        self._tasks = left
 
     def get_debug(self) -> bool:
         """False."""
@@ -201,6 +211,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
             self.resume(process)
         self.step_count = 0
         self.run(self._bury(), time_max_s=float("inf"))
+        self._forget_done()
         super().close()
 
     async def _bury(self) -> None:

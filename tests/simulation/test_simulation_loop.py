@@ -1,0 +1,180 @@
+"""The loop of the simulation: virtual time, seeded order between processes, asyncio's order within one, processes that stand still."""
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from bearlake.testing.loop import Process, SimulationLoop, Stuck, current_process
+
+
+def new_loop(seed: int = 1) -> SimulationLoop:
+    return SimulationLoop(random.Random(seed))
+
+
+def start(loop: SimulationLoop, process: Process, work: Coroutine[Any, Any, None]) -> None:
+    loop.create_task(work, context=process.context.copy())
+
+
+def test_time_stands_still_while_something_runs_and_jumps_when_nothing_does() -> None:
+    async def main() -> list[float]:
+        loop = asyncio.get_running_loop()
+        times = [loop.time()]
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        times.append(loop.time())
+        await asyncio.sleep(3_000)
+        times.append(loop.time())
+        return times
+
+    loop = new_loop()
+    try:
+        assert [round(at, 3) for at in loop.run(main())] == [0, 0, 3_000]
+    finally:
+        loop.close()
+
+
+def test_a_timer_never_fires_early() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for wait in (0.1, 1e-9, 1 / 3, 0.7):
+            due = loop.time() + wait
+            await asyncio.sleep(wait)
+            assert loop.time() >= due
+
+    loop = new_loop()
+    try:
+        loop.run(main())
+    finally:
+        loop.close()
+
+
+def interleaving(seed: int) -> list[str]:
+    """The order in which two processes of three tasks each take their steps."""
+    loop = new_loop(seed)
+    steps: list[str] = []
+
+    async def work(number: int) -> None:
+        for step in range(3):
+            steps.append(f"{current_process()}{step}{number}")
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        for name in "ab":
+            process = loop.process(name)
+            for number in range(3):
+                start(loop, process, work(number))
+        await asyncio.sleep(1)
+
+    try:
+        loop.run(main())
+    finally:
+        loop.close()
+    return steps
+
+
+def test_a_process_keeps_its_order_and_processes_interleave_as_the_seed_says() -> None:
+    orders = {tuple(interleaving(seed)) for seed in range(20)}
+
+    assert len(orders) > 10
+    for order in orders:
+        for name in "ab":
+            assert [step[1:] for step in order if step[0] == name] == [f"{s}{n}" for s in range(3) for n in range(3)]
+    assert interleaving(5) == interleaving(5)
+
+
+def test_a_paused_process_does_nothing_until_it_is_resumed() -> None:
+    loop = new_loop()
+    steps: list[tuple[str, int]] = []
+
+    async def work() -> None:
+        while True:
+            steps.append((current_process(), int(loop.time())))
+            await asyncio.sleep(1)
+
+    async def main() -> None:
+        one, other = loop.process("one"), loop.process("other")
+        start(loop, one, work())
+        start(loop, other, work())
+        await asyncio.sleep(1.5)
+        loop.pause(one)
+        await asyncio.sleep(3)
+        loop.resume(one)
+        await asyncio.sleep(1)
+
+    try:
+        loop.run(main())
+    finally:
+        loop.close()
+    assert [at for name, at in steps if name == "other"][:5] == [0, 1, 2, 3, 4]
+    assert [at for name, at in steps if name == "one"][:3] == [0, 1, 4]
+
+
+def test_no_finally_of_a_crashed_process_runs_before_the_end() -> None:
+    loop = new_loop()
+    steps: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(1)
+            steps.append("went on")
+        finally:
+            steps.append("finally")
+
+    async def main() -> None:
+        process = loop.process("crashes")
+        start(loop, process, work())
+        await asyncio.sleep(0.5)
+        loop.pause(process)
+        await asyncio.sleep(10)
+        assert steps == []
+
+    try:
+        loop.run(main())
+    finally:
+        loop.close()
+    assert "finally" in steps
+
+
+def test_what_can_never_end_is_stuck() -> None:
+    async def forever() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    loop = new_loop()
+    try:
+        with pytest.raises(Stuck, match="nothing can run"):
+            loop.run(forever())
+    finally:
+        loop.close()
+
+
+def test_what_takes_too_long_is_stuck() -> None:
+    loop = new_loop()
+    try:
+        with pytest.raises(Stuck, match="virtual seconds"):
+            loop.run(_tick(), time_max_s=10)
+    finally:
+        loop.close()
+
+
+async def _tick() -> None:
+    for _ in range(1_000):
+        await asyncio.sleep(1)
+
+
+def test_an_error_that_nobody_looks_at_is_a_failure() -> None:
+    async def bad() -> None:
+        raise ValueError("nobody looks")
+
+    async def main() -> None:
+        asyncio.get_running_loop().create_task(bad())
+        await asyncio.sleep(1)
+
+    loop = new_loop()
+    try:
+        loop.run(main())
+    finally:
+        loop.close()
+    assert "ValueError" in str(loop.failures)
