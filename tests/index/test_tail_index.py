@@ -177,6 +177,15 @@ def test_bounds_older_than_what_was_forgotten_are_not_learned(is_reset: bool) ->
     assert log.index.get(ONE) is None
 
 
+def test_bounds_that_come_after_a_deletion_do_not_revive_the_partition() -> None:
+    log = Log()
+    generation = log.index.generation  # asked here, answered after the stream was deleted
+    log.index.forget(ONE)
+
+    assert log.index.learn(ONE, PartitionBounds(0, 0, 0), generation) is None
+    assert log.index.get(ONE) is None
+
+
 @pytest.mark.parametrize("is_known", [True, False])
 def test_a_trim_is_not_hidden_by_bounds_that_come_late(is_known: bool) -> None:
     log = Log()

@@ -124,9 +124,9 @@ class TailIndex:
 
     def forget(self, partition: PartitionKey) -> None:
         """Drop what is known of a partition (deleted, or in doubt) and wake its waiters."""
+        self.generation += 1
         tail = self._tails.pop(partition, None)
         if tail is not None:
-            self.generation += 1
             tail.wake()
 
     def apply(self, entry: Entry) -> None:

@@ -201,17 +201,30 @@ class Admin(Client):
             truth.expect(following > offset, "I4: what is committed is found", offset=offset, slices=located.slices)
 
 
-async def sweep_orphans(world: "World") -> None:
-    """Forbid and delete objects without a commit, a grace period after they were put; until cancelled."""
+async def sweep(world: "World") -> None:
+    """Delete objects that are not needed, a grace period after they were not any more; until cancelled.
+
+    An orphan is forbidden first, so that its commit cannot come later. A committed object goes when all of it is trimmed or deleted.
+    """
     settings = world.settings
+    unused_since_ms: dict[str, int] = {}
     while True:
         await asyncio.sleep(settings.sweep_pause_s)
-        old_ms = world.clock.now_ms() - settings.sweep_grace_ms
-        found = [found.key async for found in world.store.list("wal/") if found.modified_ms < old_ms]
-        orphans = [key for key in found if key not in world.truth.commits][:10]
+        now_ms = world.clock.now_ms()
+        orphans, unused = [], []
+        async for found in world.store.list("wal/"):
+            if found.key not in world.truth.commits:
+                if found.modified_ms < now_ms - settings.orphan_grace_ms:
+                    orphans.append(found.key)
+            elif (
+                world.truth.is_unused(found.key)
+                and unused_since_ms.setdefault(found.key, now_ms) < now_ms - settings.unused_grace_ms
+            ):
+                unused.append(found.key)
         try:
             forbidden = await world.metadata.log.forbid(orphans)
-            await world.store.delete(sorted(forbidden))
-            world.events["orphans swept"] += len(forbidden)
+            await world.store.delete([*sorted(forbidden), *unused])
         except BearlakeError as error:
             world.fail(f"the sweep failed: {error!r}")
+        world.events["orphans swept"] += len(forbidden)
+        world.events["unused objects swept"] += len(unused)

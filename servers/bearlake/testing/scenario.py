@@ -18,7 +18,7 @@ from bearlake.streams.follower import FollowerSettings
 from bearlake.streams.service import Streams, StreamsSettings
 from bearlake.streams.upkeep import UpkeepSettings
 from bearlake.streams.writer import WriterSettings
-from bearlake.testing.chaos import Admin, Chaos, sweep_orphans
+from bearlake.testing.chaos import Admin, Chaos, sweep
 from bearlake.testing.clients import Client, Consumer, IdempotentProducer, PlainProducer
 from bearlake.testing.loop import SimulationLoop
 from bearlake.testing.network import NetworkSettings, run_in
@@ -59,7 +59,8 @@ class ScenarioSettings:
     admin_weights: Sequence[float] = (1, 0.2, 0.2, 0.2, 2)
     """Of trim, delete, grow, alter, probe."""
     sweep_pause_s: float = 1.0
-    sweep_grace_ms: int = 6_000
+    orphan_grace_ms: int = 6_000
+    unused_grace_ms: int = 3_000
     value_bytes_max: int = 2_000
     fetch_wait_ms: float = 500.0
     streams_class: type[Streams] = Streams
@@ -248,7 +249,7 @@ async def _run(world: World) -> None:
     consuming = [_start(world, client) for client in consumers]
     troubles = [
         asyncio.create_task(chaos.run()),
-        asyncio.create_task(sweep_orphans(world)),
+        asyncio.create_task(sweep(world)),
         _start(world, admin),
         asyncio.create_task(_watch(world)),
     ]

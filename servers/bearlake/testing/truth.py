@@ -123,6 +123,13 @@ class Truth:
         stream = self.streams.get(stream_number(key))
         return stream is not None and not stream.is_deleted and partition_index(key) < stream.partition_count
 
+    def is_unused(self, token: str) -> bool:
+        """Whether nothing of a committed object can be read any more: all of it is trimmed or belongs to deleted streams."""
+        return all(
+            not self.exists(piece.partition) or piece.end_offset <= self.partition(piece.partition).start
+            for piece in self.commits[token].slices
+        )
+
     def active(self) -> list[Stream]:
         """Streams that are not deleted."""
         return [stream for stream in self.streams.values() if not stream.is_deleted]
