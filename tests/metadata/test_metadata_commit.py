@@ -339,6 +339,21 @@ async def test_commits_of_a_former_epoch_are_fenced_and_change_nothing(scene: An
     assert committed.outcomes == [Outcome(ACCEPTED, 0, 0)]
 
 
+@pytest.mark.parametrize("how", ["replaced", "left"])
+async def test_a_repeat_after_the_server_was_fenced_gets_the_first_result(scene: Any, peer: Metadata, how: str) -> None:
+    """Else the server would tell its clients that nothing was stored."""
+    partition = await scene.partition()
+    first = await scene.commit(scene.batch(partition, 3), token="wal/x")
+    if how == "replaced":
+        await scene.register(peer)
+    else:
+        await peer.servers.leave(scene.server)
+
+    again = await scene.commit(scene.batch(partition, 3), token="wal/x")
+
+    assert (again.position, list(again.outcomes)) == (first.position, list(first.outcomes))
+
+
 async def test_a_draining_or_silent_server_may_still_commit(scene: Any) -> None:
     partition = await scene.partition()
     await scene.metadata.servers.drain(scene.server)
