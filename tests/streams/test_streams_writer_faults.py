@@ -1,0 +1,252 @@
+"""The write path: what it promises when stores fail, how much it holds, how it ends."""
+
+import asyncio
+import logging
+
+import pytest
+
+from bearlake.errors import Conflict, Fenced, Overloaded, Unavailable
+from bearlake.streams.append import AppendCall, Verdict
+from bearlake.testing.loop import virtual_time
+from fixtures.deployment import append, append_of, batch_of, create, deployment, fetch, submit, values_of, verdicts_of
+from fixtures.failing_stores import SlowStore, failing, settings
+
+# -- what it promises ------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_nothing_is_acknowledged_before_its_commit() -> None:
+    async with deployment(SlowStore(1.0)) as stores:
+        streams = await stores.serve(settings())
+        view = await create(streams)
+
+        waiting = submit(streams, view, batch_of(b"a"))
+        await asyncio.sleep(0.9)
+        head = await stores.metadata.log.head()
+        await waiting
+
+        assert await stores.metadata.log.head() == head + 1
+
+
+@pytest.mark.parametrize("failure", [Unavailable("down"), Overloaded("full"), "lost"], ids=["down", "full", "lost"])
+def test_a_commit_without_an_answer_is_asked_again_with_its_token(failure: Exception | str) -> None:
+    @virtual_time
+    async def body() -> None:
+        async with deployment() as stores:
+            metadata = failing(stores, failure, failure, failure)
+            streams = await stores.serve(settings(), metadata=metadata)
+            view = await create(streams)
+
+            results = await append(streams, view, batch_of(b"a"))
+
+            assert verdicts_of(results) == ["ACCEPTED"]
+            assert len(metadata.log.tokens) == 4
+            assert len(set(metadata.log.tokens)) == 1
+            assert values_of(await fetch(streams, view)) == [(0, b"a")]
+
+    body()
+
+
+@virtual_time
+async def test_a_commit_whose_result_is_forgotten_is_an_unknown_outcome_and_the_server_goes_on() -> None:
+    async with deployment() as stores:
+        streams = await stores.serve(settings(), metadata=failing(stores, Conflict("long ago")))
+        view = await create(streams)
+
+        first = await append(streams, view, batch_of(b"a"))
+        second = await append(streams, view, batch_of(b"b"))
+
+        assert verdicts_of([*first, *second]) == ["UNAVAILABLE", "ACCEPTED"]
+
+
+@virtual_time
+async def test_a_fenced_server_says_so_once_and_appends_nothing_more() -> None:
+    async with deployment() as stores:
+        told: list[str] = []
+        old = await stores.serve(settings(), name="a", on_fenced=lambda: told.append("fenced"))
+        view = await create(old)
+        new = await stores.serve(settings(), name="a")
+
+        results = [*await append(old, view, batch_of(b"a")), *await append(old, view, batch_of(b"b"))]
+
+        assert verdicts_of(results) == ["SERVER_FENCED", "SERVER_FENCED"]
+        assert told == ["fenced"]
+        assert verdicts_of(await append(new, view, batch_of(b"c"))) == ["ACCEPTED"]
+        assert values_of(await fetch(new, view)) == [(0, b"c")]
+
+
+@virtual_time
+async def test_a_commit_that_happened_before_the_server_was_fenced_is_acknowledged() -> None:
+    async with deployment() as stores:
+        old = await stores.serve(settings(retry_pause_ms=1_000), name="a", metadata=failing(stores, "lost"))
+        view = await create(old)
+
+        waiting = submit(old, view, batch_of(b"a"))
+        await asyncio.sleep(0.1)
+        await stores.serve(settings(), name="a")
+
+        assert verdicts_of(await waiting) == ["ACCEPTED"]
+
+
+@virtual_time
+async def test_a_bug_acknowledges_nothing_and_fences_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    async with deployment() as stores:
+        told: list[str] = []
+        bug = RuntimeError("a bug")
+        streams = await stores.serve(
+            settings(deadline_ms=500), metadata=failing(stores, bug), on_fenced=lambda: told.append("fenced")
+        )
+        view = await create(streams)
+
+        results = await append(streams, view, batch_of(b"a"))
+
+        assert verdicts_of(results) == ["UNAVAILABLE"]
+        assert told == ["fenced"]
+        assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == ["write path failed"]
+
+
+@virtual_time
+async def test_a_caller_is_told_at_its_deadline_that_the_outcome_is_unknown_and_the_work_goes_on() -> None:
+    store = SlowStore(1.0)
+    async with deployment(store) as stores:
+        streams = await stores.serve(settings(deadline_ms=300))
+        view = await create(streams)
+
+        results = await append(streams, view, batch_of(b"a", producer=1))
+        told_at = asyncio.get_running_loop().time()
+        again = submit(streams, view, batch_of(b"a", producer=1))
+        await asyncio.sleep(3)
+
+        assert verdicts_of(results) == ["UNAVAILABLE"]
+        assert 0.3 <= told_at < 0.31
+        assert verdicts_of(await again) == ["UNAVAILABLE"]
+        store.put_s = 0.0
+        assert verdicts_of(await append(streams, view, batch_of(b"a", producer=1))) == ["DUPLICATE"]
+        assert values_of(await fetch(streams, view)) == [(0, b"a")]
+
+
+@virtual_time
+async def test_callers_expire_one_by_one() -> None:
+    async with deployment(SlowStore(10.0)) as stores:
+        streams = await stores.serve(settings(deadline_ms=1_000))
+        view = await create(streams)
+        times: list[float] = []
+        loop = asyncio.get_running_loop()
+        for number in range(3):
+            streams.submit(AppendCall([append_of(view, batch_of(b"a"))], lambda call: times.append(loop.time())))
+            await asyncio.sleep(0.1 * number)
+
+        await asyncio.sleep(2)
+
+        assert [round(at, 2) for at in times] == [1.0, 1.0, 1.1]
+
+
+# -- how much it holds -----------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_over_its_budget_it_asks_callers_to_stop_and_later_to_go_on() -> None:
+    async with deployment(SlowStore(1.0)) as stores:
+        streams = await stores.serve(settings(bytes_max=3_000, object_bytes_max=1_500))
+        view = await create(streams)
+        relieved: list[float] = []
+        waiting = []
+        while not streams.is_over_budget:
+            waiting.append(submit(streams, view, batch_of(b"a" * 1_000)))
+        streams.on_relief(lambda: relieved.append(asyncio.get_running_loop().time()))
+
+        await asyncio.gather(*waiting)
+
+        assert len(waiting) == 3
+        assert len(relieved) == 1
+        assert not streams.is_over_budget
+
+
+@virtual_time
+async def test_batches_that_callers_gave_up_on_still_count_until_they_are_written() -> None:
+    async with deployment(SlowStore(5.0)) as stores:
+        streams = await stores.serve(settings(bytes_max=1_500, deadline_ms=100))
+        view = await create(streams)
+
+        await append(streams, view, batch_of(b"a" * 2_000))
+        is_over_after_deadline = streams.is_over_budget
+        await asyncio.sleep(6)
+
+        assert is_over_after_deadline
+        assert not streams.is_over_budget
+
+
+class CountedHold:
+    def __init__(self) -> None:
+        self.count = 0
+        self.most = 0
+
+    def acquire(self) -> None:
+        self.count += 1
+        self.most = max(self.most, self.count)
+
+    def release(self) -> None:
+        self.count -= 1
+
+
+@virtual_time
+async def test_receive_buffers_are_let_go_when_the_object_is_sealed() -> None:
+    store = SlowStore(1.0)
+    async with deployment(store) as stores:
+        streams = await stores.serve(settings())
+        view = await create(streams)
+        hold = CountedHold()
+        received = bytearray(batch_of(b"a"))
+        item = append_of(view, bytes(received))._replace(batch=memoryview(received), hold=hold)
+        waiting = asyncio.ensure_future(streams.append([item, item._replace(partition=item.partition)]))
+
+        await asyncio.sleep(0.5)
+        count_while_put = hold.count
+        received[:] = bytes(len(received))
+        await waiting
+
+        assert (hold.most, count_while_put) == (2, 0)
+        assert values_of(await fetch(streams, view)) == [(0, b"a"), (1, b"a")]
+
+
+# -- the end ---------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_draining_flushes_what_is_open_at_once() -> None:
+    async with deployment(SlowStore()) as stores:
+        streams = await stores.serve(settings(linger_ms=60_000, flush_when_idle=False))
+        view = await create(streams)
+        waiting = [submit(streams, view, batch_of(b"a")) for _ in range(3)]
+
+        await streams.drain()
+
+        assert [verdicts_of(done.result()) for done in waiting] == [["ACCEPTED"]] * 3
+        assert asyncio.get_running_loop().time() < 0.3
+
+
+@virtual_time
+async def test_closing_tells_waiting_callers_that_the_outcome_is_unknown() -> None:
+    async with deployment(SlowStore(100.0)) as stores:
+        streams = await stores.serve(settings())
+        view = await create(streams)
+        waiting = [submit(streams, view, batch_of(b"a"))]
+        await asyncio.sleep(0.1)
+        waiting.append(submit(streams, view, batch_of(b"b")))
+
+        await streams.close()
+
+        assert [verdicts_of(await done) for done in waiting] == [["UNAVAILABLE"]] * 2
+
+
+@virtual_time
+async def test_a_server_that_is_fenced_while_it_drains_ends_its_drain() -> None:
+    async with deployment(SlowStore()) as stores:
+        streams = await stores.serve(settings(), metadata=failing(stores, Fenced("old")))
+        view = await create(streams)
+        waiting = [submit(streams, view, batch_of(b"a" * 100)) for _ in range(3)]
+
+        await streams.drain()
+
+        assert {tuple(verdicts_of(await done)) for done in waiting} == {("SERVER_FENCED",)}
+        assert all(done.result()[0][0] == Verdict.SERVER_FENCED for done in waiting)
