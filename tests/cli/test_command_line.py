@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,3 +123,16 @@ def test_config_show_prints_a_settings_file(
 def test_config_show_changed_is_empty_when_nothing_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["config", "show", "--changed"]) == 0
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("module", "command"), [("uvloop", "up"), ("prometheus_client", "config show"), ("confluent_kafka", "produce s")]
+)
+def test_a_command_names_the_extra_that_it_needs(module: str, command: str) -> None:
+    code = f"import sys; sys.modules[{module!r}] = None; from bearlake.cli import main; sys.argv[1:] = {command.split()}; main()"
+
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+
+    assert result.returncode == 2
+    assert "pip install 'bearlake[" in result.stderr
+    assert len(result.stderr.splitlines()) == 1

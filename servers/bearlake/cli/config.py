@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from bearlake.cli.extras import server_module
 from bearlake.cli.output import json_option
 
 
@@ -22,10 +23,8 @@ def show(file: Path | None, changed: bool, as_json: bool) -> int:
 
     The output is a settings file itself.
     """
-    from bearlake.settings.document import load_document
-    from bearlake.settings.show import as_json as to_json
-    from bearlake.settings.show import as_yaml
-
-    loaded = load_document(file, os.environ)
-    click.echo(to_json(loaded) if as_json else as_yaml(loaded, only_changed=changed), nl=as_json)
+    document = server_module("bearlake.settings.document")
+    shown = server_module("bearlake.settings.show")
+    loaded = document.load_document(file, os.environ)
+    click.echo(shown.as_json(loaded) if as_json else shown.as_yaml(loaded, only_changed=changed), nl=as_json)
     return 0

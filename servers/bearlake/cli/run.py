@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from bearlake.cli.extras import server_module
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 PORT = click.IntRange(0, 65535)
@@ -76,11 +78,11 @@ def up(
 
     Records and metadata are kept in --data-dir, unless URLs say otherwise.
     """
-    from bearlake.app import run
+    run = server_module("bearlake.app.run")
 
     if no_tour and exit_after_tour:
         raise click.UsageError("--no-tour and --exit-after-tour exclude each other")
-    return run.up(
+    code: int = run.up(
         run.UpOptions(
             data_dir=data_dir,
             config=config,
@@ -92,6 +94,7 @@ def up(
         ),
         os.environ,
     )
+    return code
 
 
 @click.group()
@@ -104,12 +107,13 @@ def serve() -> None:
 @click.option("--stop-with-parent", is_flag=True, hidden=True, help="Stop when standard input ends.")
 def serve_kafka(config: Path | None, ready_file: Path | None, stop_with_parent: bool, **given: Any) -> int:
     """Run a Kafka server on shared stores, until SIGTERM."""
-    from bearlake.app import run
+    run = server_module("bearlake.app.run")
 
     options = run.ServeOptions(
         config=config, options=as_settings(given), ready_file=ready_file, stops_with_parent=stop_with_parent
     )
-    return run.serve(options, os.environ)
+    code: int = run.serve(options, os.environ)
+    return code
 
 
 @click.command()
