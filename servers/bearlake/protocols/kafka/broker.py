@@ -34,7 +34,7 @@ class KafkaSettings:
     """Open client connections; more are closed at once."""
     idle_ms: int = 600_000
     """Connections without a request for this long (ms) are closed (Kafka's `connections.max.idle.ms`)."""
-    stall_ms: int = 120_000
+    stall_ms: int = 60_000
     """Time (ms) in which a request must arrive whole once it has begun, and in which a client must take some of its answers."""
     requests_in_flight_max: int = 64
     """Requests of one connection that run at once; its socket is not read beyond."""

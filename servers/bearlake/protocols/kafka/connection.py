@@ -148,6 +148,8 @@ class Connection(Receiver):
         metrics.KAFKA_RECEIVED_BYTES.inc(nbytes)
         if self._high - self._low >= self._need:
             self._process()
+        elif self._slab is not None and self._lacks_room(self._slab):
+            self._pace()
 
     def _process(self) -> None:
         """Take whole frames from the slab while there is room to run them."""

@@ -41,8 +41,9 @@ class Receiver(asyncio.BufferedProtocol):
         return slab.view[self._high : self._high + _READ_BYTES]
 
     def _lacks_room(self, slab: Slab) -> bool:
-        if self._need:
-            return self._low + self._need > slab.size
+        need = self._need
+        if need and (self._low + need <= slab.size or need <= SIZES[-1]):
+            return self._low + need > slab.size
         return slab.size - self._high < _ROOM_BYTES_MIN
 
     def _settle(self) -> None:
@@ -66,19 +67,23 @@ class Receiver(asyncio.BufferedProtocol):
         if self._wish is not None:
             return
         have = self._high - self._low
-        need = max(self._need, have + _ROOM_BYTES_MIN)
-        if slab.holders == 1 and need <= slab.size and have <= slab.size // 4:
+        whole = max(self._need, have + _ROOM_BYTES_MIN)
+        if slab.holders == 1 and whole <= slab.size and have <= slab.size // 4:
             slab.view[:have] = slab.view[self._low : self._high]
             self._low, self._high = 0, have
             return
         if self._size_class + 1 < len(SIZES):
             self._size_class += 1
-        fresh = self._slabs.try_take(max(SIZES[self._size_class], need))
-        if fresh is None:
+        # Beyond the largest size, memory grows with what has come, not with what was announced.
+        some = min(whole, max(SIZES[-1], 4 * have))
+        fresh = self._slabs.try_take(max(SIZES[self._size_class], some))
+        if (
+            fresh is None
+        ):  # memory is short: ask once, for all that the frame needs, since who waits twice may wait for ever
             self._size_class = 0
-            fresh = self._slabs.try_take(need, is_needed=True)
+            fresh = self._slabs.try_take(whole, is_needed=True)
         if fresh is None:
-            self._wish = self._slabs.wish(need, self._granted)
+            self._wish = self._slabs.wish(whole, self._granted)
         else:
             self._move(fresh)
 

@@ -261,6 +261,18 @@ async def test_announced_but_unsent_requests_do_not_take_the_memory_of_others(ka
     assert answer.responses[0].partition_responses[0].error_code == 0
 
 
+async def test_announced_bytes_cost_little_memory_until_they_come(kafka):
+    await kafka.create("t", max_message_bytes=str(40 * MIB))
+    liars = [await kafka.client() for _ in range(10)]
+    for liar in liars:
+        liar.send_bytes(struct.pack(">ihhi", 90 * MIB, 0, 9, 1) + bytes(200_000))
+    await until(lambda: kafka.server.slabs.used_bytes >= 10 * MIB)
+
+    assert kafka.server.slabs.used_bytes <= 10 * 5 * MIB
+    good = await kafka.client()
+    assert (await good.produce("t", batch_of(b"x" * (30 * MIB)))).error_code == 0
+
+
 async def test_a_client_that_never_reads_its_fetches_pins_little_and_is_closed(kafka_cluster):
     settings = KafkaSettings(stall_ms=200, unsent_bytes_max=4 * MIB)
     cluster = await kafka_cluster(
