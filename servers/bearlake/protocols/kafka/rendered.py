@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 from bearlake.protocols.kafka import codec
 
-ENTRY_COUNT_MAX = 16
+ENTRY_COUNT_MAX = 8
 """Kept answers: versions, listeners and zones in use at the same time."""
 
 _SIZE_AND_CORRELATION = struct.Struct(">ii")

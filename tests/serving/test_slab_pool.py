@@ -1,0 +1,123 @@
+"""The pool of receive buffers: reuse, the bound on larger ones, and the line of those who wait."""
+
+import random
+
+from bearlake.serving.slabs import SIZES, SMALL_BYTES, SlabPool, SlabSettings
+
+SMALL, MEDIUM, LARGE = SIZES
+
+
+def test_a_slab_is_given_back_by_its_last_holder_and_used_again():
+    pool = SlabPool(SlabSettings())
+    slab = pool.take_small()
+    slab.acquire()
+
+    slab.release()
+    assert pool.used_bytes == SMALL_BYTES
+    slab.release()
+
+    assert (pool.used_bytes, pool.idle_bytes) == (0, SMALL_BYTES)
+    assert pool.take_small() is slab
+    assert (slab.holders, pool.idle_bytes) == (1, 0)
+
+
+def test_sizes_are_rounded_up_and_the_largest_are_not_kept():
+    pool = SlabPool(SlabSettings())
+    slabs = [pool.try_take(size) for size in (1, SMALL + 1, MEDIUM + 1, LARGE + 1)]
+
+    assert [slab.size for slab in slabs if slab] == [SMALL, MEDIUM, LARGE, LARGE + 1]
+    for slab in slabs:
+        slab.release()
+    assert (pool.used_bytes, pool.idle_bytes) == (0, SMALL + MEDIUM + LARGE)
+
+
+def test_unused_slabs_are_kept_up_to_their_bound():
+    pool = SlabPool(SlabSettings(idle_bytes_max=2 * SMALL))
+    slabs = [pool.take_small() for _ in range(5)]
+    for slab in slabs:
+        slab.release()
+
+    assert pool.idle_bytes == 2 * SMALL
+
+
+def test_small_slabs_are_given_whatever_the_bound():
+    pool = SlabPool(SlabSettings(bytes_max=0))
+
+    assert [pool.try_take(10).size for _ in range(100)] == [SMALL] * 100
+
+
+def test_over_the_bound_only_what_is_needed_is_given_and_only_once():
+    pool = SlabPool(SlabSettings(bytes_max=LARGE))
+    first = pool.try_take(LARGE)
+
+    assert pool.try_take(MEDIUM) is None
+    extra = pool.try_take(MEDIUM, is_needed=True)
+    assert extra is not None
+    assert pool.try_take(MEDIUM, is_needed=True) is None
+    extra.release()
+    assert pool.try_take(MEDIUM, is_needed=True) is not None
+    first.release()
+
+
+def test_who_waits_is_served_in_order_and_nobody_overtakes():
+    pool = SlabPool(SlabSettings(bytes_max=LARGE))
+    first, extra = pool.try_take(LARGE), pool.try_take(LARGE, is_needed=True)
+    granted = []
+    pool.wish(LARGE, lambda slab: granted.append(("large", slab)))
+    pool.wish(MEDIUM, lambda slab: granted.append(("medium", slab)))
+    assert pool.is_wanted
+
+    first.release()  # the extra one holds the bound alone: the next would be a second extra one
+    assert granted == []
+    assert pool.try_take(MEDIUM) is None
+    extra.release()
+
+    assert [name for name, _ in granted] == ["large", "medium"]  # one within the bound, one extra
+    assert not pool.is_wanted
+
+
+def test_who_leaves_the_line_lets_the_next_one_through():
+    pool = SlabPool(SlabSettings(bytes_max=LARGE))
+    first, extra = pool.try_take(MEDIUM), pool.try_take(LARGE, is_needed=True)
+    granted = []
+    wish = pool.wish(2 * LARGE, granted.append)
+    pool.wish(MEDIUM, granted.append)
+    first.release()
+    extra_only = list(granted)
+
+    pool.cancel(wish)
+    pool.cancel(wish)
+
+    assert extra_only == []
+    extra.release()
+    assert [slab.size for slab in granted] == [MEDIUM]
+
+
+def test_every_wish_is_granted_and_the_bound_is_exceeded_by_one_slab_at_most():
+    for seed in range(50):
+        noise = random.Random(seed)
+        pool = SlabPool(SlabSettings(bytes_max=2 * LARGE))
+        held, wishes = [], 0
+        granted = []
+        for _ in range(300):
+            size = noise.choice([SMALL, MEDIUM, LARGE, 2 * LARGE])
+            slab = pool.try_take(size, is_needed=noise.random() < 0.5)
+            if slab is not None:
+                held.append(slab)
+            elif noise.random() < 0.5:
+                pool.wish(size, granted.append)
+                wishes += 1
+            if held and noise.random() < 0.6:
+                held.pop(noise.randrange(len(held))).release()
+            large_bytes = sum(slab.size for slab in [*held, *granted] if slab.size > SMALL and slab.holders)
+            assert large_bytes <= 2 * LARGE + 2 * LARGE
+        while held:
+            held.pop().release()
+        at = 0
+        while at < len(granted):  # each one that is granted and released lets the next one through
+            granted[at].release()
+            at += 1
+
+        assert at == wishes
+        assert not pool.is_wanted
+        assert pool.used_bytes == 0
