@@ -103,6 +103,8 @@ class Traffic:
         try:
             until(has_progressed, timeout_s, "")
         except AssertionError as late:
+            for client in clients:
+                client.raise_failure()
             said = {client.name: dict(client.complaints) for client in clients}
             lines = [line for client in clients for line in client.log]
             raise AssertionError(
