@@ -230,8 +230,8 @@ async def test_streams_are_not_created_on_demand_when_the_setting_forbids_it(kaf
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_a_stream_that_many_ask_for_at_once_is_created_once(kafka_cluster):
-    cluster = await kafka_cluster(2)
+async def test_a_stream_that_many_ask_for_at_once_is_created_once(any_cluster):
+    cluster = await any_cluster(2)
     clients = [await cluster[at % 2].client() for at in range(10)]
 
     answers = await asyncio.gather(*(metadata(client, "t", may_create=True) for client in clients))
@@ -285,8 +285,8 @@ async def test_names_that_stand_twice_and_many_unknown_names_are_answered_in_ord
     assert [topic.error_code for topic in answer.topics] == [0, 3, 0, 17, *[3] * 50]
 
 
-async def test_the_cluster_is_the_same_by_all_servers(kafka_cluster):
-    cluster = await kafka_cluster(2)
+async def test_the_cluster_is_the_same_by_all_servers(any_cluster):
+    cluster = await any_cluster(2)
     answers = [await metadata(await node.client()) for node in cluster.nodes]
     described = await (await cluster.client()).ask(m.DescribeClusterRequest(), 0)
 
@@ -439,8 +439,8 @@ async def test_a_servers_configs_are_its_settings_and_read_only(kafka):
     assert (await alter(client, node, ("num.partitions", SET, "9"), kind=BROKER)).error_code == 42
 
 
-async def test_an_altered_limit_counts_on_all_servers(kafka_cluster):
-    cluster = await kafka_cluster(2)
+async def test_an_altered_limit_counts_on_all_servers(any_cluster):
+    cluster = await any_cluster(2)
     client, other = await cluster[0].client(), await cluster[1].client()
     await create(client, "t")
     assert (await other.produce("t", batch_of(b"x" * 1000))).error_code == 0

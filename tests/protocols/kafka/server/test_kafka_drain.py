@@ -65,8 +65,8 @@ async def test_drain_ends_by_its_deadline_though_a_client_does_not_take_its_answ
     assert loop.time() - started < 2
 
 
-async def test_beside_others_it_leaves_metadata_then_sends_clients_away_then_closes(kafka_cluster):
-    cluster = await kafka_cluster(2, settings=KafkaSettings(drain_redirect_after_ms=150))
+async def test_beside_others_it_leaves_metadata_then_sends_clients_away_then_closes(any_cluster):
+    cluster = await any_cluster(2, settings=KafkaSettings(drain_redirect_after_ms=150))
     await cluster[0].create("t")
     clients = [await node.client() for node in cluster.nodes]
     first, second = (node.member.node_id for node in cluster.nodes)
@@ -104,8 +104,8 @@ async def test_redirected_fetches_and_produces_get_not_leader(kafka):
     assert await client.is_closed()  # the only way to tell it
 
 
-async def test_groups_go_to_the_other_server_with_their_generation(kafka_cluster):
-    cluster = await kafka_cluster(2)
+async def test_groups_go_to_the_other_server_with_their_generation(any_cluster):
+    cluster = await any_cluster(2)
     clients = [await node.client() for node in cluster.nodes]
     protocol = m.JoinGroupRequest.Protocol(name="range", metadata=b"")
     join = m.JoinGroupRequest(
@@ -179,8 +179,8 @@ class Traffic:
 
 
 @pytest.mark.integration
-async def test_librdkafka_clients_see_no_failed_request_while_a_server_drains(kafka_cluster):
-    cluster = await kafka_cluster(2, settings=KafkaSettings(drain_redirect_after_ms=200))
+async def test_librdkafka_clients_see_no_failed_request_while_a_server_drains(any_cluster):
+    cluster = await any_cluster(2, settings=KafkaSettings(drain_redirect_after_ms=200))
     await cluster[0].create("t", 4)
     traffic = Traffic(",".join(node.address for node in cluster.nodes), "t")
     loop = asyncio.get_running_loop()

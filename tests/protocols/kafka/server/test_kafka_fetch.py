@@ -102,8 +102,8 @@ async def test_a_long_poll_ends_when_something_comes(kafka):
     assert values_of(answer.responses[0].partitions[0].records) == [(0, b"new")]
 
 
-async def test_a_long_poll_ends_when_something_comes_through_another_server(kafka_cluster):
-    cluster = await kafka_cluster(2)
+async def test_a_long_poll_ends_when_something_comes_through_another_server(any_cluster):
+    cluster = await any_cluster(2)
     await cluster[0].create("t")
     client, producer = await cluster[0].client(), await cluster[1].client()
     await client.fetch("t", 0)
@@ -186,8 +186,8 @@ async def test_offsets_outside_the_partition_are_out_of_range(kafka, offset):
     assert (await client.fetch("t", offset)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-async def test_trimmed_offsets_are_out_of_range_everywhere(kafka_cluster):
-    cluster = await kafka_cluster(2)
+async def test_trimmed_offsets_are_out_of_range_everywhere(any_cluster):
+    cluster = await any_cluster(2)
     client, other = await cluster[0].client(), await cluster[1].client()
     await cluster[0].create("t")
     for _ in range(3):
@@ -316,8 +316,8 @@ async def test_the_record_with_the_largest_timestamp_kip_734(kafka):
     assert (found.offset, found.timestamp) == (3, T0 + 51)
 
 
-async def test_what_was_acknowledged_by_one_server_is_the_end_on_another(kafka_cluster):
-    cluster = await kafka_cluster(2)
+async def test_what_was_acknowledged_by_one_server_is_the_end_on_another(any_cluster):
+    cluster = await any_cluster(2)
     client, other = await cluster[0].client(), await cluster[1].client()
     await cluster[0].create("t")
     for at in range(20):

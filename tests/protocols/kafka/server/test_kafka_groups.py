@@ -226,8 +226,8 @@ async def test_a_client_that_commits_leaves_and_closes_at_once_has_done_so(kafka
     assert (await committed(other))[0].committed_offset == 7
 
 
-async def test_offsets_are_read_from_any_server(kafka_cluster):
-    cluster = await kafka_cluster(2)
+async def test_offsets_are_read_from_any_server(any_cluster):
+    cluster = await any_cluster(2)
     clients = [await node.client() for node in cluster.nodes]
     await cluster[0].create("t")
     assert await commit(clients[0], 7) == 0
@@ -295,8 +295,8 @@ async def test_groups_are_described_by_state(kafka):
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-async def test_groups_are_listed_by_all_servers_together_each_once(kafka_cluster):
-    cluster = await kafka_cluster(2)
+async def test_groups_are_listed_by_all_servers_together_each_once(any_cluster):
+    cluster = await any_cluster(2)
     clients = [await node.client() for node in cluster.nodes]
     await cluster[0].create("t")
     for at in range(20):
@@ -347,8 +347,8 @@ async def test_only_empty_groups_are_deleted(kafka):
 # -- the coordinator's death ---------------------------------------------------------------------------------------
 
 
-async def test_a_second_server_takes_over_and_members_keep_id_and_generation(kafka_cluster):
-    cluster = await kafka_cluster(0)
+async def test_a_second_server_takes_over_and_members_keep_id_and_generation(any_cluster):
+    cluster = await any_cluster(0)
     for name in ("s0", "s1"):
         await cluster.add(server=ServerSettings(name=name, heartbeat_ms=50, timeout_ms=300))
     clients = [await node.client() for node in cluster.nodes]
@@ -372,8 +372,8 @@ async def test_a_second_server_takes_over_and_members_keep_id_and_generation(kaf
 
 
 @pytest.mark.integration
-async def test_a_librdkafka_consumer_goes_on_without_a_rebalance_when_its_coordinator_dies(kafka_cluster):
-    cluster = await kafka_cluster(0)
+async def test_a_librdkafka_consumer_goes_on_without_a_rebalance_when_its_coordinator_dies(any_cluster):
+    cluster = await any_cluster(0)
     for name in ("s0", "s1"):
         await cluster.add(server=ServerSettings(name=name, heartbeat_ms=50, timeout_ms=500))
     await cluster[0].create("t", 2)

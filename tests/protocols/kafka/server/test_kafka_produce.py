@@ -86,8 +86,8 @@ async def test_unknown_names_partitions_and_ids_have_their_codes(kafka):
     assert (await client.produce(topic_id, GOOD)).error_code == 0
 
 
-async def test_a_stream_that_was_deleted_is_unknown_by_name_and_by_id(kafka_cluster):
-    cluster = await kafka_cluster(2)
+async def test_a_stream_that_was_deleted_is_unknown_by_name_and_by_id(any_cluster):
+    cluster = await any_cluster(2)
     client = await cluster[1].client()
     topic_id = await cluster[0].create("t")
     assert (await client.produce("t", GOOD)).error_code == 0
@@ -98,8 +98,8 @@ async def test_a_stream_that_was_deleted_is_unknown_by_name_and_by_id(kafka_clus
     assert (await client.produce(topic_id, GOOD)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-async def test_a_stream_made_elsewhere_is_found_by_name_at_once(kafka_cluster):
-    cluster = await kafka_cluster(2)
+async def test_a_stream_made_elsewhere_is_found_by_name_at_once(any_cluster):
+    cluster = await any_cluster(2)
     client = await cluster[1].client()
     cluster[1].tasks[0].cancel()  # it does not follow any more
     await cluster[0].create("t")
@@ -185,8 +185,8 @@ async def test_acks_0_is_not_answered_and_keeps_its_order(kafka):
     ]
 
 
-async def test_acks_0_of_an_unknown_stream_is_kept_when_the_client_goes_at_once(kafka_cluster):
-    cluster = await kafka_cluster(2)
+async def test_acks_0_of_an_unknown_stream_is_kept_when_the_client_goes_at_once(any_cluster):
+    cluster = await any_cluster(2)
     client = await cluster[1].client()
     cluster[1].tasks[0].cancel()  # it does not follow any more: the name must be looked up
     await cluster[0].create("t")
@@ -298,8 +298,8 @@ async def test_a_stream_with_key_compaction_wants_keys(kafka):
 # -- idempotence ---------------------------------------------------------------------------------------------------
 
 
-async def test_duplicates_get_their_first_offset_on_any_server_kip_98(kafka_cluster):
-    cluster = await kafka_cluster(2)
+async def test_duplicates_get_their_first_offset_on_any_server_kip_98(any_cluster):
+    cluster = await any_cluster(2)
     clients = [await node.client() for node in cluster.nodes]
     await cluster[0].create("t")
     batches = [batch_of(b"%d" % at, producer=(7, 0, at)) for at in range(8)]
@@ -314,8 +314,8 @@ async def test_duplicates_get_their_first_offset_on_any_server_kip_98(kafka_clus
     assert len(values_of((await clients[0].fetch("t", 0)).records)) == 8
 
 
-async def test_a_missing_batch_is_noticed_on_any_server(kafka_cluster):
-    cluster = await kafka_cluster(2)
+async def test_a_missing_batch_is_noticed_on_any_server(any_cluster):
+    cluster = await any_cluster(2)
     clients = [await node.client() for node in cluster.nodes]
     await cluster[0].create("t")
 
@@ -324,8 +324,8 @@ async def test_a_missing_batch_is_noticed_on_any_server(kafka_cluster):
     assert (await clients[1].produce("t", batch_of(b"b", producer=(7, 0, 1)))).error_code == 0
 
 
-async def test_an_old_epoch_is_fenced_on_any_server(kafka_cluster):
-    cluster = await kafka_cluster(2)
+async def test_an_old_epoch_is_fenced_on_any_server(any_cluster):
+    cluster = await any_cluster(2)
     clients = [await node.client() for node in cluster.nodes]
     await cluster[0].create("t")
 
@@ -346,8 +346,8 @@ async def test_pipelined_batches_of_a_producer_keep_their_order(kafka):
     assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, at) for at in range(200)]
 
 
-async def test_producer_ids_differ_between_servers(kafka_cluster):
-    cluster = await kafka_cluster(2)
+async def test_producer_ids_differ_between_servers(any_cluster):
+    cluster = await any_cluster(2)
     request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
     answers = [await (await node.client()).ask(request, 4) for node in cluster.nodes for _ in range(3)]
 
