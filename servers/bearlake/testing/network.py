@@ -46,8 +46,14 @@ class NetworkSettings:
 class Network:
     """Draws the fate of every call and counts the faults."""
 
-    def __init__(self, settings: NetworkSettings, randomness: random.Random, stores: Process) -> None:
-        """`stores` is the process in which effects take place."""
+    def __init__(
+        self,
+        settings: NetworkSettings,
+        randomness: random.Random,
+        stores: Process,
+        on_bug: Callable[[Exception], None],
+    ) -> None:
+        """`stores` is the process in which effects take place; `on_bug` is told of an effect that raised what no store may raise."""
         self.settings = settings
         self.faults: Counter[str] = Counter()
         self.call_count = 0
@@ -55,6 +61,7 @@ class Network:
         """No faults from now on (calls under way keep their fate)."""
         self._random = randomness
         self._context = stores.context
+        self._on_bug = on_bug
         self._stalled_until_s: dict[str, float] = {}
 
     def stall(self, store: str, duration_ms: float) -> None:
@@ -115,6 +122,9 @@ class Network:
             result = await effect()
         except BearlakeError as raised:
             error = raised
+        except Exception as bug:  # noqa: BLE001 - the boundary of the store: nothing else may leave it
+            self._on_bug(bug)
+            return
         if not is_lost:
             asyncio.get_running_loop().call_later(self.delay_s(), answer, reply, result, error)
 

@@ -49,7 +49,7 @@ class World:
         self.clock: Clock = LoopClock(loop)
         self.wire = loop.process("wire")
         """The process in which messages travel and stores work."""
-        self.network = Network(settings.network, self.randomness("network"), self.wire)
+        self.network = Network(settings.network, self.randomness("network"), self.wire, self._bug)
         self.truth = Truth(self._violated, self.note)
         self.store = ObservedStore(self.clock)
         self.store.truth = self.truth
@@ -96,6 +96,10 @@ class World:
         if self.loop.abort is None:
             self.loop.abort = violation
         raise violation
+
+    def _bug(self, error: Exception) -> None:
+        if self.loop.abort is None:
+            self.loop.abort = error
 
     def fail(self, what: str) -> None:
         """End the run as failed."""
