@@ -130,6 +130,7 @@ class Writer:
         self._is_draining = False
         self._last_done = 0.0
         self._linger_timer: asyncio.TimerHandle | None = None
+        self._linger_at = 0.0  # when it runs: a handle of uvloop that is due within half a millisecond cannot tell
         self._deadline_timer: asyncio.TimerHandle | None = None
 
     # -- callers -------------------------------------------------------------------------------------------------
@@ -245,9 +246,10 @@ class Writer:
     def _arm_linger(self, wait_ms: float) -> None:
         at = asyncio.get_running_loop().time() + wait_ms / 1000
         if self._linger_timer is not None:
-            if self._linger_timer.when() <= at:
+            if self._linger_at <= at:
                 return
             self._linger_timer.cancel()
+        self._linger_at = at
         self._linger_timer = asyncio.get_running_loop().call_at(at, self._linger_over)
 
     def _linger_over(self) -> None:

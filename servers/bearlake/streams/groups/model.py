@@ -98,6 +98,8 @@ class Member:
     deadline: float = 0.0
     """Loop time at which the session expires unless the member is heard of."""
     timer: asyncio.TimerHandle | None = None
+    timer_at: float = 0.0
+    """Loop time at which `timer` runs (handles of uvloop cannot always tell)."""
     is_new: bool = False
     """Its first round is not complete."""
 

@@ -235,18 +235,22 @@ class Rounds:
 
     def _expect_within(self, member: Member, timeout_ms: int) -> None:
         member.deadline = self._loop.time() + timeout_ms / 1000
-        if member.timer is not None and member.timer.when() > member.deadline:
+        if member.timer is not None and member.timer_at > member.deadline:
             member.timer.cancel()
             member.timer = None
         if member.timer is None:
-            member.timer = self._loop.call_at(member.deadline, self._session_over, member)
+            self._arm(member)
+
+    def _arm(self, member: Member) -> None:
+        member.timer_at = member.deadline
+        member.timer = self._loop.call_at(member.deadline, self._session_over, member)
 
     def _session_over(self, member: Member) -> None:
         member.timer = None
         if self.group.members.get(member.member_id) is not member:
             return
         if member.deadline > self._loop.time():
-            member.timer = self._loop.call_at(member.deadline, self._session_over, member)
+            self._arm(member)
         elif member.is_waiting and not member.is_new:
             self.expect(member)  # it waits for us, not we for it
         else:
