@@ -1,6 +1,9 @@
 """Rounds, syncs, sessions and commits of a group. Kafka's own rules: GroupCoordinator (classic); KIP-62, KIP-559."""
 
+import asyncio
+
 import pytest
+import uvloop
 
 from bearlake.streams.groups.model import Group, GroupState, Joined, Synced
 from bearlake.streams.groups.problems import Problem
@@ -391,3 +394,20 @@ async def test_an_empty_group_that_had_members_refuses_their_commits():
 
     assert scene.call("check_commit", a.id, None, 1).problem is Problem.UNKNOWN_MEMBER
     assert scene.call("check_commit", "", None, -1).problem is None
+
+
+def test_on_uvloop_a_session_that_ends_within_half_a_millisecond_is_renewed():
+    async def run():
+        scene = Scene()
+        (a,) = await scene.stable("a")
+        member = scene.group.members[a.id]
+        member.timer.cancel()
+        member.deadline = asyncio.get_running_loop().time() + 0.0002
+        scene.machine._arm(member)  # uvloop gives a handle without `when()`
+
+        assert scene.beat(a) is None
+        await asyncio.sleep(0.01)
+        assert a.id in scene.group.members
+        scene.machine.close(Problem.NOT_COORDINATOR)
+
+    uvloop.run(run())
