@@ -19,52 +19,20 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import NamedTuple, TypeAlias
 
 from bearlake.clock import Clock
 from bearlake.errors import BearlakeError, Conflict, Fenced, Overloaded, Unavailable
 from bearlake.metadata import CommitLog
-from bearlake.metadata.model import (
-    BatchCommit,
-    ObjectCommit,
-    ObjectCommitted,
-    ObjectRef,
-    PartitionKey,
-    ServerRef,
-    partition_index,
-)
+from bearlake.metadata.model import ObjectCommit, ObjectCommitted, ObjectRef, ServerRef
 from bearlake.objects import ObjectStore
-from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, Append, AppendCall, Result
+from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Result
+from bearlake.streams.buffer import Entry, Sealed, WriteBuffer, seal
 from bearlake.telemetry import metrics
 from bearlake.wal import keys as wal_keys
-from bearlake.wal import writer as wal_writer
-from bearlake.wal.format import Part
 
 log = logging.getLogger(__name__)
 
 _ACCEPTED = metrics.LOG_BATCHES.labels("accepted")
-
-Entry: TypeAlias = tuple[AppendCall, int, Append]
-"""A batch on its way: its call, its place in the call, and itself."""
-
-
-class _Buffer:
-    """Batches for one WAL object, by partition; those of one partition in the order they came (I3)."""
-
-    __slots__ = ("partitions", "since", "size")
-
-    def __init__(self, since: float) -> None:
-        self.partitions: dict[PartitionKey, list[Entry]] = {}
-        self.size = 0
-        self.since = since
-        """Loop time of the first batch."""
-
-
-class _Sealed(NamedTuple):
-    entries: list[Entry]
-    buffer: bytearray
-    batches: list[BatchCommit]
-    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +85,8 @@ class Writer:
         self._random = random_source
         self._on_committed = on_committed
         self._on_fenced = on_fenced
-        self._open = _Buffer(0.0)
-        self._full: deque[_Buffer] = deque()
+        self._open = WriteBuffer(0.0)
+        self._full: deque[WriteBuffer] = deque()
         """Buffers that reached `object_bytes_max` and wait for an upload slot; bounded by `bytes_max`."""
         self._in_flight: dict[asyncio.Task[None], None] = {}
         self._last_commit: asyncio.Future[None] | None = None
@@ -155,7 +123,7 @@ class Writer:
             size = len(item.batch)
             if buffer.size + size > limit and buffer.size:
                 self._full.append(buffer)
-                buffer = self._open = _Buffer(loop.time())
+                buffer = self._open = WriteBuffer(loop.time())
             elif not buffer.size:
                 buffer.since = loop.time()
             buffer.size += size
@@ -240,7 +208,7 @@ class Writer:
                 wait_ms = settings.linger_ms - age_ms
                 self._arm_linger(min(wait_ms, settings.gather_ms - gathered_ms) if is_idle else wait_ms)
                 return
-            self._open = _Buffer(0.0)
+            self._open = WriteBuffer(0.0)
             self._flush(buffer, reason)
 
     def _arm_linger(self, wait_ms: float) -> None:
@@ -256,9 +224,9 @@ class Writer:
         self._linger_timer = None
         self._kick()
 
-    def _flush(self, buffer: _Buffer, reason: str) -> None:
+    def _flush(self, buffer: WriteBuffer, reason: str) -> None:
         """Seal a buffer and send it on its way."""
-        sealed = self._seal(buffer)
+        sealed = seal(buffer, self._server)
         metrics.APPEND_FLUSHES.labels(reason).inc()
         metrics.APPEND_FLUSH_BYTES.observe(len(sealed.buffer))
         loop = asyncio.get_running_loop()
@@ -267,32 +235,9 @@ class Writer:
         self._in_flight[task] = None
         task.add_done_callback(self._written)
 
-    def _seal(self, buffer: _Buffer) -> _Sealed:
-        parts = [
-            Part(entries[0][2].stream_id, partition_index(partition), [item.batch for _, _, item in entries])
-            for partition, entries in buffer.partitions.items()
-        ]
-        sealed = wal_writer.seal(parts, node_id=self._server.node_id, server_epoch=self._server.epoch)
-        # By position in the object, as a commit wants its batches.
-        order = sorted(zip(sealed.positions, buffer.partitions.values(), strict=True), key=_first)
-        new = tuple.__new__  # a NamedTuple's own constructor costs three times as much, and this runs once per batch
-        all_entries: list[Entry] = []
-        batches: list[BatchCommit] = []
-        for position, entries in order:
-            all_entries += entries
-            for _, _, item in entries:
-                partition, _, batch, hold, count, max_timestamp, producer_id, epoch, sequence, flags = item
-                size = len(batch)
-                row = (partition, position, size, count, max_timestamp, producer_id, epoch, sequence, flags)
-                batches.append(new(BatchCommit, row))
-                position += size
-                if hold is not None:
-                    hold.release()
-        return _Sealed(all_entries, sealed.buffer, batches, buffer.size)
-
     # -- object first, commit second, acknowledge third ----------------------------------------------------------
 
-    async def _write(self, sealed: _Sealed, before: asyncio.Future[None] | None, done: asyncio.Future[None]) -> None:
+    async def _write(self, sealed: Sealed, before: asyncio.Future[None] | None, done: asyncio.Future[None]) -> None:
         entries, buffer, batches, size = sealed
         try:
             key = self._keys.next()
@@ -396,7 +341,3 @@ def _count(result: ObjectCommitted, size_bytes: int) -> None:
         metrics.LOG_BATCHES.labels(kind.name.lower()).inc()
     metrics.APPEND_BYTES.value += size_bytes
     metrics.APPEND_RECORDS.value += sum(piece.record_count for piece in result.slices)
-
-
-def _first(pair: tuple[int, object]) -> int:
-    return pair[0]
