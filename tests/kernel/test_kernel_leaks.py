@@ -1,21 +1,67 @@
 """The native kernel gives back every reference and every block, also on its error paths."""
 
 import contextlib
+import resource
 import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from bearlake.errors import BearlakeError
+from bearlake.metadata.model import BatchCommit, Outcome, Slice
+from bearlake.records.batch import Compression
 from bearlake.records.codec import Record, encode
+from bearlake.streams.append import Append, AppendCall
 
 BATCH = encode([Record(key=b"key", value=b"value", timestamp=2**40, headers=(("name", b"x"),)), Record()])
 BODY = b"\xff\xff\xff\xff\0\0\x75\x30\0\0\0\1\0\5topic\0\0\0\1\0\0\0\7" + len(BATCH).to_bytes(4, "big") + BATCH
 RESULTS = [("topic-name", 2**20, 0, 2**40, -1, 2**41)] * 40
 
 
+def build(native: ModuleType, data: bytes, *arguments: Any) -> Any:
+    builder = native.ColumnBuilder(*arguments)
+    builder.append(1, 0, data, 0, len(data), [])
+    builder.append(1, 2, data, 0, len(data), [])
+    return builder.take()
+
+
+def append_calls(native: ModuleType) -> list[Callable[[], Any]]:
+    entries = native.parse_produce(BODY, 0, 3)[3] * 3
+    rules = (bytes(16), 0, 9, 10**6, -1, 2**62)
+    appends: list[Any] = []
+    native.admit_plain(Append, entries, 0, memoryview(BODY), None, rules, appends)
+    call = AppendCall(appends, lambda call: None)
+    queued = [(call, at, item) for at, item in enumerate(appends)]
+    batches = native.place_appends(BatchCommit, queued, 2**40)
+    outcomes = [(0, 2**40, 0)] * 3
+
+    def resolve(results: list[Any]) -> Any:
+        call.waiting = 3
+        return native.resolve_appends(queued, results)
+
+    return [
+        lambda: native.admit_plain(Append, entries, 0, memoryview(BODY), None, rules, []),
+        lambda: native.admit_plain(Append, [entries[0], (1,)], 0, memoryview(BODY), None, rules, []),
+        lambda: native.admit_plain(Append, entries, 0, 5, None, rules, []),
+        lambda: native.queue_appends(call, appends, 0, {}, 0, 2**40),
+        lambda: native.queue_appends(call, [*appends, (1,)], 0, {}, 0, 2**40),
+        lambda: native.place_appends(BatchCommit, queued, 2**40),
+        lambda: native.place_appends(BatchCommit, [*queued, ()], 2**40),
+        lambda: native.release_appends(queued),
+        lambda: native.assign_offsets(Outcome, 0, Slice, batches, 0, 2**40, 2**41, [], []),
+        lambda: native.assign_offsets(Outcome, 0, Slice, [*batches, (1,)], 0, 2**40, 2**41, [], []),
+        lambda: resolve(outcomes),
+        lambda: resolve(outcomes[:1]),
+        lambda: native.encode_produce_appended(9, 1, entries, outcomes),
+        lambda: native.encode_produce_appended(9, 1, entries, [(0, 2**70, 0)] * 3),
+    ]
+
+
 def calls(native: ModuleType) -> list[Callable[[], Any]]:
     buffer = bytearray(BATCH)
+    columns = build(native, BATCH)
+    builder = native.ColumnBuilder()
+    packed = encode([Record()], codec=Compression.GZIP)
     entry = (2**40, 2**41, 2, 0, len(BATCH), 0)
     return [
         lambda: native.crc32c(BATCH),
@@ -31,6 +77,7 @@ def calls(native: ModuleType) -> list[Callable[[], Any]]:
         lambda: native.seek(BATCH, 0, len(BATCH), 1),
         lambda: native.seek(BATCH, 0, 70, 1),
         lambda: native.take(BATCH, 0, len(BATCH), 1),
+        *append_calls(native),
         lambda: native.parse_produce(BODY, 0, 3),
         lambda: native.parse_produce(BODY[:-1], 0, 3),
         lambda: native.parse_produce(BODY.replace(b"topic", b"\xff\xff\xff\xff\xff"), 0, 3),
@@ -44,6 +91,24 @@ def calls(native: ModuleType) -> list[Callable[[], Any]]:
         lambda: native.decode_records(BATCH[61:], 3, 2**40),
         lambda: native.find_timestamp(BATCH[61:], 2, 2**40, 0),
         lambda: native.find_timestamp(BATCH[61:], 3, 0, 2**50),
+        lambda: build(native, BATCH),
+        lambda: build(native, BATCH[:-1]),
+        lambda: build(native, BATCH * 20, 50),
+        lambda: build(native, BATCH, 2**31),
+        lambda: native.ColumnBuilder(),
+        lambda: builder.append(0, 0, packed, 0, len(packed), [b"xxxxxxx"]),
+        lambda: builder.append(0, 0, packed, 0, len(packed), [None]),
+        lambda: builder.append(0, 0, packed, 0, len(packed), [b"", b""]),
+        lambda: builder.append(0, 0, packed, 0, len(packed), [b"", 7]),
+        lambda: builder.append(0, 2**63, packed, 0, len(packed), []),
+        lambda: builder.append(0, 0, packed, 0, 2**63, []),
+        lambda: (builder.row_count, builder.size_bytes),
+        lambda: native.encode_columns(columns, 0, 4),
+        lambda: native.encode_columns(columns, 1, 5),
+        lambda: native.encode_columns(columns._replace(offset=bytes(32)), 0, 4),
+        lambda: native.encode_columns(columns._replace(offset=b""), 0, 4),
+        lambda: native.encode_columns(columns._replace(offset=7), 0, 4),
+        lambda: native.encode_columns((1, 2), 0, 4),
     ]
 
 
@@ -62,7 +127,7 @@ def test_nothing_is_leaked(native: ModuleType) -> None:
 
 def repeat(call: Callable[[], Any], count: int) -> None:
     for _ in range(count):
-        with contextlib.suppress(BearlakeError, ValueError, BufferError):
+        with contextlib.suppress(BearlakeError, ValueError, BufferError, TypeError):
             call()
 
 
@@ -74,7 +139,22 @@ def test_buffers_are_released(native: ModuleType) -> None:
         lambda: native.rebase(buffer, [(0, 0, 1, 0, 9, 0)], 0),
         lambda: native.crc32c(buffer, 9, 1),
         lambda: native.decode_records(buffer, 1, 0),
+        lambda: native.ColumnBuilder().append(0, 0, buffer, 0, len(buffer), []),
+        lambda: native.ColumnBuilder().append(0, 0, BATCH, 0, len(BATCH), [buffer, buffer]),
+        lambda: native.encode_columns((1, *[buffer] * 20), 0, 1),
+        lambda: native.encode_columns((1, buffer, *[b""] * 19), 0, 1),
     ):
         repeat(call, 3)
 
     buffer.append(0)  # raises BufferError while a view is held
+
+
+def test_columns_give_their_memory_back_to_the_pool(native: ModuleType) -> None:
+    data = encode([Record(value=bytes(1000))] * 1000)
+    build(native, data)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    for _ in range(500):  # a gigabyte
+        build(native, data)
+
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB

@@ -28,10 +28,17 @@ from typing import TYPE_CHECKING
 
 from bearlake.kernel.header import (
     HEADER_BYTES,
+    AppendLike,
     BatchHeader,
     BatchStatus,
+    Columns,
+    DecodeStatus,
+    EncodedBatch,
+    PlainRules,
     ProduceEntry,
+    ProduceOutcome,
     ProduceResult,
+    QueuedBatch,
     RecordFields,
     SliceLike,
 )
@@ -40,16 +47,25 @@ IS_NATIVE = False
 
 if TYPE_CHECKING:
     from bearlake.kernel.fallback import (
+        ColumnBuilder,
+        admit_plain,
+        assign_offsets,
         batches,
         check_records,
         crc32c,
         decode_records,
+        encode_columns,
+        encode_produce_appended,
         encode_produce_response,
         find_timestamp,
         inspect,
         parse_produce,
+        place_appends,
         put_file,
+        queue_appends,
         rebase,
+        release_appends,
+        resolve_appends,
         seek,
         take,
     )
@@ -66,10 +82,19 @@ else:
             raise
         from bearlake.kernel import fallback as _implementation
 
+    ColumnBuilder = _implementation.ColumnBuilder
+    admit_plain = _implementation.admit_plain
+    assign_offsets = _implementation.assign_offsets
+    encode_produce_appended = _implementation.encode_produce_appended
+    place_appends = _implementation.place_appends
+    queue_appends = _implementation.queue_appends
+    release_appends = _implementation.release_appends
+    resolve_appends = _implementation.resolve_appends
     batches = _implementation.batches
     check_records = _implementation.check_records
     crc32c = _implementation.crc32c
     decode_records = _implementation.decode_records
+    encode_columns = _implementation.encode_columns
     encode_produce_response = _implementation.encode_produce_response
     find_timestamp = _implementation.find_timestamp
     inspect = _implementation.inspect
@@ -82,22 +107,38 @@ else:
 __all__ = [
     "HEADER_BYTES",
     "IS_NATIVE",
+    "AppendLike",
     "BatchHeader",
     "BatchStatus",
+    "ColumnBuilder",
+    "Columns",
+    "DecodeStatus",
+    "EncodedBatch",
+    "PlainRules",
     "ProduceEntry",
+    "ProduceOutcome",
     "ProduceResult",
+    "QueuedBatch",
     "RecordFields",
     "SliceLike",
+    "admit_plain",
+    "assign_offsets",
     "batches",
     "check_records",
     "crc32c",
     "decode_records",
+    "encode_columns",
+    "encode_produce_appended",
     "encode_produce_response",
     "find_timestamp",
     "inspect",
     "parse_produce",
+    "place_appends",
     "put_file",
+    "queue_appends",
     "rebase",
+    "release_appends",
+    "resolve_appends",
     "seek",
     "take",
 ]

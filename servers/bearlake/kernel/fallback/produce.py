@@ -9,7 +9,7 @@ from struct import Struct, error
 from bearlake.errors import Corrupt, Unsupported
 from bearlake.kernel.fallback.batches import inspect_view
 from bearlake.kernel.fallback.checksum import Buffer, view_of
-from bearlake.kernel.header import BatchStatus, ProduceEntry, ProduceResult
+from bearlake.kernel.header import BatchStatus, ProduceEntry, ProduceOutcome, ProduceResult
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -172,6 +172,24 @@ def encode_produce_response(
         raise ValueError(f"Produce response: {cause}") from None
     body = b"".join(out)
     return _INT32.pack(len(body)) + body
+
+
+def encode_produce_appended(
+    version: int, correlation_id: int, entries: Sequence[ProduceEntry], outcomes: Sequence[ProduceOutcome], /
+) -> bytes | None:
+    """The response frame to a request of which every batch was appended, from the entries of its parsing and their outcomes; None
+    when a verdict is not 0. Raises as `encode_produce_response`.
+    """
+    _check_version(version)
+    if len(entries) != len(outcomes):
+        raise ValueError("Produce response: as many outcomes as entries are expected")
+    if any(verdict for verdict, _, _ in outcomes):
+        return None
+    results: list[ProduceResult] = [
+        (entry[0], entry[1], 0, base_offset, -1, start_offset)
+        for entry, (_, base_offset, start_offset) in zip(entries, outcomes, strict=True)
+    ]
+    return encode_produce_response(version, correlation_id, results, 0)
 
 
 def _check_version(version: int) -> None:

@@ -10,7 +10,7 @@ from bearlake.kernel.fallback.checksum import Buffer, view_of
 from bearlake.kernel.header import RecordFields
 
 
-class _Bad(Exception):
+class Malformed(Exception):
     """The record is malformed."""
 
 
@@ -23,8 +23,8 @@ def check_records(body: Buffer, record_count: int, /) -> int:
     position = 0
     for index in range(record_count):
         try:
-            position, _, offset_delta, _, _, _ = _record(view, position)
-        except _Bad:
+            position, _, offset_delta, _, _, _ = read_record(view, position)
+        except Malformed:
             return index
         if offset_delta != index:
             return index
@@ -81,10 +81,10 @@ _Parsed = tuple[int, int, int, memoryview | None, memoryview | None, _Headers]
 
 
 def _record_at(view: memoryview, position: int, index: int, base_timestamp: int) -> _Parsed:
-    """`_record`, with the whole timestamp instead of its delta."""
+    """`read_record`, with the whole timestamp instead of its delta."""
     try:
-        end, delta, offset_delta, key, value, headers = _record(view, position)
-    except _Bad:
+        end, delta, offset_delta, key, value, headers = read_record(view, position)
+    except Malformed:
         raise Corrupt(f"record {index} of a batch is malformed") from None
     timestamp = base_timestamp + delta
     if not -(2**63) <= timestamp < 2**63:
@@ -92,41 +92,42 @@ def _record_at(view: memoryview, position: int, index: int, base_timestamp: int)
     return end, timestamp, offset_delta, key, value, headers
 
 
-def _record(view: memoryview, position: int) -> _Parsed:
+def read_record(view: memoryview, position: int) -> _Parsed:
     """(end, timestamp delta, offset delta, key, value, headers) of the record at `position`."""
-    length, position = _varint(view, position, len(view))
+    length, position = read_varint(view, position, len(view))
     end = position + length
     if length <= 0 or end > len(view):
-        raise _Bad
+        raise Malformed
     timestamp_delta, position = _varlong(view, position + 1, end)
-    offset_delta, position = _varint(view, position, end)
+    offset_delta, position = read_varint(view, position, end)
     key, position = _bytes(view, position, end)
     value, position = _bytes(view, position, end)
-    header_count, position = _varint(view, position, end)
+    header_count, position = read_varint(view, position, end)
     if not 0 <= header_count <= end - position:
-        raise _Bad
+        raise Malformed
     headers: _Headers = []
     for _ in range(header_count):
         name, position = _bytes(view, position, end)
         content, position = _bytes(view, position, end)
         if name is None:
-            raise _Bad
+            raise Malformed
         headers.append((name, content))
     if position != end:
-        raise _Bad
+        raise Malformed
     return end, timestamp_delta, offset_delta, key, value, headers
 
 
 def _bytes(view: memoryview, position: int, end: int) -> tuple[memoryview | None, int]:
-    length, position = _varint(view, position, end)
+    length, position = read_varint(view, position, end)
     if not -1 <= length <= end - position:
-        raise _Bad
+        raise Malformed
     if length < 0:
         return None, position
     return view[position : position + length], position + length
 
 
-def _varint(view: memoryview, position: int, end: int) -> tuple[int, int]:
+def read_varint(view: memoryview, position: int, end: int) -> tuple[int, int]:
+    """(value, position behind) of the zigzag varint of 32 bits at `position`."""
     return _zigzag(view, position, end, 32)
 
 
@@ -142,7 +143,7 @@ def _zigzag(view: memoryview, position: int, end: int, bits: int) -> tuple[int, 
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             if value >> bits:
-                raise _Bad
+                raise Malformed
             return value >> 1 ^ -(value & 1), position
         shift += 7
-    raise _Bad
+    raise Malformed

@@ -33,3 +33,35 @@ int to_range(PyObject *start, PyObject *end, Py_ssize_t size, Py_ssize_t *start_
     *end_out = (Py_ssize_t)to;
     return 0;
 }
+
+int check_tuple(PyObject *value, Py_ssize_t fields, const char *what)
+{
+    if (PyTuple_Check(value) && PyTuple_GET_SIZE(value) == fields)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "%s is not a tuple of %zd", what, fields);
+    return -1;
+}
+
+int check_list(PyObject *value, const char *what)
+{
+    if (PyList_Check(value))
+        return 0;
+    PyErr_Format(PyExc_ValueError, "%s is not a list", what);
+    return -1;
+}
+
+PyTypeObject *to_tuple_type(PyObject *value)
+{
+    if (PyType_Check(value) && PyType_IsSubtype((PyTypeObject *)value, &PyTuple_Type))
+        return (PyTypeObject *)value;
+    PyErr_SetString(PyExc_ValueError, "not a type of tuples");
+    return NULL;
+}
+
+int to_numbers(PyObject *tuple, int first, int last, int64_t *out)
+{
+    for (int at = first; at <= last; at++)
+        if (to_int64(PyTuple_GET_ITEM(tuple, at), &out[at]) < 0)
+            return -1;
+    return 0;
+}

@@ -1,7 +1,6 @@
 /* Whole record batches: check one, walk many, and give them their offsets. */
 #include "kernel.h"
 
-#define RECORD_BYTES_MIN 7
 #define ATTRIBUTE_LOG_APPEND_TIME 0x08
 #define ATTRIBUTE_CONTROL 0x20
 

@@ -16,6 +16,8 @@ _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "positions are 64 bits wid
 #define CRC_AT 17
 #define CRC_START 21
 #define DELTA_AT 23
+#define COMMIT_FIELDS 9 /* of header.CommitLike */
+#define RECORD_BYTES_MIN 7
 
 /* The GIL is released for work on at least this many bytes (8 us of CRC32C). Below, giving it up costs more than it gives: no
    other thread wakes up as fast, and when one does it may keep it for 5 ms. */
@@ -24,9 +26,16 @@ _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "positions are 64 bits wid
 #define RELEASE_WALK_BYTES (1024 * 1024)
 
 typedef struct {
-    PyObject *header_type; /* bearlake.kernel.header.BatchHeader */
-    PyObject *corrupt;     /* bearlake.errors.Corrupt */
-    PyObject *unsupported; /* bearlake.errors.Unsupported */
+    PyObject *header_type;        /* bearlake.kernel.header.BatchHeader */
+    PyObject *corrupt;            /* bearlake.errors.Corrupt */
+    PyObject *unsupported;        /* bearlake.errors.Unsupported */
+    PyObject *columns_type;       /* bearlake.kernel.header.Columns */
+    PyObject *encoded_batch_type; /* bearlake.kernel.header.EncodedBatch */
+    PyObject *decode_statuses;    /* the members of bearlake.kernel.header.DecodeStatus, in order */
+    PyObject *results_name;       /* "results", interned */
+    PyObject *waiting_name;       /* "waiting", interned */
+    PyObject *column_memory_type; /* the buffers of columns that were taken */
+    PyObject *column_builder_type;
 } KernelState;
 
 static inline KernelState *state_of(PyObject *module) { return (KernelState *)PyModule_GetState(module); }
@@ -96,6 +105,10 @@ static inline void store_u64(uint8_t *at, uint64_t value)
 /* arguments.c: each returns -1 with an exception set when the argument is wrong */
 int check_arguments(const char *name, Py_ssize_t given, Py_ssize_t least, Py_ssize_t most);
 int to_int64(PyObject *number, int64_t *out); /* beyond 64 bits: the nearest int64 */
+int check_tuple(PyObject *value, Py_ssize_t fields, const char *what);
+int check_list(PyObject *value, const char *what);
+int to_numbers(PyObject *tuple, int first, int last, int64_t *out); /* fields [first, last] into the same places of `out` */
+PyTypeObject *to_tuple_type(PyObject *value); /* borrowed; NULL with an exception set */
 int to_range(PyObject *start, PyObject *end, Py_ssize_t size, Py_ssize_t *start_out, Py_ssize_t *end_out);
 
 /* checksum.c */
@@ -115,10 +128,22 @@ KERNEL_FUNCTION(kernel_rebase);
 KERNEL_FUNCTION(kernel_seek);
 KERNEL_FUNCTION(kernel_take);
 KERNEL_FUNCTION(kernel_parse_produce);
+KERNEL_FUNCTION(kernel_admit_plain);
+KERNEL_FUNCTION(kernel_assign_offsets);
+KERNEL_FUNCTION(kernel_queue_appends);
+KERNEL_FUNCTION(kernel_place_appends);
+KERNEL_FUNCTION(kernel_release_appends);
+KERNEL_FUNCTION(kernel_resolve_appends);
+KERNEL_FUNCTION(kernel_encode_produce_appended);
 KERNEL_FUNCTION(kernel_encode_produce_response);
 KERNEL_FUNCTION(kernel_check_records);
 KERNEL_FUNCTION(kernel_decode_records);
 KERNEL_FUNCTION(kernel_find_timestamp);
 KERNEL_FUNCTION(kernel_put_file);
+KERNEL_FUNCTION(kernel_encode_columns);
+
+/* The types of the module, or NULL with an exception set. */
+PyObject *make_column_memory_type(PyObject *module);  /* columns_memory.c */
+PyObject *make_column_builder_type(PyObject *module); /* columns_builder.c */
 
 #endif

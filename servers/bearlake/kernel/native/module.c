@@ -4,16 +4,24 @@
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))kernel_##name, METH_FASTCALL, "See bearlake.kernel.fallback." #name "."}
 
 static PyMethodDef functions[] = {
+    FUNCTION(admit_plain),
+    FUNCTION(assign_offsets),
     FUNCTION(batches),
     FUNCTION(check_records),
     FUNCTION(crc32c),
     FUNCTION(decode_records),
+    FUNCTION(encode_columns),
+    FUNCTION(encode_produce_appended),
     FUNCTION(encode_produce_response),
     FUNCTION(find_timestamp),
     FUNCTION(inspect),
     FUNCTION(parse_produce),
+    FUNCTION(place_appends),
     FUNCTION(put_file),
+    FUNCTION(queue_appends),
     FUNCTION(rebase),
+    FUNCTION(release_appends),
+    FUNCTION(resolve_appends),
     FUNCTION(seek),
     FUNCTION(take),
     {NULL, NULL, 0, NULL},
@@ -29,20 +37,40 @@ static PyObject *import_name(const char *module_name, const char *name)
     return value;
 }
 
+/* A NamedTuple of bearlake.kernel.header. */
+static PyObject *import_tuple(const char *name)
+{
+    PyObject *type = import_name("bearlake.kernel.header", name);
+    if (type == NULL || (PyType_Check(type) && PyType_IsSubtype((PyTypeObject *)type, &PyTuple_Type)))
+        return type;
+    Py_DECREF(type);
+    return PyErr_Format(PyExc_TypeError, "%s is not a tuple", name);
+}
+
+static PyObject *import_statuses(void)
+{
+    PyObject *type = import_name("bearlake.kernel.header", "DecodeStatus");
+    PyObject *members = type ? PySequence_Tuple(type) : NULL;
+    Py_XDECREF(type);
+    return members;
+}
+
 static int module_exec(PyObject *module)
 {
     KernelState *state = state_of(module);
     checksum_setup();
-    state->header_type = import_name("bearlake.kernel.header", "BatchHeader");
-    state->corrupt = import_name("bearlake.errors", "Corrupt");
-    state->unsupported = import_name("bearlake.errors", "Unsupported");
-    if (state->header_type == NULL || state->corrupt == NULL || state->unsupported == NULL)
+    if ((state->header_type = import_tuple("BatchHeader")) == NULL
+        || (state->columns_type = import_tuple("Columns")) == NULL
+        || (state->encoded_batch_type = import_tuple("EncodedBatch")) == NULL
+        || (state->decode_statuses = import_statuses()) == NULL
+        || (state->results_name = PyUnicode_InternFromString("results")) == NULL
+        || (state->waiting_name = PyUnicode_InternFromString("waiting")) == NULL
+        || (state->corrupt = import_name("bearlake.errors", "Corrupt")) == NULL
+        || (state->unsupported = import_name("bearlake.errors", "Unsupported")) == NULL
+        || (state->column_memory_type = make_column_memory_type(module)) == NULL
+        || (state->column_builder_type = make_column_builder_type(module)) == NULL)
         return -1;
-    if (!PyType_Check(state->header_type) || !PyType_IsSubtype((PyTypeObject *)state->header_type, &PyTuple_Type)) {
-        PyErr_SetString(PyExc_TypeError, "BatchHeader is not a tuple");
-        return -1;
-    }
-    return 0;
+    return PyModule_AddObjectRef(module, "ColumnBuilder", state->column_builder_type);
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg)
@@ -51,6 +79,13 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->header_type);
     Py_VISIT(state->corrupt);
     Py_VISIT(state->unsupported);
+    Py_VISIT(state->columns_type);
+    Py_VISIT(state->encoded_batch_type);
+    Py_VISIT(state->decode_statuses);
+    Py_VISIT(state->results_name);
+    Py_VISIT(state->waiting_name);
+    Py_VISIT(state->column_memory_type);
+    Py_VISIT(state->column_builder_type);
     return 0;
 }
 
@@ -60,6 +95,13 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->header_type);
     Py_CLEAR(state->corrupt);
     Py_CLEAR(state->unsupported);
+    Py_CLEAR(state->columns_type);
+    Py_CLEAR(state->encoded_batch_type);
+    Py_CLEAR(state->decode_statuses);
+    Py_CLEAR(state->results_name);
+    Py_CLEAR(state->waiting_name);
+    Py_CLEAR(state->column_memory_type);
+    Py_CLEAR(state->column_builder_type);
     return 0;
 }
 

@@ -6,6 +6,8 @@
 #define LOG_START_OFFSET 5
 #define RECORD_ERRORS 8
 #define RESULT_FIELDS 6
+#define ENTRY_FIELDS 12
+#define OUTCOME_FIELDS 3
 #define NAME_BYTES_MAX 0x7FFF
 #define INLINE_BYTES 512
 
@@ -123,11 +125,17 @@ static int to_field(PyObject *number, int64_t least, int64_t most, int64_t *out)
     return -1;
 }
 
-static int put_answer(Writer *writer, int version, PyObject *result)
+/* `outcome` is NULL, or (verdict 0, base offset, log start offset) where `result` has only a topic and an index. */
+static int put_answer(Writer *writer, int version, PyObject *result, PyObject *outcome)
 {
-    int64_t index, error_code, base_offset, append_time, log_start;
-    if (to_field(PyTuple_GET_ITEM(result, 1), INT32_MIN, INT32_MAX, &index) < 0
-        || to_field(PyTuple_GET_ITEM(result, 2), INT16_MIN, INT16_MAX, &error_code) < 0
+    int64_t index, error_code = 0, base_offset, append_time = -1, log_start;
+    if (to_field(PyTuple_GET_ITEM(result, 1), INT32_MIN, INT32_MAX, &index) < 0)
+        return -1;
+    if (outcome != NULL) {
+        if (to_field(PyTuple_GET_ITEM(outcome, 1), INT64_MIN, INT64_MAX, &base_offset) < 0
+            || to_field(PyTuple_GET_ITEM(outcome, 2), INT64_MIN, INT64_MAX, &log_start) < 0)
+            return -1;
+    } else if (to_field(PyTuple_GET_ITEM(result, 2), INT16_MIN, INT16_MAX, &error_code) < 0
         || to_field(PyTuple_GET_ITEM(result, 3), INT64_MIN, INT64_MAX, &base_offset) < 0
         || to_field(PyTuple_GET_ITEM(result, 4), INT64_MIN, INT64_MAX, &append_time) < 0
         || to_field(PyTuple_GET_ITEM(result, 5), INT64_MIN, INT64_MAX, &log_start) < 0)
@@ -164,7 +172,7 @@ static Py_ssize_t run_end(PyObject *results, Py_ssize_t start)
     return count;
 }
 
-static int put_topics(Writer *writer, int version, PyObject *results)
+static int put_topics(Writer *writer, int version, PyObject *results, PyObject *outcomes)
 {
     const Py_ssize_t count = PyList_GET_SIZE(results);
     Py_ssize_t runs = 0, end;
@@ -179,7 +187,7 @@ static int put_topics(Writer *writer, int version, PyObject *results)
             || put_count(writer, version, end - start) < 0)
             return -1;
         for (Py_ssize_t at = start; at < end; at++)
-            if (put_answer(writer, version, PyList_GET_ITEM(results, at)) < 0)
+            if (put_answer(writer, version, PyList_GET_ITEM(results, at), outcomes ? PyList_GET_ITEM(outcomes, at) : NULL) < 0)
                 return -1;
         if (version >= FLEXIBLE && put_u8(writer, 0) < 0)
             return -1;
@@ -187,19 +195,19 @@ static int put_topics(Writer *writer, int version, PyObject *results)
     return 0;
 }
 
-static int check_results(PyObject *results)
+static int check_results(PyObject *results, Py_ssize_t fields)
 {
     for (Py_ssize_t at = 0; at < PyList_GET_SIZE(results); at++) {
         PyObject *result = PyList_GET_ITEM(results, at);
-        if (!PyTuple_Check(result) || PyTuple_GET_SIZE(result) != RESULT_FIELDS) {
-            PyErr_SetString(PyExc_ValueError, "Produce response: a result is a tuple of 6");
+        if (!PyTuple_Check(result) || PyTuple_GET_SIZE(result) != fields) {
+            PyErr_Format(PyExc_ValueError, "Produce response: a result is a tuple of %zd", fields);
             return -1;
         }
     }
     return 0;
 }
 
-static PyObject *response(int version, int32_t correlation_id, PyObject *results, int32_t throttle_ms)
+static PyObject *response(int version, int32_t correlation_id, PyObject *results, PyObject *outcomes, int32_t throttle_ms)
 {
     Writer writer;
     writer.bytes = writer.first;
@@ -208,7 +216,7 @@ static PyObject *response(int version, int32_t correlation_id, PyObject *results
     PyObject *frame = NULL;
     const bool is_flexible = version >= FLEXIBLE;
     if (put_u32(&writer, (uint32_t)correlation_id) == 0 && (!is_flexible || put_u8(&writer, 0) == 0)
-        && put_topics(&writer, version, results) == 0 && put_u32(&writer, (uint32_t)throttle_ms) == 0
+        && put_topics(&writer, version, results, outcomes) == 0 && put_u32(&writer, (uint32_t)throttle_ms) == 0
         && (!is_flexible || put_u8(&writer, 0) == 0)) {
         if (writer.size - 4 > INT32_MAX) {
             PyErr_SetString(PyExc_ValueError, "Produce response: 2 GiB or more");
@@ -235,7 +243,51 @@ KERNEL_FUNCTION(kernel_encode_produce_response)
     PyObject *results = PySequence_List(arguments[2]);
     if (results == NULL)
         return NULL;
-    PyObject *frame = check_results(results) < 0 ? NULL : response((int)version, (int32_t)correlation_id, results, (int32_t)throttle_ms);
+    PyObject *frame = check_results(results, RESULT_FIELDS) < 0
+        ? NULL
+        : response((int)version, (int32_t)correlation_id, results, NULL, (int32_t)throttle_ms);
     Py_DECREF(results);
+    return frame;
+}
+
+/* 1 when every batch was appended, 0 when not, -1 with an exception set. */
+static int are_appended(PyObject *outcomes)
+{
+    int64_t verdict;
+    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(outcomes); at++) {
+        if (to_int64(PyTuple_GET_ITEM(PyList_GET_ITEM(outcomes, at), 0), &verdict) < 0)
+            return -1;
+        if (verdict != 0)
+            return 0;
+    }
+    return 1;
+}
+
+static PyObject *appended(int version, int32_t correlation_id, PyObject *entries, PyObject *outcomes)
+{
+    if (check_results(entries, ENTRY_FIELDS) < 0 || check_results(outcomes, OUTCOME_FIELDS) < 0)
+        return NULL;
+    if (PyList_GET_SIZE(entries) != PyList_GET_SIZE(outcomes))
+        return PyErr_Format(PyExc_ValueError, "Produce response: as many outcomes as entries are expected");
+    const int are_all = are_appended(outcomes);
+    if (are_all <= 0)
+        return are_all < 0 ? NULL : Py_NewRef(Py_None);
+    return response(version, correlation_id, entries, outcomes, 0);
+}
+
+KERNEL_FUNCTION(kernel_encode_produce_appended)
+{
+    int64_t version, correlation_id;
+    if (check_arguments("encode_produce_appended", count, 4, 4) < 0 || to_int64(arguments[0], &version) < 0)
+        return NULL;
+    if (version < 3 || version > 13)
+        return PyErr_Format(state_of(module)->unsupported, "Produce version %S; versions 3-13 are spoken", arguments[0]);
+    if (to_field(arguments[1], INT32_MIN, INT32_MAX, &correlation_id) < 0)
+        return NULL;
+    PyObject *entries = PySequence_List(arguments[2]);
+    PyObject *outcomes = entries ? PySequence_List(arguments[3]) : NULL;
+    PyObject *frame = outcomes ? appended((int)version, (int32_t)correlation_id, entries, outcomes) : NULL;
+    Py_XDECREF(entries);
+    Py_XDECREF(outcomes);
     return frame;
 }

@@ -1,0 +1,240 @@
+"""The loops over batches between a request and its answer, native and in Python: same values, same errors."""
+
+import itertools
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bearlake.errors import Unsupported
+from bearlake.metadata.model import BatchCommit, Outcome, OutcomeKind, PartitionKey, Slice
+from bearlake.streams.append import Append, AppendCall
+
+STREAM = bytes(range(16))
+RULES = (STREAM, 7 << 20, 4, 100, 1_000, 2_000)
+
+
+class Hold:
+    def __init__(self) -> None:
+        self.held = 0
+        self.calls = 0
+
+    def acquire(self, count: int = 1) -> None:
+        self.held += count
+        self.calls += 1
+
+    def release(self, count: int = 1) -> None:
+        self.held -= count
+        self.calls += 1
+
+
+def entry(index: int = 0, **changes: Any) -> tuple[Any, ...]:
+    fields = {
+        "topic": "t", "index": index, "start": 10, "end": 20, "status": 0, "attributes": 4, "count": 3, "base": 1_000,
+        "newest": 2_000, "producer_id": 5, "epoch": 1, "sequence": 9,
+    }  # fmt: skip
+    return tuple((fields | changes).values())
+
+
+def append(partition: int, batch: bytes, hold: Hold | None = None, producer_id: int = -1) -> Append:
+    return Append(PartitionKey(partition), STREAM, batch, hold, 2, 50, producer_id, 0, 0, 0)
+
+
+def call_of(*appends: Append) -> tuple[AppendCall, list[AppendCall]]:
+    answered: list[AppendCall] = []
+    return AppendCall(appends, answered.append), answered
+
+
+# -- admission -------------------------------------------------------------------------------------------------------
+
+
+def test_plain_batches_become_appends(kernel: ModuleType) -> None:
+    frame, hold, appends = memoryview(bytes(range(40))), Hold(), []
+
+    at = kernel.admit_plain(Append, [entry(0), entry(3, start=20, end=25)], 0, frame, hold, RULES, appends)
+
+    assert at == 2
+    assert appends == [
+        Append(PartitionKey(7 << 20), STREAM, frame[10:20], hold, 3, 2_000, 5, 1, 9, 0),
+        Append(PartitionKey(7 << 20 | 3), STREAM, frame[20:25], hold, 3, 2_000, 5, 1, 9, 0),
+    ]
+    assert all(type(item) is Append and item.batch.obj is frame.obj for item in appends)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"topic": "other"}, {"topic": STREAM}, {"index": -1}, {"index": 4}, {"end": 111}, {"status": -6}, {"attributes": 8},
+        {"attributes": 16}, {"attributes": -8}, {"base": 999}, {"newest": 2_001},
+    ],
+)  # fmt: skip
+def test_the_first_batch_that_is_not_plain_ends_the_run(kernel: ModuleType, changes: dict[str, Any]) -> None:
+    appends: list[Append] = []
+    entries = [entry(0), entry(1), entry(**{"index": 2} | changes), entry(3)]
+
+    at = kernel.admit_plain(Append, entries, 1, memoryview(bytes(200)), None, RULES, appends)
+
+    assert at == 2
+    assert [item.partition & 0xFF for item in appends] == [1]
+
+
+@pytest.mark.parametrize(("entries", "start"), [([], 0), ([entry()], 1), ([entry()], -1)])
+def test_a_place_outside_of_the_entries_is_refused(kernel: ModuleType, entries: list[Any], start: int) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        kernel.admit_plain(Append, entries, start, memoryview(bytes(40)), None, RULES, [])
+
+
+# -- queue, place, release -------------------------------------------------------------------------------------------
+
+
+def test_batches_are_queued_by_partition_in_their_order_up_to_the_limit(kernel: ModuleType) -> None:
+    hold, other = Hold(), Hold()
+    appends = [append(1, b"aaaa", hold), append(2, b"bb", hold), append(1, b"cc", None), append(1, b"d", other)]
+    call, _ = call_of(*appends)
+    partitions: dict[int, Any] = {}
+
+    assert kernel.queue_appends(call, appends, 0, partitions, 0, 8) == (3, 8)
+    assert partitions == {1: [(call, 0, appends[0]), (call, 2, appends[2])], 2: [(call, 1, appends[1])]}
+    assert (hold.held, hold.calls, other.held) == (2, 1, 0)
+    assert kernel.queue_appends(call, appends, 3, partitions, 8, 8) == (3, 8)
+    assert kernel.queue_appends(call, appends, 3, partitions, 0, 8) == (4, 1)
+    assert other.held == 1
+
+
+def test_one_batch_enters_an_empty_buffer_whatever_its_size(kernel: ModuleType) -> None:
+    appends = [append(1, bytes(100)), append(1, b"x")]
+
+    assert kernel.queue_appends(call_of(*appends)[0], tuple(appends), 0, {}, 0, 10) == (1, 100)
+
+
+def test_batches_are_placed_back_to_back(kernel: ModuleType) -> None:
+    call, _ = call_of()
+    entries = [(call, 0, append(1, b"aaaa", None, 7)), (call, 1, append(2, b"bb"))]
+
+    placed = kernel.place_appends(BatchCommit, entries, 100)
+
+    assert placed == [
+        BatchCommit(PartitionKey(1), 100, 4, 2, 50, 7, 0, 0, 0),
+        BatchCommit(PartitionKey(2), 104, 2, 2, 50, -1, 0, 0, 0),
+    ]
+    assert all(type(item) is BatchCommit for item in placed)
+
+
+def test_what_batches_hold_is_released_once_per_batch(kernel: ModuleType) -> None:
+    one, two = Hold(), Hold()
+    call, _ = call_of()
+    kernel.release_appends([(call, at, append(1, b"x", hold)) for at, hold in enumerate([one, one, None, two, one])])
+
+    assert (one.held, one.calls, two.held) == (-3, 2, -1)
+
+
+# -- outcomes --------------------------------------------------------------------------------------------------------
+
+
+def test_each_call_gets_its_results_and_is_returned_with_its_last_one(kernel: ModuleType) -> None:
+    first, _ = call_of(append(1, b"a"), append(2, b"b"))
+    second, _ = call_of(append(1, b"c"), append(1, b"d"))
+    gone, _ = call_of(append(2, b"e"))
+    gone.expire()
+    entries = [(call, place, append(1, b"x")) for call, place in [(first, 1), (second, 0), (gone, 0), (first, 0)]]
+    results = [Outcome(OutcomeKind.ACCEPTED, at, 0) for at in range(4)]
+
+    assert kernel.resolve_appends(entries, results) == [first]
+    assert first.results == [results[3], results[0]]
+    assert (first.waiting, second.waiting, gone.waiting) == (0, 1, -1)
+    assert gone.results == [(5, -1, -1)]
+    with pytest.raises(ValueError, match=r"."):
+        kernel.resolve_appends(entries, results[:3])
+
+
+class Row(NamedTuple):
+    partition: int
+    gap: int
+    length: int
+    count: int
+    newest: int
+    producer_id: int
+
+
+ROWS = st.lists(
+    st.builds(
+        Row, st.integers(1, 2), st.sampled_from([0, 0, 3]), st.integers(1, 9), st.integers(1, 5), st.integers(0, 9),
+        st.sampled_from([-1, -1, 4]),
+    ),
+    min_size=1, max_size=12,
+)  # fmt: skip
+
+
+@given(rows=ROWS)
+def test_offsets_are_dense_and_slices_cover_the_bytes(kernel: ModuleType, rows: list[Row]) -> None:
+    batches, position = [], 0
+    for row in rows:
+        position += row.gap
+        batches.append(
+            BatchCommit(PartitionKey(row.partition), position, row.length, row.count, row.newest, row.producer_id)
+        )
+        position += row.length
+    outcomes: list[Outcome] = []
+    slices: list[Slice] = []
+    at, ends = 0, {1: 100, 2: 200}
+
+    while at < len(batches):
+        partition, start = batches[at].partition, at
+        at, end, size = kernel.assign_offsets(
+            Outcome, OutcomeKind.ACCEPTED, Slice, batches, at, 7, ends[partition], outcomes, slices
+        )
+        run = batches[start:at]
+        assert all(batch.partition == partition for batch in run)
+        assert all(batch.producer_id < 0 for batch in run[1:])
+        assert size == sum(batch.length for batch in run)
+        assert end == ends[partition] + sum(batch.record_count for batch in run)
+        ends[partition] = end
+
+    expected: dict[int, int] = {1: 100, 2: 200}
+    for batch, outcome in zip(batches, outcomes, strict=True):
+        assert outcome == Outcome(OutcomeKind.ACCEPTED, expected[batch.partition], 7)
+        expected[batch.partition] += batch.record_count
+    assert sum(piece.length for piece in slices) == sum(row.length for row in rows)
+    for piece in slices:
+        inside = [
+            (batch, outcome)
+            for batch, outcome in zip(batches, outcomes, strict=True)
+            if piece.position <= batch.position < piece.position + piece.length
+        ]
+        assert {batch.partition for batch, _ in inside} == {piece.partition}
+        assert piece.base_offset == inside[0][1].base_offset
+        assert piece.record_count == sum(batch.record_count for batch, _ in inside)
+        assert piece.length == sum(batch.length for batch, _ in inside)
+        assert piece.max_timestamp == max(batch.max_timestamp for batch, _ in inside)
+    for left, right in itertools.pairwise(slices):
+        assert (left.partition, left.position + left.length) != (right.partition, right.position)
+
+
+def test_a_batch_without_records_is_refused(kernel: ModuleType) -> None:
+    with pytest.raises(ValueError, match="I2"):
+        kernel.assign_offsets(Outcome, 0, Slice, [BatchCommit(PartitionKey(1), 0, 9, 0, 0)], 0, 0, 0, [], [])
+
+
+# -- answers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_the_answer_to_appended_batches_is_that_of_their_results(kernel: ModuleType, version: int) -> None:
+    topics = ["t", "t", "u"] if version < 13 else [STREAM, STREAM, STREAM[::-1]]
+    entries = [entry(at, topic=topic) for at, topic in enumerate(topics)]
+    outcomes = [Outcome(OutcomeKind.ACCEPTED, 2**40 + at, at) for at in range(3)]
+    results = [(topic, at, 0, 2**40 + at, -1, at) for at, topic in enumerate(topics)]
+
+    frame = kernel.encode_produce_appended(version, 77, entries, outcomes)
+
+    assert frame == kernel.encode_produce_response(version, 77, results, 0)
+
+
+def test_there_is_no_plain_answer_when_a_batch_was_not_appended(kernel: ModuleType) -> None:
+    assert kernel.encode_produce_appended(9, 1, [entry()], [(1, 5, 0)]) is None
+    with pytest.raises(ValueError, match=r"."):
+        kernel.encode_produce_appended(9, 1, [entry()], [])
+    with pytest.raises(Unsupported):
+        kernel.encode_produce_appended(14, 1, [], [])
