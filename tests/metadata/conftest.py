@@ -3,7 +3,8 @@
 A test asks for `metadata` (a handle on an empty store), and for `peer` where two servers meet (a second handle on the same
 store; in memory it is the same one). `backend` opens further handles, makes further empty stores, and moves the store's time.
 
-`scene` is `metadata` with a registered server and short ways to make streams, batches and commits.
+`scene` is `metadata` with a registered server and short ways to make streams, batches and commits; `compaction` adds a planner
+and a worker.
 
 To add a store: write a class with the four methods of `Backend`, and a fixture that yields one; name the fixture in `BACKENDS`.
 A store that cannot run here skips loudly in its fixture. `turns` sends each call to another of two handles on one file.
@@ -12,6 +13,7 @@ A store that cannot run here skips loudly in its fixture. `turns` sends each cal
 import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,6 +34,7 @@ from bearlake.metadata.model import (
 )
 from bearlake.metadata.open import open_metadata
 from bearlake.metadata.sqlite.settings import SqliteSettings
+from fixtures.compaction_scene import Compaction
 
 BACKENDS = ["memory_backend", "sqlite_backend", "turns_backend", "faulty_backend", "postgresql_backend"]
 
@@ -42,8 +45,8 @@ class Backend(Protocol):
     async def open(self) -> Metadata:
         """A new handle on this store, as another process would open it; closed by `close` at the latest."""
 
-    async def fresh(self) -> "Backend":
-        """Another, empty store of the same kind (for one example of a property test)."""
+    async def fresh(self, **bounds: int) -> "Backend":
+        """Another, empty store of the same kind (for one example of a property test), with other `bounds` by name of setting."""
 
     async def advance(self, delta_ms: int) -> None:
         """Move the store's time forward."""
@@ -53,18 +56,19 @@ class Backend(Protocol):
 
 
 class MemoryBackend:
-    def __init__(self) -> None:
+    def __init__(self, **bounds: int) -> None:
         self.clock = ManualClock()
+        self.settings = SqliteSettings(**bounds)
         self.handle: Metadata | None = None
         self.others: list[MemoryBackend] = []
 
     async def open(self) -> Metadata:
         if self.handle is None:
-            self.handle = await open_metadata("memory:///", clock=self.clock)
+            self.handle = await open_metadata("memory:///", self.settings, clock=self.clock)
         return self.handle
 
-    async def fresh(self) -> "MemoryBackend":
-        self.others.append(MemoryBackend())
+    async def fresh(self, **bounds: int) -> "MemoryBackend":
+        self.others.append(MemoryBackend(**bounds))
         return self.others[-1]
 
     async def advance(self, delta_ms: int) -> None:
@@ -90,9 +94,11 @@ class SqliteBackend:
         self.handles.append(await open_metadata(f"sqlite://{self.folder}/metadata.db", self.settings, clock=self.clock))
         return self.handles[-1]
 
-    async def fresh(self) -> "SqliteBackend":
-        self.others.append(type(self)(self.folder / f"other-{len(self.others)}"))
-        return self.others[-1]
+    async def fresh(self, **bounds: int) -> "SqliteBackend":
+        other = type(self)(self.folder / f"other-{len(self.others)}")
+        other.settings = replace(other.settings, **bounds)
+        self.others.append(other)
+        return other
 
     async def advance(self, delta_ms: int) -> None:
         self.clock.advance(delta_ms)
@@ -138,8 +144,8 @@ class FaultyBackend(MemoryBackend):
         assert self.handle is not None
         return self.handle
 
-    async def fresh(self) -> "FaultyBackend":
-        self.others.append(FaultyBackend())
+    async def fresh(self, **bounds: int) -> "FaultyBackend":
+        self.others.append(FaultyBackend(**bounds))
         return self.others[-1]  # type: ignore[return-value]
 
 
@@ -164,7 +170,7 @@ class Persistent:
 
 
 class Turns:
-    NOUNS = ("streams", "servers", "log", "producers", "groups", "leases")
+    NOUNS = ("streams", "servers", "log", "producers", "groups", "leases", "tasks", "objects", "schemas")
 
     def __init__(self, handles: list[Any], turn: list[int] | None = None) -> None:
         self._handles = handles
@@ -290,6 +296,12 @@ class Scene:
 @pytest.fixture
 async def scene(backend: Backend, metadata: Metadata) -> Scene:
     return await Scene.on(backend, metadata)
+
+
+@pytest.fixture
+async def compaction(scene: Scene) -> Compaction:
+    """The scene with a planner and a worker."""
+    return await Compaction.on(scene)
 
 
 @pytest.fixture

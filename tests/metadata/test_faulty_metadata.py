@@ -1,7 +1,9 @@
 """The fault-injecting wrapper of the metadata store, and what its faults mean for commits."""
 
 import asyncio
+import contextlib
 import random
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -9,8 +11,17 @@ import pytest
 from bearlake.clock import ManualClock
 from bearlake.errors import NotFound, Unavailable
 from bearlake.metadata import Metadata
+from bearlake.metadata.compaction import OffsetRange, Swap, SwapObject, Task, TaskClaim, TaskKind, TaskOffer
 from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
-from bearlake.metadata.model import BatchCommit, ObjectCommit, OutcomeKind, StreamSpec
+from bearlake.metadata.model import (
+    BatchCommit,
+    ObjectCommit,
+    ObjectKind,
+    ObjectRef,
+    OutcomeKind,
+    Slice,
+    StreamSpec,
+)
 from bearlake.metadata.open import open_metadata
 
 
@@ -90,3 +101,51 @@ async def test_commits_that_are_repeated_until_answered_happen_once(inner: Metad
 
     assert sorted(bases) == list(range(30))
     assert (await inner.log.bounds([stream.partition(0)]))[stream.partition(0)].end == 30
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_tasks_that_are_repeated_until_answered_are_done_once(inner: Metadata, seed: int) -> None:
+    """Planner and worker ask again whenever they got no reply: every task is offered, done and swapped once."""
+    store = wrapped(inner, seed, error_rate=0.2, lost_reply_rate=0.3)
+    key = (await inner.streams.create(StreamSpec(name="orders", partition_count=1))).partition(0)
+    server = (await inner.servers.register("a", zone=None, endpoints={}, version="1", timeout_ms=1_000)).server
+    for number in range(10):
+        batch = BatchCommit(key, 0, 10, 5, 0)
+        await inner.log.commit(ObjectCommit(token=f"wal/{number}", server=server, size=10, batches=[batch]))
+    lease = await inner.leases.acquire("compaction/planner", server)
+    head = await inner.log.head()
+
+    async def answered(call: Callable[[], Awaitable[Any]]) -> Any:
+        while True:
+            with contextlib.suppress(Unavailable):
+                return await call()
+
+    async def compact(start: int) -> None:
+        ranges = [OffsetRange(key, start, start + 10)]
+        offer = TaskOffer(
+            kind=TaskKind.COMPACT, stream_number=key >> 20, ranges=ranges, size_bytes=20, record_count=10, age_ms=0
+        )
+        await answered(lambda: store.tasks.offer([offer], lease))
+        tasks: list[Task] = []
+        while not tasks:
+            try:
+                tasks = await store.tasks.claim(server, limit=1, bytes_max=1_000)
+            except Unavailable:  # what a lost reply told is held by nobody who knows: give it back
+                mine = [one for one in await answered(lambda: store.tasks.list()) if one.holder == server]
+                claims = [TaskClaim(task_id=one.id, epoch=one.epoch, worker=server) for one in mine]
+                await answered(lambda: store.tasks.release(claims))  # noqa: B023 (called at once)
+        (task,) = tasks
+        claim = TaskClaim(task_id=task.id, epoch=task.epoch, worker=server)
+        await answered(lambda: store.tasks.prepare(claim, b"result"))
+        segment = Slice(key, start, 10, 0, 20, 0)
+        file = SwapObject(object=ObjectRef(f"data/{start}", 9, ObjectKind.PARQUET), slices=[segment])
+        await answered(lambda: store.log.swap(Swap(claim=claim, objects=[file])))
+
+    for start in range(0, 50, 10):
+        await compact(start)
+
+    assert await inner.log.head() == head + 5
+    assert await inner.tasks.compacted([key]) == {key: 50}
+    assert await inner.tasks.list() == []
+    located = await inner.log.slices([OffsetRange(key, 0, 50)])
+    assert [one.object_key for one in located] == [f"data/{start}" for start in range(0, 50, 10)]

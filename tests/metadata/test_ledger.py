@@ -167,7 +167,7 @@ def test_a_missed_entry_is_noticed(ledger: Ledger) -> None:
 
 
 def test_batches_without_offsets_are_a_bug(ledger: Ledger) -> None:
-    with pytest.raises(AssertionError, match="I2"):
+    with pytest.raises(ValueError, match="I2"):
         ledger.decide([BatchCommit(KEY, 0, 10, 0, 0)], 0)
 
 

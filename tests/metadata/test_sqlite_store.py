@@ -12,7 +12,8 @@ import pytest
 
 from bearlake.clock import ManualClock
 from bearlake.errors import Corrupt, Invalid, Overloaded, Unavailable, Unsupported
-from bearlake.metadata.model import BatchCommit, ObjectCommit, ServerRef, Stream, StreamSpec
+from bearlake.metadata.compaction import OffsetRange, Swap, TaskClaim
+from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectKind, ServerRef, Stream, StreamSpec
 from bearlake.metadata.sqlite import commit as commit_module
 from bearlake.metadata.sqlite import log as log_module
 from bearlake.metadata.sqlite.migrate import available, statements
@@ -68,7 +69,8 @@ async def test_a_crash_inside_a_commit_leaves_nothing(
     opened: Opened, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened.stores[0]
-    await store.log.commit(opened.object("wal/1"))
+    await store.log.commit(opened.object("wal/0"))
+    await (await opened.open()).log.commit(opened.object("wal/1"))  # another process: the next commit has to catch up
     whole = getattr(commit_module, step)
 
     def crashing(*arguments: Any) -> None:
@@ -81,9 +83,9 @@ async def test_a_crash_inside_a_commit_leaves_nothing(
     monkeypatch.undo()
     survivor = await opened.open()
 
-    assert await end_of(survivor, opened) == await end_of(store, opened) == 2
-    assert (await store.log.commit(opened.object("wal/2"))).outcomes[0].base_offset == 2
-    assert (await survivor.log.commit(opened.object("wal/2"))).outcomes[0].base_offset == 2
+    assert await end_of(survivor, opened) == await end_of(store, opened) == 4
+    assert (await store.log.commit(opened.object("wal/2"))).outcomes[0].base_offset == 4
+    assert (await survivor.log.commit(opened.object("wal/2"))).outcomes[0].base_offset == 4
 
 
 @pytest.mark.parametrize("step_count", range(1, 24, 2))
@@ -131,6 +133,7 @@ async def test_no_sqlite_error_leaks_from_any_method(opened: Opened) -> None:
     store = opened.stores[0]
     key = opened.stream.partition(0)
     lease = await store.leases.acquire("l", opened.server)
+    claim = TaskClaim(task_id=1, epoch=1, worker=opened.server)
     raw = sqlite3.connect(opened.path, isolation_level=None)
     for (name,) in raw.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
@@ -174,7 +177,24 @@ async def test_no_sqlite_error_leaks_from_any_method(opened: Opened) -> None:
         store.log.producers(key),
         store.log.usage([key]),
         store.log.forbid(["wal/1"]),
+        store.log.slices([OffsetRange(key, 0, 1)]),
+        store.log.swap(Swap(claim=claim, objects=())),
+        store.log.retain([key], before_ms=1, size_max=1),
         store.log.maintain(entry_count_min=0),
+        store.tasks.offer([], lease),
+        store.tasks.claim(opened.server, limit=1, bytes_max=1),
+        store.tasks.prepare(claim, b""),
+        store.tasks.release([claim]),
+        store.tasks.fail(claim, "", retry_after_ms=0, is_aside=False),
+        store.tasks.cancel(claim),
+        store.tasks.retry(1),
+        store.tasks.list(),
+        store.tasks.uncompacted(after=key, limit=1),
+        store.tasks.backlog(),
+        store.tasks.compacted([key]),
+        store.objects.unused(ObjectKind.WAL, unused_ms=0),
+        store.objects.deleted(["wal/1"]),
+        store.objects.data_files(1),
     ):
         with pytest.raises(Unavailable) as raised:
             await call

@@ -11,12 +11,24 @@ Rules that hold for every method:
 - Every change of what readers see (commits, trims, deletions, later swaps to segments) is an entry of the *commit log*, in one total
   order of `position`s without gaps that a follower could miss (facts of PostgreSQL sequences notwithstanding).
 
-The values are in `metadata/model.py`.
+The values are in `metadata/model.py`; those of compaction in `metadata/compaction.py`, the schema
+registry's, with its Protocol, in `metadata/schemas.py`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+from bearlake.metadata.compaction import (
+    DataFileEntry,
+    OffsetRange,
+    PartitionBacklog,
+    StreamBacklog,
+    Swap,
+    Task,
+    TaskClaim,
+    TaskOffer,
+    UnusedObject,
+)
 from bearlake.metadata.model import (
     CommittedOffset,
     Entries,
@@ -24,8 +36,10 @@ from bearlake.metadata.model import (
     GroupSnapshot,
     Lease,
     Located,
+    LocatedSlice,
     ObjectCommit,
     ObjectCommitted,
+    ObjectKind,
     PartitionBounds,
     PartitionKey,
     PartitionUsage,
@@ -36,6 +50,7 @@ from bearlake.metadata.model import (
     Stream,
     StreamSpec,
 )
+from bearlake.metadata.schemas import SchemaStore
 
 
 class StreamCatalog(Protocol):
@@ -115,6 +130,9 @@ class CommitLog(Protocol):
         Source: KIP-98 (sequences, last five batches), DESIGN.md I1-I3.
         """
 
+    def blocking_commit(self) -> Callable[[ObjectCommit], ObjectCommitted] | None:
+        """`commit` as a blocking function, for a thread that has just stored the object; None where the store is not on this machine."""
+
     async def follow(self, after: int, *, limit: int) -> Entries:
         """Log entries with position > `after`, oldest first, at most `limit`, as of now (may be empty).
 
@@ -159,9 +177,40 @@ class CommitLog(Protocol):
         """Committed bytes and records that are still readable, per partition (those that exist)."""
 
     async def forbid(self, tokens: Collection[str]) -> set[str]:
-        """Forbid commit tokens of orphaned objects; returns those that are forbidden now (a committed one never is).
+        """Forbid keys of orphaned objects, of any kind; returns those that are forbidden now (a committed or swapped-in one never is).
 
-        First step of the orphan sweep: the truth first, the bytes a grace period later.
+        First step of the orphan sweep: the truth first, the bytes a grace period later. `commit` and `swap` refuse forbidden keys.
+        """
+
+    async def slices(self, ranges: Collection[OffsetRange]) -> list[LocatedSlice]:
+        """What the index has for the ranges now: slices and segments that overlap them, by partition and offset.
+
+        Partitions that do not exist (any more) and offsets below a start are left out.
+        """
+
+    async def swap(self, swap: Swap) -> int:
+        """Let the index name new objects for offsets that it has already: one transaction; returns the SWAP entry's log position.
+
+        Per partition the new slices replace the index's rows of the same offsets, whose objects lose those references. Replaced
+        ranges begin and end where rows do and keep their bytes (`Slice.length` in all); rows that were trimmed meanwhile are not
+        missed, partitions deleted meanwhile are left out. If `is_final`, the compacted offsets of a COMPACT task's ranges move to
+        their ends, and the task is done. A repeat of a swap that succeeded returns the same position and changes nothing (for ten
+        minutes at least).
+
+        Raises:
+            Fenced: the claim is not the task's newest, its worker's registration is not the newest, or a new key was forbidden.
+            Conflict: the index does not have such rows, or the swap leaves out a part of its task's ranges: nothing was changed, a bug
+                or somebody else's swap.
+            Unavailable: it may or may not have happened; ask again.
+        """
+
+    async def retain(
+        self, partitions: Collection[PartitionKey], *, before_ms: int | None, size_max: int | None
+    ) -> dict[PartitionKey, PartitionBounds]:
+        """Trim by rule: drop whole slices or segments from the front while their max timestamp is older than `before_ms`, or while
+        the partition holds more than `size_max` bytes without them. Returns the bounds of those that moved; one TRIM entry each.
+
+        `before_ms` is a duration: older than that by the store's time. None: no such rule. Source: Kafka's retention.ms, retention.bytes.
         """
 
     async def maintain(self, *, entry_count_min: int) -> int:
@@ -227,6 +276,78 @@ class Leases(Protocol):
         """Give the lease up; without effect when it is held by another by now."""
 
 
+class TaskQueue(Protocol):
+    """Compaction's work list: offered by one planner (a lease), claimed by workers, fenced by epochs. Oldest first."""
+
+    async def offer(self, offers: Sequence[TaskOffer], lease: Lease) -> list[Task]:
+        """Queue the offers; returns the tasks made.
+
+        An offer is left out when one of its partitions (COMPACT) or inputs (MERGE) belongs to a task already, when a range does not
+        start at the partition's compacted offset (or, if that was trimmed, at its start), or when its stream is deleted.
+
+        Raises:
+            Fenced: the planner's lease was overtaken.
+        """
+
+    async def claim(self, worker: ServerRef, *, limit: int, bytes_max: int) -> list[Task]:
+        """Claim open tasks that no live worker holds and that need not wait: oldest first, at most `limit`, together at most
+        `bytes_max` bytes (one larger task excepted). Each gets a new epoch. Tasks of deleted streams are dropped on the way.
+
+        Raises:
+            Fenced: the worker's registration is not the newest, or not live.
+        """
+
+    async def prepare(self, claim: TaskClaim, result: bytes) -> None:
+        """Remember what was written for the task in this epoch (at most 16 MiB), before the table is committed. Raises `Fenced`."""
+
+    async def release(self, claims: Collection[TaskClaim]) -> None:
+        """Give tasks back without blame, e.g. on shutdown; those that are held by another by now stay so."""
+
+    async def fail(self, claim: TaskClaim, error: str, *, retry_after_ms: int, is_aside: bool) -> None:
+        """Note a failed attempt: the task may be claimed again after `retry_after_ms`, or only after `retry` if `is_aside`.
+
+        Raises:
+            Fenced: the claim is not the task's newest.
+        """
+
+    async def cancel(self, claim: TaskClaim) -> None:
+        """Drop a task that cannot or need not be done any more (a merge whose files have changed). Raises `Fenced`."""
+
+    async def retry(self, task_id: int) -> Task:
+        """Let a task be claimed again at once, its attempts forgotten. Raises `NotFound`."""
+
+    async def list(self, *, stream_number: int | None = None, after: int = 0, limit: int = 1000) -> Sequence[Task]:
+        """Tasks by id behind `after`, at most `limit`, of all streams or one; without their results, which may be large."""
+
+    async def uncompacted(self, *, after: PartitionKey, limit: int) -> Sequence[PartitionBacklog]:
+        """Partitions behind `after` with committed records that are not compacted, by key, at most `limit`: where a planner starts.
+
+        Their `compacted` is where the next offer starts: the compacted offset, or the start where that is larger.
+        """
+
+    async def backlog(self) -> Sequence[StreamBacklog]:
+        """Streams with records that are not compacted, by number, as of now. Ages are exact for the 32 largest backlogs of a stream."""
+
+    async def compacted(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
+        """Compacted offsets (0: nothing yet) of the partitions that exist."""
+
+
+class ObjectRegister(Protocol):
+    """Which objects the index names, and which it does not name any more. Keys only; the bytes are the sweeper's."""
+
+    async def unused(
+        self, kind: ObjectKind, *, unused_ms: int, after: str = "", limit: int = 1000
+    ) -> Sequence[UnusedObject]:
+        """Objects of that kind that no index row has named for at least `unused_ms` and whose bytes are not deleted, by key."""
+
+    async def deleted(self, keys: Collection[str]) -> None:
+        """Note that the bytes of unused objects are gone; objects that are still named are left alone."""
+
+    async def data_files(self, stream_number: int, *, after: int = 0, limit: int = 1000) -> Sequence[DataFileEntry]:
+        """Data files of the stream that the index names, by (position, key) with position > `after`; files of one swap come together
+        even above `limit`. Segments are those that the swap brought, also if they were trimmed since."""
+
+
 class Metadata(Protocol):
     """One backend, all nouns."""
 
@@ -236,6 +357,9 @@ class Metadata(Protocol):
     producers: ProducerIds
     groups: GroupStore
     leases: Leases
+    tasks: TaskQueue
+    objects: ObjectRegister
+    schemas: SchemaStore
 
     async def cluster_id(self) -> str:
         """The deployment's id: 22 characters of URL-safe base64 (a UUID), made once when the store is first opened."""

@@ -19,9 +19,12 @@ from bearlake.metadata import (
     Leases,
     Membership,
     Metadata,
+    ObjectRegister,
     ProducerIds,
     StreamCatalog,
+    TaskQueue,
 )
+from bearlake.metadata.schemas import SchemaStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,9 @@ class FaultyMetadata:
         self.producers: ProducerIds = cast("ProducerIds", FaultyNoun(inner.producers, self._line))
         self.groups: GroupStore = cast("GroupStore", FaultyNoun(inner.groups, self._line))
         self.leases: Leases = cast("Leases", FaultyNoun(inner.leases, self._line))
+        self.tasks: TaskQueue = cast("TaskQueue", FaultyNoun(inner.tasks, self._line))
+        self.objects: ObjectRegister = cast("ObjectRegister", FaultyNoun(inner.objects, self._line))
+        self.schemas: SchemaStore = cast("SchemaStore", FaultyNoun(inner.schemas, self._line))
 
     def misbehave(self, faults: MetadataFaults) -> None:
         """Behave like this from now on."""
@@ -104,6 +110,9 @@ class FaultyNoun:
     def __init__(self, inner: object, line: Line) -> None:
         self._inner = inner
         self._line = line
+
+    def blocking_commit(self) -> None:
+        """None: every commit comes through here."""
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[object]]:
         effect = getattr(self._inner, name)

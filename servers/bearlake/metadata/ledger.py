@@ -20,6 +20,7 @@ up beside the slices of their page. Both are functions of the log, so no entry t
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from bearlake import kernel
 from bearlake.metadata.model import (
     BATCH_CONTROL,
     BatchCommit,
@@ -215,12 +216,13 @@ class Ledger:
         slices: list[Slice] = []
         rows: list[ProducerBatch] = []
         changes: dict[PartitionKey, Change] = {}
-        new = tuple.__new__  # a third of the price of calling the class: this loop runs for every batch of the server
+        given = batches if isinstance(batches, list) else list(batches)
+        at, batch_count = 0, len(given)
         current, state = None, NOWHERE
-        end, size, slice_end = 0, 0, -1
+        end, size = 0, 0
         producers: dict[int, Producer] = {}
-        for partition, position, length, count, timestamp, producer_id, epoch, sequence, flags in batches:
-            assert count > 0, "I2: a batch takes offsets"
+        while at < batch_count:
+            partition, _, _, count, _, producer_id, epoch, sequence, flags = given[at]
             if partition != current:
                 current = partition
                 if partition in changes:
@@ -230,6 +232,7 @@ class Ledger:
                     end, size, producers = state.end, state.size, {}
             if state.stream.is_deleted:
                 outcomes.append(Outcome(NOT_FOUND, -1, -1))
+                at += 1
                 continue
             if producer_id >= 0 and not flags & BATCH_CONTROL:
                 known = producers.get(producer_id) or state.producers.get(producer_id)
@@ -237,23 +240,18 @@ class Ledger:
                     kind, base = judge(known, epoch, sequence, count, end)
                     if kind is not ACCEPTED:
                         outcomes.append(Outcome(kind, base, state.start))
+                        at += 1
                         continue
                     producers[producer_id] = advanced(known, now_ms, epoch, sequence, count, end)
                 else:  # the next batch of a known producer: the common case, `advanced` written out
                     last = (sequence + count - 1) & SEQUENCE_MASK
                     producers[producer_id] = (epoch, now_ms, sequence, last, end, *known[HEAD_FIELDS:KEPT])
                 rows.append((partition, producer_id, epoch, sequence, count, end, flags))
-            outcomes.append(new(Outcome, (ACCEPTED, end, state.start)))
-            if position == slice_end and slices[-1].partition == partition:
-                _, base, before, first, bytes_before, newest = slices[-1]
-                slices[-1] = Slice(
-                    partition, base, before + count, first, bytes_before + length, max(newest, timestamp)
-                )
-            else:
-                slices.append(new(Slice, (partition, end, count, position, length, timestamp)))
-            slice_end = position + length
-            end += count
-            size += length
+            # This batch, and with it those of nobody that follow in the partition: offsets are all that they need.
+            at, end, added = kernel.assign_offsets(
+                Outcome, ACCEPTED, Slice, given, at, state.start, end, outcomes, slices
+            )
+            size += added
             changes[partition] = (state, end, size, producers)
         return Decision(outcomes, slices, rows, changes)
 
@@ -308,6 +306,10 @@ class Ledger:
             assert stream is not None, "streams are deleted softly"
             known.partition_count = stream.partition_count
             known.is_deleted = stream.is_deleted
+        self.applied = position
+
+    def replay_swap(self, position: int) -> None:
+        """Apply the entry that says that offsets have a new home: nothing that the ledger knows has changed."""
         self.applied = position
 
     def rolled_up(self, position: int) -> None:

@@ -163,11 +163,21 @@ class Slice(NamedTuple):
         return self.base_offset + self.record_count
 
 
+class ObjectKind(IntEnum):
+    """How an object holds its slices."""
+
+    WAL = 0
+    """Record batches as they came, `wal/format.py`."""
+    PARQUET = 1
+    """Rows of a table's data file, `table/`; its slices are called segments, their `position` is a row number."""
+
+
 class ObjectRef(NamedTuple):
-    """An object that holds slices: its key and size in bytes."""
+    """An object that holds slices: its key, size in bytes, and kind."""
 
     key: str
     size: int
+    kind: ObjectKind = ObjectKind.WAL
 
 
 class EntryKind(IntEnum):
@@ -179,6 +189,8 @@ class EntryKind(IntEnum):
     """A partition's start offset moved to `Trim.start`."""
     STREAM = 3
     """The stream `stream_number` was created, altered, grown or deleted: read it again."""
+    SWAP = 4
+    """Offsets have a new home (compaction): what is known of where `ranges` lie is out of date. No offset or bound changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +198,8 @@ class Entry:
     """One entry of the commit log.
 
     COMMIT: `object_key`, `object_size` and `slices` in order of position in the object (per partition: in offset order).
-    TRIM: `partition`, `start_offset`. STREAM: `stream_number`. Fields that do not belong to the kind have their defaults.
+    TRIM: `partition`, `start_offset`. STREAM: `stream_number`. SWAP: `ranges`, as (partition, start, end).
+    Fields that do not belong to the kind have their defaults.
     """
 
     position: int
@@ -197,6 +210,7 @@ class Entry:
     partition: PartitionKey = PartitionKey(0)
     start_offset: int = 0
     stream_number: int = 0
+    ranges: Sequence[tuple[PartitionKey, int, int]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,11 +246,17 @@ class PartitionUsage(NamedTuple):
 
 
 class LocatedSlice(NamedTuple):
-    """A slice together with the object that holds it."""
+    """A slice (or segment, by `kind`) together with the object that holds it."""
 
     slice: Slice
     object_key: str
     object_size: int
+    kind: ObjectKind = ObjectKind.WAL
+
+    @property
+    def object(self) -> ObjectRef:
+        """The object that holds it."""
+        return ObjectRef(self.object_key, self.object_size, self.kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

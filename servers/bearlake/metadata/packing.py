@@ -33,7 +33,10 @@ OUTCOME_WIDTH = 3
 """kind, base offset, start offset: `model.Outcome`."""
 
 PAGE_WIDTH = 6
-"""base offset, record count, position, length, max timestamp, log position of the object's commit (its number)."""
+"""base offset, record count, position, length, max timestamp, the object's number (log position of its commit; negative: of a swap)."""
+
+RANGE_WIDTH = 3
+"""partition, start, end: `compaction.OffsetRange`."""
 
 PRODUCER_WIDTH = 3
 """first sequence, last sequence, base offset of one remembered batch, newest first."""

@@ -1,6 +1,7 @@
 """What happens when PostgreSQL or the way to it breaks: nothing is lost, nothing is there twice, and nothing foreign is raised."""
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,23 +11,31 @@ import pytest
 
 from bearlake.errors import BearlakeError, Unavailable
 from bearlake.metadata import Metadata
+from bearlake.metadata.compaction import OffsetRange, Swap, SwapObject, TaskClaim, TaskKind, TaskOffer
 from bearlake.metadata.model import (
     CommittedOffset,
     GroupSnapshot,
     Lease,
     ObjectCommit,
+    ObjectKind,
+    ObjectRef,
     PartitionKey,
     ServerRef,
+    Slice,
     StreamSpec,
 )
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import open_postgresql
+from bearlake.metadata.schemas import Deletion, Registration, SubjectKey, VersionKey
 from fixtures.postgresql import PostgresqlServer
 
 SETTINGS = PostgresqlSettings(connections_max=3, poll_interval_ms=5, listen_backoff_min_ms=5, listen_backoff_max_ms=20)
 P = PartitionKey(1 << 20)
 SERVER = ServerRef(node_id=0, epoch=1)
 LEASE = Lease(name="x", holder=SERVER, epoch=1)
+CLAIM = TaskClaim(task_id=1, epoch=1, worker=SERVER)
+SUBJECT = SubjectKey(".", "orders")
+SCHEMA = Registration(subject=SUBJECT, revision=0, fingerprint=b"f" * 16, body=b"b" * 16, content="{}")
 
 STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "streams.create": lambda m: m.streams.create(StreamSpec(name="x", partition_count=1)),
@@ -53,6 +62,9 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "log.trim": lambda m: m.log.trim(P, 0),
     "log.producers": lambda m: m.log.producers(P),
     "log.forbid": lambda m: m.log.forbid(["t"]),
+    "log.slices": lambda m: m.log.slices([OffsetRange(P, 0, 1)]),
+    "log.swap": lambda m: m.log.swap(Swap(claim=CLAIM, objects=[])),
+    "log.retain": lambda m: m.log.retain([P], before_ms=0, size_max=0),
     "log.maintain": lambda m: m.log.maintain(entry_count_min=0),
     "producers.allocate": lambda m: m.producers.allocate(1),
     "producers.expire": lambda m: m.producers.expire(idle_ms=0, limit=1),
@@ -66,6 +78,33 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "leases.acquire": lambda m: m.leases.acquire("l", SERVER),
     "leases.holder": lambda m: m.leases.holder("l"),
     "leases.release": lambda m: m.leases.release(LEASE),
+    "tasks.offer": lambda m: m.tasks.offer([], LEASE),
+    "tasks.claim": lambda m: m.tasks.claim(SERVER, limit=1, bytes_max=1),
+    "tasks.prepare": lambda m: m.tasks.prepare(CLAIM, b""),
+    "tasks.release": lambda m: m.tasks.release([CLAIM]),
+    "tasks.fail": lambda m: m.tasks.fail(CLAIM, "x", retry_after_ms=0, is_aside=False),
+    "tasks.cancel": lambda m: m.tasks.cancel(CLAIM),
+    "tasks.retry": lambda m: m.tasks.retry(1),
+    "tasks.list": lambda m: m.tasks.list(),
+    "tasks.uncompacted": lambda m: m.tasks.uncompacted(after=PartitionKey(0), limit=1),
+    "tasks.backlog": lambda m: m.tasks.backlog(),
+    "tasks.compacted": lambda m: m.tasks.compacted([P]),
+    "objects.unused": lambda m: m.objects.unused(ObjectKind.WAL, unused_ms=0),
+    "objects.deleted": lambda m: m.objects.deleted(["t"]),
+    "objects.data_files": lambda m: m.objects.data_files(1),
+    "schemas.subject": lambda m: m.schemas.subject(SUBJECT, b"b" * 16),
+    "schemas.schemas": lambda m: m.schemas.schemas(".", [1]),
+    "schemas.by_fingerprint": lambda m: m.schemas.by_fingerprint(b"f" * 16),
+    "schemas.register": lambda m: m.schemas.register(SCHEMA),
+    "schemas.delete": lambda m: m.schemas.delete(SUBJECT, [1], is_permanent=False, revision=0),
+    "schemas.set_config": lambda m: m.schemas.set_config(SUBJECT, "x"),
+    "schemas.set_mode": lambda m: m.schemas.set_mode(SUBJECT, "x"),
+    "schemas.subjects": lambda m: m.schemas.subjects(context=None, deletion=Deletion.ALL, limit=1),
+    "schemas.versions": lambda m: m.schemas.versions(context=None, deletion=Deletion.ALL, limit=1),
+    "schemas.usages": lambda m: m.schemas.usages(".", 1),
+    "schemas.referrers": lambda m: m.schemas.referrers(VersionKey(SUBJECT, 1)),
+    "schemas.contexts": lambda m: m.schemas.contexts(),
+    "schemas.last_id": lambda m: m.schemas.last_id("."),
     "cluster_id": lambda m: m.cluster_id(),
 }
 
@@ -103,8 +142,8 @@ def test_every_operation_has_a_step_here() -> None:
     operations = {
         f"{name}.{operation}"
         for name, noun in nouns.items()
-        for operation in vars(noun)
-        if not operation.startswith("_")
+        for operation, function in vars(noun).items()
+        if inspect.iscoroutinefunction(function) and not operation.startswith("_")
     }
 
     assert operations | {"cluster_id"} == set(STEPS)
@@ -249,6 +288,37 @@ async def test_a_commit_whose_answer_is_lost_gets_its_first_result(postgresql_ur
     assert committed.position == 3
     assert [outcome.base_offset for outcome in committed.outcomes] == [3, 3, 3]
     await assert_log_is_dense(metadata, 2, partitions, 3)
+    await metadata.close()
+    await proxy.stop()
+
+
+async def test_a_swap_whose_answer_is_lost_gets_its_first_result(postgresql_url: str, writer_on: Any) -> None:
+    proxy = Proxy(postgresql_url)
+    metadata = await open_postgresql(
+        await proxy.start(), PostgresqlSettings(connections_max=1, connect_timeout_ms=2_000)
+    )
+    (key,) = await partitions_of(metadata, 1)
+    writer = await writer_on.on(metadata)
+    lease = await metadata.leases.acquire("compaction/planner", writer.server)
+    positions = []
+    for turn in range(2):  # the first prepares the statements on the connection
+        await writer.commit(writer.object([key]))
+        range_ = OffsetRange(key, 3 * turn, 3 * turn + 3)
+        offer = TaskOffer(
+            kind=TaskKind.COMPACT, stream_number=1, ranges=[range_], size_bytes=1, record_count=3, age_ms=0
+        )
+        await metadata.tasks.offer([offer], lease)
+        (task,) = await metadata.tasks.claim(writer.server, limit=1, bytes_max=1)
+        segment = Slice(key, range_.start, 3, 0, 100, 1_000)
+        file = SwapObject(object=ObjectRef(f"data/{turn}", 1, ObjectKind.PARQUET), slices=[segment])
+        claim = TaskClaim(task_id=task.id, epoch=task.epoch, worker=writer.server)
+        proxy.loses_next_answer = turn == 1
+        positions.append(await metadata.log.swap(Swap(claim=claim, objects=[file])))
+
+    assert not proxy.loses_next_answer
+    assert positions == [3, 5]
+    assert await metadata.log.head() == 5
+    assert await metadata.tasks.compacted([key]) == {key: 6}
     await metadata.close()
     await proxy.stop()
 

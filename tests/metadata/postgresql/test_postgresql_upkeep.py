@@ -74,7 +74,7 @@ async def test_an_object_loses_its_slices_when_trims_and_deletions_are_swept(
     await metadata.streams.delete("gone")
     for _ in range(10):
         await metadata.log.maintain(entry_count_min=0)
-    counts = await postgresql_backend.execute("select slice_count from bearlake.object order by position")
+    counts = await postgresql_backend.execute("select slice_count from bearlake.object order by number")
     left = await postgresql_backend.execute(
         "select (select count(*) from bearlake.sweep), (select count(*) from bearlake.producer),"
         " (select count(*) from bearlake.index_page)"

@@ -1,10 +1,11 @@
-"""The commit log in PostgreSQL: commits, following, look-ups, trims and upkeep. See `migrations/0002_commit.sql`, `0004_index.sql`."""
+"""The commit log in PostgreSQL: commits, swaps, following, look-ups, trims and upkeep. See `migrations/`, where the steps are."""
 
 from collections.abc import Collection
 
 import asyncpg
 
-from bearlake.errors import NotFound, OutOfRange
+from bearlake.errors import Conflict, NotFound, OutOfRange
+from bearlake.metadata.compaction import OffsetRange, Swap
 from bearlake.metadata.model import (
     Entries,
     Entry,
@@ -13,6 +14,7 @@ from bearlake.metadata.model import (
     LocatedSlice,
     ObjectCommit,
     ObjectCommitted,
+    ObjectKind,
     PartitionBounds,
     PartitionKey,
     PartitionUsage,
@@ -20,13 +22,18 @@ from bearlake.metadata.model import (
     Slice,
 )
 from bearlake.metadata.postgresql import failures
+from bearlake.metadata.postgresql import swap as swaps
 from bearlake.metadata.postgresql.commit import Runs, by_position, outcomes_of, runs_of, slices_of
 from bearlake.metadata.postgresql.database import Database
 from bearlake.metadata.postgresql.watch import Watch
 
 SEQUENCE_MASK = 0x7FFF_FFFF
 
+RETAIN_PARTITION_COUNT_MAX = 256
+"""Partitions that one step trims by rule: what a commit may have to wait for."""
+
 COMMIT = "select log_position, outcomes from bearlake.commit_object($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15)"
+SWAP = f"select bearlake.swap_rows({', '.join(f'${i}' for i in range(1, 25))})"
 FOLLOW = """
 select h.position as head, t.truncated, l.*
   from bearlake.log_head h cross join bearlake.log_tail t
@@ -49,6 +56,9 @@ class PostgresqlLog:
         self._database = database
         self._watch = watch
 
+    def blocking_commit(self) -> None:
+        """See `CommitLog.blocking_commit`."""
+
     async def commit(self, commit: ObjectCommit) -> ObjectCommitted:
         """See `CommitLog.commit`: one round trip; repeated here with the same token when the connection broke."""
         runs = runs_of(commit.batches)
@@ -58,6 +68,8 @@ class PostgresqlLog:
             row = await self._database.row("select log_position, outcomes from bearlake.token_result($1)", commit.token)
         assert row is not None
         position, decided = row[0], row[1] or ()
+        if len(decided) != 3 * len(runs.partitions):
+            raise Conflict("the commit token was used for an object with other batches")
         self._watch.saw(position)
         return ObjectCommitted(position=position, outcomes=outcomes_of(runs, decided), slices=slices_of(runs, decided))
 
@@ -134,6 +146,43 @@ class PostgresqlLog:
         rows = await self._database.rows("select bearlake.forbid_tokens($1)", list(tokens))
         return {row[0] for row in rows}
 
+    async def slices(self, ranges: Collection[OffsetRange]) -> list[LocatedSlice]:
+        """See `CommitLog.slices`; as of one moment."""
+        rows = await self._database.rows(
+            "select * from bearlake.slices_of($1, $2, $3)",
+            [range_.partition for range_ in ranges],
+            [range_.start for range_ in ranges],
+            [range_.end for range_ in ranges],
+        )
+        return [LocatedSlice(Slice._make(row[:6]), row[6], row[7], ObjectKind(row[8])) for row in rows]
+
+    async def swap(self, swap: Swap) -> int:
+        """See `CommitLog.swap`: one round trip, and one more for each round of rolling up that it needs first."""
+        settings = self._database.settings
+        arguments = (
+            *swaps.arguments(swap),
+            settings.roll_entry_count_max,
+            settings.roll_slice_count_max,
+            settings.page_slice_count_max,
+        )
+        position: int | None = None
+        while position is None:
+            position = await self._database.value(SWAP, *arguments)
+        self._watch.saw(position)
+        return position
+
+    async def retain(
+        self, partitions: Collection[PartitionKey], *, before_ms: int | None, size_max: int | None
+    ) -> dict[PartitionKey, PartitionBounds]:
+        """See `CommitLog.retain`; one transaction for every 256 partitions."""
+        ordered = sorted(set(partitions))
+        moved: dict[PartitionKey, PartitionBounds] = {}
+        for at in range(0, len(ordered), RETAIN_PARTITION_COUNT_MAX):
+            some = ordered[at : at + RETAIN_PARTITION_COUNT_MAX]
+            rows = await self._database.rows("select * from bearlake.retain($1, $2, $3)", some, before_ms, size_max)
+            moved |= {partition: PartitionBounds(start, end, end) for partition, start, end in rows}
+        return moved
+
     async def maintain(self, *, entry_count_min: int) -> int:
         """See `CommitLog.maintain`; three short transactions, each bounded by the settings."""
         database, settings = self._database, self._database.settings
@@ -191,6 +240,10 @@ def _entry(row: asyncpg.Record) -> Entry:
             object_size=row["object_size"],
             slices=slices,
         )
+    if row["kind"] == EntryKind.SWAP:
+        moved = zip(row["partitions"], row["base_offsets"], row["record_counts"], strict=True)
+        ranges = [(partition, start, start + count) for partition, start, count in moved]
+        return Entry(position=row["position"], kind=EntryKind.SWAP, ranges=ranges)
     return Entry(
         position=row["position"],
         kind=EntryKind(row["kind"]),
@@ -203,8 +256,8 @@ def _entry(row: asyncpg.Record) -> Entry:
 def _located(partition: PartitionKey, rows: list[asyncpg.Record]) -> Located:
     start, end, position = rows[0]["base_offset"], rows[0]["record_count"], rows[0]["at"]
     slices = [
-        LocatedSlice(Slice(partition, base, count, at, length, timestamp), key, size)
-        for base, count, at, length, timestamp, key, size in rows[1:]
+        LocatedSlice(Slice(partition, base, count, at, length, timestamp), key, size, ObjectKind(kind))
+        for base, count, at, length, timestamp, key, size, kind in rows[1:]
     ]
     return Located(slices=slices, bounds=PartitionBounds(start, end, end), position=position)
 

@@ -76,13 +76,13 @@ class PostgresqlSettings:
     """Slices rolled up by one round (an entry is never split); bounds the round as the former does."""
 
     sweep_page_count_max: int = 1_000
-    """Index pages (and rows of deleted streams) dropped by one round of maintenance."""
+    """Index pages (and rows of deleted streams) dropped, and trims and deletions looked after, by one round of maintenance."""
 
     token_result_keep_ms: int = 3_600_000
-    """How long the result of a commit token can be asked for again; a retry comes within minutes."""
+    """How long the result of a commit token, and of a task that is done, can be asked for again; a retry comes within minutes."""
 
     forbidden_keep_ms: int = 7 * 24 * 3_600_000
-    """How long a forbidden token is remembered; far longer than any commit may be late."""
+    """How long a forbidden key, and the key of an object whose bytes are deleted, is remembered; far longer than any commit may be late."""
 
     def __post_init__(self) -> None:
         for name in _AT_LEAST_ONE:

@@ -6,16 +6,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from bearlake.errors import Invalid
-from bearlake.metadata import CommitLog, GroupStore, Leases, Membership, ProducerIds, StreamCatalog
+from bearlake.metadata import (
+    CommitLog,
+    GroupStore,
+    Leases,
+    Membership,
+    ObjectRegister,
+    ProducerIds,
+    StreamCatalog,
+    TaskQueue,
+)
 from bearlake.metadata.postgresql.database import Database, split_url
 from bearlake.metadata.postgresql.groups import PostgresqlGroups
 from bearlake.metadata.postgresql.log import PostgresqlLog
 from bearlake.metadata.postgresql.migrate import Migration, available, migrate
+from bearlake.metadata.postgresql.objects import PostgresqlObjects
 from bearlake.metadata.postgresql.producers import PostgresqlProducerIds
+from bearlake.metadata.postgresql.schemas import PostgresqlSchemas
 from bearlake.metadata.postgresql.servers import PostgresqlLeases, PostgresqlServers
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.streams import PostgresqlStreams
+from bearlake.metadata.postgresql.tasks import PostgresqlTasks
 from bearlake.metadata.postgresql.watch import Watch
+from bearlake.metadata.schemas import SchemaStore
 
 
 class PostgresqlMetadata:
@@ -31,6 +44,9 @@ class PostgresqlMetadata:
         self.leases: Leases = PostgresqlLeases(self._database)
         self.producers: ProducerIds = PostgresqlProducerIds(self._database)
         self.groups: GroupStore = PostgresqlGroups(self._database)
+        self.tasks: TaskQueue = PostgresqlTasks(self._database)
+        self.objects: ObjectRegister = PostgresqlObjects(self._database)
+        self.schemas: SchemaStore = PostgresqlSchemas(self._database)
 
     async def open(self, migrations: Sequence[Migration]) -> None:
         """Connect, bring the layout up to date, make the cluster id if there is none. Raises as `open_postgresql`."""

@@ -11,7 +11,12 @@ from bearlake.metadata.ledger import Ledger, PartitionState, StreamState
 from bearlake.metadata.model import EntryKind, PartitionKey
 from bearlake.metadata.packing import PRODUCER_WIDTH, SEQUENCE_WIDTH, unpack_rows, unpack_slices
 
-COMMIT, TRIM, STREAM = int(EntryKind.COMMIT), int(EntryKind.TRIM), int(EntryKind.STREAM)
+COMMIT, TRIM, STREAM, SWAP = (
+    int(EntryKind.COMMIT),
+    int(EntryKind.TRIM),
+    int(EntryKind.STREAM),
+    int(EntryKind.SWAP),
+)
 
 
 class Heads(NamedTuple):
@@ -68,7 +73,7 @@ class Follower:
 
     def __init__(self, connection: sqlite3.Connection, *, partition_count_max: int) -> None:
         self._connection = connection
-        self._forgotten_count = -1  # as if all were stale: the first step starts at the checkpoint
+        self.forgotten_count = -1  # as if all were stale: the first step starts at the checkpoint
         self.ledger = Ledger(SqliteCheckpoint(connection), partition_count_max=partition_count_max)
 
     def catch_up(self) -> Heads:
@@ -76,9 +81,9 @@ class Follower:
         heads = read_heads(self._connection)
         ledger = self.ledger
         ledger.evict()
-        if heads.forgotten_count != self._forgotten_count or ledger.applied < heads.truncated:
+        if heads.forgotten_count != self.forgotten_count or ledger.applied < heads.truncated:
             ledger.reset(heads.rolled)  # cached producers are stale, or entries that were not applied are gone
-            self._forgotten_count = heads.forgotten_count
+            self.forgotten_count = heads.forgotten_count
         if ledger.applied < heads.head:
             self._apply(max(ledger.applied, heads.truncated))
         if ledger.rolled < heads.rolled:
@@ -109,5 +114,7 @@ class Follower:
                 )
             elif kind == TRIM:
                 ledger.replay_trim(position, partition, start, size_before)
+            elif kind == SWAP:
+                ledger.replay_swap(position)
             else:
                 ledger.replay_stream(position, stream_number)

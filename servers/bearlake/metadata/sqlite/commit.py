@@ -80,20 +80,37 @@ def check_server(connection: sqlite3.Connection, server: ServerRef) -> None:
         raise Fenced(f"server {server.node_id} has left in epoch {server.epoch}")
 
 
+_COLUMNS = "position, kind, created_ms, token, object_size, slices, sequences, outcomes"
+
+WRITE_IF_NOTHING_CHANGED = (
+    f"INSERT INTO log ({_COLUMNS}) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM store"
+    " WHERE coalesce((SELECT max(position) FROM log), rolled_position) = ?1 - 1 AND forgotten_count = ?9"
+    " AND EXISTS (SELECT 1 FROM servers WHERE node_id = ?10 AND epoch = ?11 AND NOT has_left)"
+    " AND NOT EXISTS (SELECT 1 FROM log WHERE token = ?4)"
+    " AND NOT EXISTS (SELECT 1 FROM forbidden_tokens WHERE token = ?4)"
+    " AND NOT EXISTS (SELECT 1 FROM objects WHERE key = ?4)"
+)
+"""A whole commit in one statement: it writes the entry if all that the decision was made of still holds, else nothing."""
+
+
+def row_of(position: int, now_ms: int, commit: ObjectCommit, decision: Decision) -> tuple[object, ...]:
+    """The entry of a commit of which something was accepted, as `WRITE_IF_NOTHING_CHANGED` wants it."""
+    return (
+        position,
+        COMMIT,
+        now_ms,
+        commit.token,
+        commit.size,
+        pack_rows(decision.slices, SLICE_WIDTH),
+        pack_rows(decision.batches, SEQUENCE_WIDTH),
+        pack_rows(decision.outcomes, OUTCOME_WIDTH),
+    )
+
+
 def write_commit(
     connection: sqlite3.Connection, position: int, now_ms: int, commit: ObjectCommit, decision: Decision
 ) -> None:
     """Append the entry of a commit of which something was accepted."""
     connection.execute(
-        "INSERT INTO log (position, kind, created_ms, token, object_size, slices, sequences, outcomes) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            position,
-            COMMIT,
-            now_ms,
-            commit.token,
-            commit.size,
-            pack_rows(decision.slices, SLICE_WIDTH),
-            pack_rows(decision.batches, SEQUENCE_WIDTH),
-            pack_rows(decision.outcomes, OUTCOME_WIDTH),
-        ),
+        f"INSERT INTO log ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row_of(position, now_ms, commit, decision)
     )

@@ -9,8 +9,9 @@ A step is a function that runs as a whole on its thread, also when its caller is
 
 import asyncio
 import sqlite3
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -45,6 +46,8 @@ class Database:
         self._is_closed = False
         self.is_shared = path is not None
         self._pending_count = 0
+        self._turn = threading.Lock()
+        """Held by whoever uses the writing connection."""
         self._executors: list[ThreadPoolExecutor] = []
         self.writer: sqlite3.Connection
         self.reader: sqlite3.Connection
@@ -96,12 +99,24 @@ class Database:
         if self._pending_count >= self._settings.queue_length_max:
             raise Overloaded(f"{self._pending_count} steps wait for the metadata store {self.path}")
         self._pending_count += 1
-        future = asyncio.get_running_loop().run_in_executor(self._executors[thread], self._guarded, step, *arguments)
+        run = self._guarded if thread else self._guarded_in_turn
+        future = asyncio.get_running_loop().run_in_executor(self._executors[thread], run, step, *arguments)
         future.add_done_callback(self._finished)
         return await future
 
+    def run_here(self, step: Callable[..., Result], *arguments: object) -> Result:
+        """Run a step in the calling thread, which is not the event loop's; blocks while another step runs. Raises as `run`."""
+        with self._turn:
+            if self._is_closed:
+                raise Unavailable(f"the metadata store {self.path} is closed")
+            return self._guarded(step, *arguments)
+
     def _finished(self, _: object) -> None:
         self._pending_count -= 1
+
+    def _guarded_in_turn(self, step: Callable[..., Result], *arguments: object) -> Result:
+        with self._turn:
+            return self._guarded(step, *arguments)
 
     def _guarded(self, step: Callable[..., Result], *arguments: object) -> Result:
         try:
@@ -113,7 +128,7 @@ class Database:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction with the write lock from the start; rolled back when the block or the commit fails."""
         connection = self.writer
-        self._begin(connection, "BEGIN IMMEDIATE")
+        self._patiently(connection, "BEGIN IMMEDIATE")
         try:
             yield connection
             connection.execute("COMMIT")
@@ -133,12 +148,18 @@ class Database:
     def _snapshot(self, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         connection.execute("BEGIN")
         try:
-            self._begin(connection, "SELECT 1 FROM store")  # from here on the snapshot is ours, and no read waits
+            self._patiently(connection, "SELECT 1 FROM store")  # from here on the snapshot is ours, and no read waits
             yield connection
         finally:
             self._roll_back(connection)
 
-    def _begin(self, connection: sqlite3.Connection, statement: str) -> None:
+    def write_at_once(self, statement: str, parameters: Sequence[object]) -> bool:
+        """One statement that is a transaction of its own, on the writing connection; whether it changed a row."""
+        return self._patiently(self.writer, statement, parameters).rowcount > 0
+
+    def _patiently(
+        self, connection: sqlite3.Connection, statement: str, parameters: Sequence[object] = ()
+    ) -> sqlite3.Cursor:
         """Execute what takes the lock, again and again until it is free.
 
         SQLite's own waiting sleeps longer and longer (up to 100 ms), so that of several busy processes one starves.
@@ -146,8 +167,7 @@ class Database:
         deadline = time.monotonic() + self._settings.busy_timeout_ms / 1000
         while True:
             try:
-                connection.execute(statement)
-                return
+                return connection.execute(statement, parameters)
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
                     raise
@@ -181,6 +201,10 @@ class Database:
         )
 
     def _disconnect(self) -> None:
+        with self._turn:
+            self._close_connections()
+
+    def _close_connections(self) -> None:
         for connection in {
             id(c): c for c in (getattr(self, "reader", None), getattr(self, "writer", None)) if c
         }.values():

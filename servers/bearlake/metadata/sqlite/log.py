@@ -4,18 +4,21 @@ Steps that use the ledger run on the writer's thread, each in one transaction th
 `follow` and `head` need no ledger and run on the reader's thread, beside a commit.
 """
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from bearlake.clock import Clock
 from bearlake.errors import NotFound, OutOfRange
+from bearlake.metadata.compaction import OffsetRange, Swap
 from bearlake.metadata.ledger import Ledger, PartitionState
 from bearlake.metadata.model import (
     Entries,
     Entry,
     EntryKind,
     Located,
+    LocatedSlice,
     ObjectCommit,
     ObjectCommitted,
     PartitionBounds,
@@ -23,16 +26,27 @@ from bearlake.metadata.model import (
     PartitionUsage,
     ProducerState,
 )
-from bearlake.metadata.packing import unpack_slices
+from bearlake.metadata.packing import RANGE_WIDTH, unpack_rows, unpack_slices
 from bearlake.metadata.sqlite import lookup
-from bearlake.metadata.sqlite.catchup import COMMIT, STREAM, TRIM, Follower, read_heads
-from bearlake.metadata.sqlite.commit import check_server, first_result, write_commit
+from bearlake.metadata.sqlite.catchup import COMMIT, STREAM, SWAP, TRIM, Follower, read_heads
+from bearlake.metadata.sqlite.commit import (
+    WRITE_IF_NOTHING_CHANGED,
+    check_server,
+    first_result,
+    row_of,
+    write_commit,
+)
 from bearlake.metadata.sqlite.database import Database
-from bearlake.metadata.sqlite.rollup import RollUp, forget_results, sweep, truncate
+from bearlake.metadata.sqlite.retention import retained_start
 from bearlake.metadata.sqlite.settings import SqliteSettings
+from bearlake.metadata.sqlite.swap import IndexSwap, first_position, unrolled_position
+from bearlake.metadata.sqlite.upkeep import Upkeep
 from bearlake.metadata.sqlite.waiting import Waiting
 
 Result = TypeVar("Result")
+
+PARTITIONS_PER_STEP = 32
+"""Partitions whose slices are read in one step, a few ms: what a commit may have to wait for."""
 
 
 class SqliteLog:
@@ -44,16 +58,38 @@ class SqliteLog:
         self._clock = clock
         self._waiting = Waiting(database, poll_interval_ms=settings.poll_interval_ms)
         self._follower: Follower
+        self.upkeep: Upkeep
+        self._is_alone = False
+        """Whether the last commit found nothing that other processes had done: then what is in memory is probably the truth."""
+
+    @property
+    def follower(self) -> Follower:
+        """What keeps the ledger abreast of the file; for steps on the writer's thread."""
+        return self._follower
 
     def prepare(self) -> None:
         """Make the ledger; on the writer's thread, once the database is open."""
         self._follower = Follower(self._database.writer, partition_count_max=self._settings.partition_count_cached_max)
+        self.upkeep = Upkeep(self._database, self._settings, self._clock, self._follower)
 
     async def commit(self, commit: ObjectCommit) -> ObjectCommitted:
         """See `CommitLog.commit`. When nothing was accepted nothing is remembered: a repeat is judged afresh."""
         committed = await self._database.run(self._commit, commit)
         self._waiting.notify(committed.position)
         return committed
+
+    def blocking_commit(self) -> Callable[[ObjectCommit], ObjectCommitted] | None:
+        """See `CommitLog.blocking_commit`; must be called inside the event loop. It takes turns with the steps of the writer's thread."""
+        if not self._database.is_shared:
+            return None
+        loop = asyncio.get_running_loop()
+
+        def commit_here(commit: ObjectCommit) -> ObjectCommitted:
+            committed = self._database.run_here(self._commit, commit)
+            loop.call_soon_threadsafe(self._waiting.notify, committed.position)
+            return committed
+
+        return commit_here
 
     async def follow(self, after: int, *, limit: int) -> Entries:
         """See `CommitLog.follow`."""
@@ -101,9 +137,38 @@ class SqliteLog:
         """See `CommitLog.forbid`."""
         return await self._database.run(self._forbid, tokens)
 
+    async def slices(self, ranges: Collection[OffsetRange]) -> list[LocatedSlice]:
+        """See `CommitLog.slices`. True for each partition as of some moment, not for all as of the same."""
+        ordered = sorted(ranges)
+        found: list[LocatedSlice] = []
+        for at in range(0, len(ordered), PARTITIONS_PER_STEP):
+            found += await self._database.run(self._slices, ordered[at : at + PARTITIONS_PER_STEP])
+        return found
+
+    async def swap(self, swap: Swap) -> int:
+        """See `CommitLog.swap`. What must be rolled up first is, one round at a time: commits go on in between."""
+        while await self._database.run(self._roll_up_for, swap):
+            pass
+        position = await self._database.run(self._swap, swap)
+        self._waiting.notify(position)
+        return position
+
+    async def retain(
+        self, partitions: Collection[PartitionKey], *, before_ms: int | None, size_max: int | None
+    ) -> dict[PartitionKey, PartitionBounds]:
+        """See `CommitLog.retain`; one transaction for every 32 partitions."""
+        ordered = sorted(set(partitions))
+        moved: dict[PartitionKey, PartitionBounds] = {}
+        for at in range(0, len(ordered), PARTITIONS_PER_STEP):
+            some = ordered[at : at + PARTITIONS_PER_STEP]
+            bounds, position = await self._database.run(self._retain, some, before_ms, size_max)
+            moved |= bounds
+            self._waiting.notify(position)
+        return moved
+
     async def maintain(self, *, entry_count_min: int) -> int:
         """See `CommitLog.maintain`."""
-        return await self._database.run(self._maintain, entry_count_min)
+        return await self._database.run(self.upkeep.maintain, entry_count_min)
 
     def notify(self, position: int) -> None:
         """Tell waiting followers of this process that the log has reached `position` (stream changes do)."""
@@ -114,9 +179,13 @@ class SqliteLog:
     def _commit(self, commit: ObjectCommit) -> ObjectCommitted:
         ledger = self._follower.ledger
         if ledger.applied - ledger.rolled >= self._settings.unrolled_entry_count_max:
-            self._roll_up_some()
+            self.upkeep.roll_up()
+        if self._is_alone and self._database.is_shared and (committed := self._commit_at_once(commit)) is not None:
+            return committed
         with self._database.writing() as connection:
+            applied = ledger.applied
             heads = self._follower.catch_up()
+            self._is_alone = applied == heads.head
             first = first_result(connection, commit)
             if first is not None:
                 return first
@@ -130,6 +199,22 @@ class SqliteLog:
         ledger.adopt(decision, position)
         return ObjectCommitted(position=position, outcomes=decision.outcomes, slices=decision.slices)
 
+    def _commit_at_once(self, commit: ObjectCommit) -> ObjectCommitted | None:
+        """The commit as one statement, decided by what is in memory; None, with nothing done, when that is out of date or not enough."""
+        ledger = self._follower.ledger
+        ledger.evict()
+        now_ms = self._clock.now_ms()
+        decision = ledger.decide(commit.batches, now_ms)
+        position = ledger.applied + 1
+        fence = (self._follower.forgotten_count, commit.server.node_id, commit.server.epoch)
+        if not decision.slices or not self._database.write_at_once(
+            WRITE_IF_NOTHING_CHANGED, row_of(position, now_ms, commit, decision) + fence
+        ):
+            self._is_alone = False
+            return None
+        ledger.adopt(decision, position)
+        return ObjectCommitted(position=position, outcomes=decision.outcomes, slices=decision.slices)
+
     def _trim(self, partition: PartitionKey, start: int) -> tuple[PartitionBounds, int]:
         with self._database.writing() as connection:
             heads = self._follower.catch_up()
@@ -140,19 +225,90 @@ class SqliteLog:
                 )
             if start <= state.start:
                 return state.bounds(), 0
-            connection.execute(
-                "INSERT INTO log (position, kind, created_ms, partition, start_offset, size_before) VALUES (?, ?, ?, ?, ?, ?)",
-                (
-                    heads.head + 1,
-                    TRIM,
-                    self._clock.now_ms(),
-                    partition,
-                    start,
-                    lookup.size_before(connection, partition, state, start),
-                ),
-            )
+            self._append_trim(connection, heads.head + 1, partition, state, start)
             bounds = PartitionBounds(start, state.end, state.end)
         return bounds, heads.head + 1
+
+    def _append_trim(
+        self, connection: sqlite3.Connection, position: int, partition: PartitionKey, state: PartitionState, start: int
+    ) -> None:
+        # A segment may begin below the present start: what was trimmed already stays so.
+        size_before = max(state.size_before, lookup.size_before(connection, partition, state, start))
+        connection.execute(
+            "INSERT INTO log (position, kind, created_ms, partition, start_offset, size_before) VALUES (?, ?, ?, ?, ?, ?)",
+            (position, TRIM, self._clock.now_ms(), partition, start, size_before),
+        )
+
+    def _retain(
+        self, partitions: Collection[PartitionKey], before_ms: int | None, size_max: int | None
+    ) -> tuple[dict[PartitionKey, PartitionBounds], int]:
+        oldest_ms = None if before_ms is None else self._clock.now_ms() - before_ms
+        with self._database.looking() as connection:  # mostly nothing is to be trimmed: find out without the write lock
+            self._follower.catch_up()
+            if not self._starts(connection, partitions, oldest_ms, size_max):
+                return {}, 0
+        moved = {}
+        with self._database.writing() as connection:
+            position = self._follower.catch_up().head
+            for key, (state, start) in self._starts(connection, partitions, oldest_ms, size_max).items():
+                position += 1
+                self._append_trim(connection, position, key, state, start)
+                moved[key] = PartitionBounds(start, state.end, state.end)
+        return moved, position
+
+    def _starts(
+        self,
+        connection: sqlite3.Connection,
+        partitions: Collection[PartitionKey],
+        oldest_ms: int | None,
+        size_max: int | None,
+    ) -> dict[PartitionKey, tuple[PartitionState, int]]:
+        """Those partitions that shall start later, with their state and new start."""
+        starts = {}
+        for key in partitions:
+            state = self._follower.ledger.existing(key)
+            if state is not None and state.start < state.end:
+                start = retained_start(connection, key, state, oldest_ms=oldest_ms, size_max=size_max)
+                if start > state.start:
+                    starts[key] = (state, start)
+        return starts
+
+    def _slices(self, ranges: Collection[OffsetRange]) -> list[LocatedSlice]:
+        with self._database.looking() as connection:
+            self._follower.catch_up()
+            existing = self._follower.ledger.existing
+            return [
+                located
+                for partition, start, end in ranges
+                if (state := existing(partition)) is not None
+                for located in lookup.between(connection, partition, state, start, end)
+            ]
+
+    def _roll_up_for(self, swap: Swap) -> bool:
+        """One round of what the swap needs; False when all is rolled up."""
+        with self._database.looking() as connection:
+            self._follower.catch_up()
+            ledger = self._follower.ledger
+            if first_position(connection, swap) is not None or unrolled_position(connection, ledger, swap) == 0:
+                return False
+        self.upkeep.roll_up()
+        return True
+
+    def _swap(self, swap: Swap) -> int:
+        with self._database.writing() as connection:
+            position = self._follower.catch_up().head + 1
+            first = first_position(connection, swap)
+            if first is not None:
+                return first
+            IndexSwap(
+                connection,
+                self._follower.ledger,
+                self._clock.now_ms(),
+                position=position,
+                slice_count_max=self._settings.page_slice_count_max,
+            ).run(swap)
+        self._follower.ledger.replay_swap(position)
+        return position
 
     def append_stream_change(self, connection: sqlite3.Connection, number: int) -> int:
         """Within a transaction that changes stream `number`: write the log's entry for it; returns its position."""
@@ -194,51 +350,6 @@ class SqliteLog:
             find = "SELECT 1 FROM forbidden_tokens WHERE token = ?"
             return {token for token in tokens if connection.execute(find, (token,)).fetchone()}
 
-    def _maintain(self, entry_count_min: int) -> int:
-        count = self._roll_up_some()
-        settings = self._settings
-        with self._database.writing() as connection:
-            heads = read_heads(connection)
-            truncate(
-                connection,
-                min(heads.rolled, heads.head - entry_count_min),
-                heads.truncated,
-                2 * settings.roll_entry_count_max,
-            )
-            sweep(connection, settings.sweep_page_count_max)
-            forget_results(
-                connection, self._clock.now_ms() - settings.token_result_keep_ms, 2 * settings.roll_entry_count_max
-            )
-            connection.execute(
-                "DELETE FROM forbidden_tokens WHERE forbidden_ms < ?",
-                (self._clock.now_ms() - settings.forbidden_keep_ms,),
-            )
-        return count
-
-    def _roll_up_some(self) -> int:
-        with self._database.writing() as connection:
-            heads = self._follower.catch_up()
-            rolled = RollUp(connection, self._follower.ledger, self._settings).run(heads.rolled, heads.head)
-        self._follower.ledger.rolled_up(rolled)
-        return rolled - heads.rolled
-
-    def forget_producers(self, idle_ms: int, limit: int) -> int:
-        """Step of `ProducerIds.expire`: forget producer states that the checkpoint has and that idled for `idle_ms`."""
-        self._roll_up_some()
-        before_ms = self._clock.now_ms() - idle_ms
-        with self._database.writing() as connection:
-            self._follower.catch_up()
-            unrolled = self._follower.ledger.unrolled
-            idle = connection.execute(
-                "SELECT partition, producer_id FROM partition_producers WHERE last_ms <= ? ORDER BY last_ms LIMIT ?",
-                (before_ms, limit),
-            ).fetchall()
-            idle = [row for row in idle if row[0] not in unrolled]
-            connection.executemany("DELETE FROM partition_producers WHERE partition = ? AND producer_id = ?", idle)
-            if idle:
-                connection.execute("UPDATE store SET forgotten_count = forgotten_count + 1")
-        return len(idle)
-
     # Steps, on the reader's thread.
 
     def _follow(self, after: int, limit: int) -> Entries:
@@ -269,6 +380,9 @@ def _entry(
         )
     if kind == TRIM:
         return Entry(position=position, kind=EntryKind.TRIM, partition=partition, start_offset=start)
+    if kind == SWAP:
+        ranges = [(PartitionKey(key), start, end) for key, start, end in unpack_rows(slices, RANGE_WIDTH)]
+        return Entry(position=position, kind=EntryKind.SWAP, ranges=ranges)
     return Entry(position=position, kind=EntryKind.STREAM, stream_number=number)
 
 

@@ -7,7 +7,7 @@ the ledger remembers their positions (`PartitionState.tail`).
 import sqlite3
 from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, takewhile
 
 from bearlake.metadata.ledger import Ledger, PartitionState
 from bearlake.metadata.model import Located, LocatedSlice, PartitionKey
@@ -24,6 +24,18 @@ def locate(
     if len(found) < limit:
         found += islice(unrolled_from(connection, key, state, offset), limit - len(found))
     return Located(slices=found, bounds=state.bounds(), position=ledger.applied)
+
+
+def between(
+    connection: sqlite3.Connection, key: PartitionKey, state: PartitionState, start: int, end: int
+) -> list[LocatedSlice]:
+    """All slices that overlap `[start, end)`, but for what lies wholly below the partition's start."""
+    start = max(start, state.start)
+    if start >= end:
+        return []
+    found = index.slices_between(connection, key, start, end)
+    unrolled = unrolled_from(connection, key, state, start)
+    return found + list(takewhile(lambda one: one.slice.base_offset < end, unrolled))
 
 
 def locate_timestamp(

@@ -20,7 +20,7 @@ class SqliteProducerIds:
 
     async def expire(self, *, idle_ms: int, limit: int) -> int:
         """See `ProducerIds.expire`. States of partitions whose newest entries are not rolled up yet are left for a later call."""
-        return await self._database.run(self._log.forget_producers, idle_ms, limit)
+        return await self._database.run(self._log.upkeep.forget_producers, idle_ms, limit)
 
     def _allocate(self, count: int) -> range:
         with self._database.writing() as connection:

@@ -1,7 +1,8 @@
-"""Maintenance: what the log holds moves into the index and the checkpoint, and the log is cut behind it.
+"""Rolling up: what the log holds moves into the index and the checkpoint.
 
-Each round is one transaction with bounded work (`SqliteSettings.roll_*`, `sweep_page_count_max`). The checkpoint rows are written from
-the ledger, which may be ahead of the entries of this round: replaying those entries later changes nothing (`ledger.py`).
+Each round is one transaction with bounded work (`SqliteSettings.roll_*`); `sweep.py` cleans up behind it. The checkpoint rows
+are written from the ledger, which may be ahead of the entries of this round: replaying those entries later changes nothing
+(`ledger.py`).
 """
 
 import sqlite3
@@ -18,19 +19,10 @@ from bearlake.metadata.packing import (
     pack_rows,
     unpack_rows,
 )
-from bearlake.metadata.sqlite.catchup import COMMIT, TRIM
+from bearlake.metadata.sqlite.catchup import COMMIT, STREAM, TRIM
+from bearlake.metadata.sqlite.claims import close_tasks_of
+from bearlake.metadata.sqlite.pages import PageRow, end_of, newest_of, size_of, write_pages
 from bearlake.metadata.sqlite.settings import SqliteSettings
-
-PageRow = tuple[int, ...]
-"""See `packing.PAGE_WIDTH`."""
-
-
-LEFT_BEHIND = (
-    ("partition_producers", "partition, producer_id"),
-    ("group_offsets", "name, partition"),
-    ("partitions", "partition"),
-)
-"""Tables with rows of a deleted stream's partitions, and their keys."""
 
 
 class RollUp:
@@ -58,8 +50,9 @@ class RollUp:
             elif kind == TRIM:
                 self._touched[partition] = None
                 self._sweep_later(partition, partition, start)
-            elif self._is_deleted(number):
+            elif kind == STREAM and self._is_deleted(number):
                 self._sweep_later(partition_key(number, 0), partition_key(number + 1, 0) - 1, None)
+                close_tasks_of(self._connection, number)
             rolled = position
             if (
                 slice_count >= self._settings.roll_slice_count_max
@@ -78,7 +71,8 @@ class RollUp:
             count += 1
         self._producers.update((row[0], row[1]) for row in unpack_rows(sequences, SEQUENCE_WIDTH))
         self._connection.execute(
-            "INSERT INTO objects SELECT position, token, object_size, ?, created_ms, outcomes FROM log WHERE position = ?",
+            "INSERT INTO objects (position, key, size, slice_count, committed_ms, outcomes)"
+            " SELECT position, token, object_size, ?, created_ms, outcomes FROM log WHERE position = ?",
             (count, position),
         )
         return count
@@ -103,8 +97,9 @@ class RollUp:
             size_rolled = self._append(partition, self._slices[partition])
             partitions.append((partition, state.start, state.end, state.size, state.size_before, size_rolled))
         self._connection.executemany(
-            "INSERT INTO partitions VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (partition) DO UPDATE SET start = excluded.start,"
-            " end = excluded.end, size = excluded.size, size_before = excluded.size_before, size_rolled = excluded.size_rolled",
+            "INSERT INTO partitions (partition, start, end, size, size_before, size_rolled) VALUES (?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (partition) DO UPDATE SET start = excluded.start, end = excluded.end, size = excluded.size,"
+            " size_before = excluded.size_before, size_rolled = excluded.size_rolled",
             partitions,
         )
         producers = []
@@ -134,96 +129,13 @@ class RollUp:
             self._connection.execute(
                 "UPDATE index_pages SET end_offset = ?, max_timestamp = ?, slice_count = ?, slices = ? WHERE id = ?",
                 (
-                    _end(added),
-                    max(page[2], _newest(added)),
+                    end_of(added[-1]),
+                    max(page[2], newest_of(added)),
                     page[1] + len(added),
                     joined(page[3], pack_rows(added, PAGE_WIDTH)),
                     page[0],
                 ),
             )
-            size += _size(added)
-        for at in range(0, len(rows), self._settings.page_slice_count_max):
-            added = rows[at : at + self._settings.page_slice_count_max]
-            self._connection.execute(
-                "INSERT INTO index_pages (partition, base_offset, end_offset, max_timestamp, slice_count, size_before, slices)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (partition, added[0][0], _end(added), _newest(added), len(added), size, pack_rows(added, PAGE_WIDTH)),
-            )
-            size += _size(added)
-        return size
-
-
-def _end(rows: list[PageRow]) -> int:
-    return rows[-1][0] + rows[-1][1]
-
-
-def _newest(rows: list[PageRow]) -> int:
-    return max(row[4] for row in rows)
-
-
-def _size(rows: list[PageRow]) -> int:
-    return sum(row[3] for row in rows)
-
-
-def truncate(connection: sqlite3.Connection, last: int, truncated: int, entry_count_max: int) -> None:
-    """Delete the oldest entries up to `last`, at most `entry_count_max` of them."""
-    last = min(last, truncated + entry_count_max)
-    if last > truncated:
-        connection.execute("DELETE FROM log WHERE position <= ?", (last,))
-        connection.execute("UPDATE store SET truncated_position = ?", (last,))
-
-
-def forget_results(connection: sqlite3.Connection, before_ms: int, count_max: int) -> None:
-    """Forget the outcomes of objects that were committed before `before_ms`, of at most so many."""
-    connection.execute(
-        "UPDATE objects SET outcomes = NULL WHERE position IN"
-        " (SELECT position FROM objects WHERE outcomes IS NOT NULL AND committed_ms < ? ORDER BY committed_ms LIMIT ?)",
-        (before_ms, count_max),
-    )
-
-
-def sweep(connection: sqlite3.Connection, page_count_max: int) -> None:
-    """Drop pages below trimmed starts and all that deleted streams left behind, at most so many rows in one go."""
-    for sweep_id, first, last, end_offset in connection.execute(
-        "SELECT * FROM sweeps ORDER BY id LIMIT 100"
-    ).fetchall():
-        if end_offset is None:
-            pages = connection.execute(
-                "SELECT id, slices FROM index_pages WHERE partition BETWEEN ? AND ? ORDER BY partition, base_offset LIMIT ?",
-                (first, last, page_count_max),
-            ).fetchall()
-        else:
-            pages = connection.execute(
-                "SELECT id, slices FROM index_pages WHERE partition = ? AND base_offset < ? AND end_offset <= ?"
-                " ORDER BY base_offset LIMIT ?",
-                (first, end_offset, end_offset, page_count_max),
-            ).fetchall()
-        _drop(connection, pages)
-        page_count_max -= len(pages)
-        if end_offset is None and page_count_max > 0:
-            page_count_max -= _forget_partitions(connection, first, last, page_count_max)
-        if page_count_max <= 0:
-            return
-        connection.execute("DELETE FROM sweeps WHERE id = ?", (sweep_id,))
-
-
-def _drop(connection: sqlite3.Connection, pages: list[tuple[int, bytes]]) -> None:
-    used: defaultdict[int, int] = defaultdict(int)
-    for _, blob in pages:
-        for row in unpack_rows(blob, PAGE_WIDTH):
-            used[row[5]] += 1
-    connection.executemany(
-        "UPDATE objects SET slice_count = slice_count - ? WHERE position = ?",
-        [(count, position) for position, count in sorted(used.items())],
-    )
-    connection.executemany("DELETE FROM index_pages WHERE id = ?", [(page_id,) for page_id, _ in pages])
-
-
-def _forget_partitions(connection: sqlite3.Connection, first: int, last: int, row_count_max: int) -> int:
-    deleted = 0
-    for table, keys in LEFT_BEHIND:
-        deleted += connection.execute(
-            f"DELETE FROM {table} WHERE ({keys}) IN (SELECT {keys} FROM {table} WHERE partition BETWEEN ? AND ? LIMIT ?)",
-            (first, last, row_count_max),
-        ).rowcount
-    return deleted
+            size += size_of(added)
+        write_pages(self._connection, partition, rows, size, self._settings.page_slice_count_max)
+        return size + size_of(rows)

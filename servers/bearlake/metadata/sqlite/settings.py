@@ -49,6 +49,9 @@ class SqliteSettings:
     token_result_keep_ms: int = 600_000
     """How long a commit that is asked again gets its first result (24 bytes per batch); far longer than a writer asks."""
 
+    deleted_keep_ms: int = 3_600_000
+    """How long the key of an object is remembered after its bytes were deleted: a commit asked again so late is not taken for a new one."""
+
     forbidden_keep_ms: int = 7 * 24 * 3_600_000
     """How long a forbidden token is remembered; far longer than any commit may be late."""
 

@@ -7,15 +7,28 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bearlake.clock import Clock
-from bearlake.metadata import CommitLog, GroupStore, Leases, Membership, ProducerIds, StreamCatalog
+from bearlake.metadata import (
+    CommitLog,
+    GroupStore,
+    Leases,
+    Membership,
+    ObjectRegister,
+    ProducerIds,
+    StreamCatalog,
+    TaskQueue,
+)
+from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.groups import SqliteGroups
 from bearlake.metadata.sqlite.log import SqliteLog
 from bearlake.metadata.sqlite.migrate import migrate
+from bearlake.metadata.sqlite.objects import SqliteObjects
 from bearlake.metadata.sqlite.producers import SqliteProducerIds
+from bearlake.metadata.sqlite.schemas import SqliteSchemas
 from bearlake.metadata.sqlite.servers import SqliteLeases, SqliteServers
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.streams import SqliteStreams
+from bearlake.metadata.sqlite.tasks import SqliteTasks
 
 
 class SqliteMetadata:
@@ -34,6 +47,9 @@ class SqliteMetadata:
         self.leases: Leases = SqliteLeases(self._database, clock)
         self.producers: ProducerIds = SqliteProducerIds(self._database, self._log)
         self.groups: GroupStore = SqliteGroups(self._database, clock)
+        self.tasks: TaskQueue = SqliteTasks(self._database, self._log, clock)
+        self.objects: ObjectRegister = SqliteObjects(self._database, clock)
+        self.schemas: SchemaStore = SqliteSchemas(self._database)
 
     async def open(self) -> None:
         """Connect, bring the layout up to date, make the cluster id if there is none.

@@ -1,0 +1,172 @@
+"""The schema registry's state in PostgreSQL. Each write is one stored function, which checks the revision that it was decided on."""
+
+from collections.abc import Collection, Sequence
+
+import asyncpg
+
+from bearlake.metadata.postgresql.database import Database
+from bearlake.metadata.schemas import (
+    DEFAULT_CONTEXT,
+    Deletion,
+    Registration,
+    Rules,
+    SchemaRow,
+    SubjectKey,
+    SubjectState,
+    SubjectVersion,
+    VersionKey,
+    VersionRow,
+)
+
+SCHEMA_COLUMNS = "s.context, s.id, s.fingerprint, s.body, s.content"
+IN_USE = "exists (select 1 from bearlake.schema_version v where v.context = s.context and v.schema_id = s.id)"
+HAS_ANY = "exists (select 1 from bearlake.schema_version v where v.context = s.context and v.subject = s.subject)"
+HAS_LIVE = f"{HAS_ANY[:-1]} and not v.is_deleted)"
+OF_SUBJECTS = {Deletion.LIVE: HAS_LIVE, Deletion.ALL: HAS_ANY, Deletion.DELETED: f"{HAS_ANY} and not {HAS_LIVE}"}
+OF_VERSIONS = {Deletion.LIVE: "not is_deleted", Deletion.ALL: "true", Deletion.DELETED: "is_deleted"}
+
+
+class PostgresqlSchemas:
+    """`metadata.schemas.SchemaStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def subject(self, subject: SubjectKey, body: bytes | None = None) -> SubjectState:
+        """See `SchemaStore.subject`; one round trip."""
+        rows = await self._database.rows("select * from bearlake.schema_subject_state($1, $2, $3)", *subject, body)
+        rules = [Rules(None, None)] * 3
+        versions, matches = [], []
+        for kind, number, schema_id, is_deleted, a, b, fingerprint in rows:
+            if kind in (1, 2, 3):
+                rules[kind - 1] = Rules(a, b)
+            elif kind == 4:
+                versions.append(VersionRow(number, schema_id, is_deleted))
+            elif kind == 5:
+                assert body is not None
+                matches.append(SchemaRow(subject.context, schema_id, fingerprint, body, a))
+        return SubjectState(
+            subject=subject,
+            revision=rows[0]["number"],
+            versions=versions,
+            rules=(rules[0], rules[1], rules[2]),
+            matches=matches,
+        )
+
+    async def schemas(self, context: str, ids: Collection[int]) -> Sequence[SchemaRow]:
+        """See `SchemaStore.schemas`."""
+        rows = await self._database.rows(
+            f"select {SCHEMA_COLUMNS} from bearlake.schema_row s where context = $1 and id = any ($2) and {IN_USE} order by id",
+            context,
+            list(ids),
+        )
+        return [SchemaRow(*row) for row in rows]
+
+    async def by_fingerprint(self, fingerprint: bytes) -> Sequence[SchemaRow]:
+        """See `SchemaStore.by_fingerprint`."""
+        rows = await self._database.rows(
+            f"select {SCHEMA_COLUMNS} from bearlake.schema_row s where fingerprint = $1 and {IN_USE} order by context, id",
+            fingerprint,
+        )
+        return [SchemaRow(*row) for row in rows]
+
+    async def register(self, registration: Registration) -> VersionRow:
+        """See `SchemaStore.register`."""
+        one = registration
+        # Repeatable: the second time the revision is another one.
+        row = await self._database.row(
+            "select version, schema_id from bearlake.register_schema($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+            *one.subject,
+            one.revision,
+            one.fingerprint,
+            one.body,
+            one.content,
+            one.schema_id,
+            one.version,
+            [reference.subject.context for reference in one.references],
+            [reference.subject.name for reference in one.references],
+            [reference.number for reference in one.references],
+        )
+        assert row is not None
+        return VersionRow(row[0], row[1], is_deleted=False)
+
+    async def delete(
+        self, subject: SubjectKey, versions: Collection[int], *, is_permanent: bool, revision: int
+    ) -> None:
+        """See `SchemaStore.delete`."""
+        await self._database.rows(
+            "select bearlake.delete_schema_versions($1, $2, $3, $4, $5)",
+            *subject,
+            revision,
+            list(versions),
+            is_permanent,
+        )
+
+    async def set_config(self, subject: SubjectKey, config: str | None) -> None:
+        """See `SchemaStore.set_config`."""
+        await self._database.rows("select bearlake.set_schema_rule($1, $2, 'config', $3)", *subject, config)
+
+    async def set_mode(self, subject: SubjectKey, mode: str | None) -> None:
+        """See `SchemaStore.set_mode`."""
+        await self._database.rows("select bearlake.set_schema_rule($1, $2, 'mode', $3)", *subject, mode)
+
+    async def subjects(
+        self, *, context: str | None, prefix: str = "", deletion: Deletion, after: SubjectKey | None = None, limit: int
+    ) -> Sequence[SubjectKey]:
+        """See `SchemaStore.subjects`."""
+        first = max(after or ("", ""), (context or "", ""))
+        rows = await self._database.rows(
+            "select context, subject from bearlake.schema_subject s where (context, subject) > ($1, $2)"
+            " and ($3::text is null or context = $3) and starts_with(subject, $4)"
+            f" and {OF_SUBJECTS[deletion]} order by context, subject limit $5",
+            *first,
+            context,
+            prefix,
+            limit,
+        )
+        return [SubjectKey(*row) for row in rows]
+
+    async def versions(
+        self, *, context: str | None, prefix: str = "", deletion: Deletion, after: VersionKey | None = None, limit: int
+    ) -> Sequence[SubjectVersion]:
+        """See `SchemaStore.versions`."""
+        first = max((*after.subject, after.number) if after else ("", "", 0), (context or "", "", 0))
+        rows = await self._database.rows(
+            "select * from bearlake.schema_version where (context, subject, version) > ($1, $2, $3)"
+            " and ($4::text is null or context = $4) and starts_with(subject, $5)"
+            f" and {OF_VERSIONS[deletion]} order by context, subject, version limit $6",
+            *first,
+            context,
+            prefix,
+            limit,
+        )
+        return [_usage(row) for row in rows]
+
+    async def usages(self, context: str, schema_id: int) -> Sequence[SubjectVersion]:
+        """See `SchemaStore.usages`."""
+        rows = await self._database.rows(
+            "select * from bearlake.schema_version where context = $1 and schema_id = $2 order by subject, version",
+            context,
+            schema_id,
+        )
+        return [_usage(row) for row in rows]
+
+    async def referrers(self, version: VersionKey) -> Sequence[int]:
+        """See `SchemaStore.referrers`."""
+        find = "select * from bearlake.schema_referrers($1, $2, $3)"
+        return [row[0] for row in await self._database.rows(find, *version.subject, version.number)]
+
+    async def contexts(self) -> Sequence[str]:
+        """See `SchemaStore.contexts`."""
+        rows = await self._database.rows("select context from bearlake.schema_context")
+        return sorted({DEFAULT_CONTEXT, *(row[0] for row in rows)})
+
+    async def last_id(self, context: str) -> int:
+        """See `SchemaStore.last_id`."""
+        rows = await self._database.rows("select last_id from bearlake.schema_context where context = $1", context)
+        return rows[0][0] if rows else 0
+
+
+def _usage(row: asyncpg.Record) -> SubjectVersion:
+    context, subject, version, schema_id, is_deleted = row
+    return SubjectVersion(SubjectKey(context, subject), version, schema_id, is_deleted)

@@ -1,0 +1,169 @@
+"""Compaction's task queue in PostgreSQL, each method one call. See `migrations/0007_tasks.sql`."""
+
+from collections.abc import Collection, Sequence
+from itertools import accumulate
+
+import asyncpg
+
+from bearlake.errors import TooLarge
+from bearlake.metadata.compaction import (
+    OffsetRange,
+    PartitionBacklog,
+    StreamBacklog,
+    Task,
+    TaskClaim,
+    TaskKind,
+    TaskOffer,
+    TaskState,
+)
+from bearlake.metadata.model import Lease, PartitionKey, ServerRef
+from bearlake.metadata.postgresql.database import Database
+from bearlake.metadata.postgresql.servers import lease_values
+
+RESULT_BYTES_MAX = 16 << 20
+
+COLUMNS = (
+    "id, kind, state, stream_number, partitions, starts, ends, inputs, size_bytes, record_count, age_ms, epoch, node_id, server_epoch,"
+    " attempt_count, wait_ms, error"
+)
+OFFER = f"""
+select {COLUMNS}
+  from bearlake.offer_tasks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"""
+CLAIM = f"select {COLUMNS}, result_epochs, results from bearlake.claim_tasks($1, $2, $3, $4)"
+LIST = f"""
+select {COLUMNS} from bearlake.queued_task
+ where id > $1 and ($2::bigint is null or stream_number = $2) order by id limit $3"""
+COMPACTED = """
+select u.partition, c.offsets[(u.partition & 31) + 1]
+  from unnest($1::bigint[]) u (partition)
+  join bearlake.partition_group g on g.group_key = u.partition >> 5
+  join bearlake.compaction_group c on c.group_key = u.partition >> 5
+ where g.starts[(u.partition & 31) + 1] is not null"""
+
+
+class PostgresqlTasks:
+    """`metadata.TaskQueue`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def offer(self, offers: Sequence[TaskOffer], lease: Lease) -> list[Task]:
+        """See `TaskQueue.offer`. Left out too: ranges behind the end, inputs that are no data file of the stream.
+
+        Repeated after a lost reply it makes nothing new and returns nothing; `list` shows the tasks.
+        """
+        ranges = [range_ for offer in offers for range_ in offer.ranges]
+        rows = await self._database.rows(
+            OFFER,
+            *lease_values(lease),
+            [int(offer.kind) for offer in offers],
+            [offer.stream_number for offer in offers],
+            [offer.size_bytes for offer in offers],
+            [offer.record_count for offer in offers],
+            [offer.age_ms for offer in offers],
+            list(accumulate(len(offer.ranges) for offer in offers)),
+            list(accumulate(len(offer.inputs) for offer in offers)),
+            [range_.partition for range_ in ranges],
+            [range_.start for range_ in ranges],
+            [range_.end for range_ in ranges],
+            [key for offer in offers for key in offer.inputs],
+        )
+        return [_task(row) for row in rows]
+
+    async def claim(self, worker: ServerRef, *, limit: int, bytes_max: int) -> list[Task]:
+        """See `TaskQueue.claim`. Stops at the first task that does not fit, so that no task is overtaken for its size.
+
+        Repeated after a lost reply it claims others; those of the first time stay held by this worker, see `list`.
+        """
+        rows = await self._database.rows(CLAIM, worker.node_id, worker.epoch, limit, bytes_max, is_repeatable=False)
+        return [_task(row, dict(zip(row["result_epochs"] or (), row["results"] or (), strict=True))) for row in rows]
+
+    async def prepare(self, claim: TaskClaim, result: bytes) -> None:
+        """See `TaskQueue.prepare`. Raises `TooLarge` for a larger result."""
+        if len(result) > RESULT_BYTES_MAX:
+            raise TooLarge(f"the result of task {claim.task_id}", len(result), RESULT_BYTES_MAX)
+        await self._database.rows(
+            "select bearlake.prepare_task($1, $2, $3, $4, $5)", *_claim_values(claim), bytes(result)
+        )
+
+    async def release(self, claims: Collection[TaskClaim]) -> None:
+        """See `TaskQueue.release`."""
+        await self._database.rows(
+            "select bearlake.release_tasks($1, $2, $3, $4)",
+            [claim.task_id for claim in claims],
+            [claim.epoch for claim in claims],
+            [claim.worker.node_id for claim in claims],
+            [claim.worker.epoch for claim in claims],
+        )
+
+    async def fail(self, claim: TaskClaim, error: str, *, retry_after_ms: int, is_aside: bool) -> None:
+        """See `TaskQueue.fail`. A repeat, before anybody else claims the task, changes nothing."""
+        await self._database.rows(
+            "select bearlake.fail_task($1, $2, $3, $4, $5, $6, $7)",
+            *_claim_values(claim),
+            error.replace("\0", "\N{SYMBOL FOR NULL}"),  # which PostgreSQL's texts cannot hold
+            retry_after_ms,
+            is_aside,
+        )
+
+    async def cancel(self, claim: TaskClaim) -> None:
+        """See `TaskQueue.cancel`. A repeat has no effect for an hour, `Fenced` afterwards."""
+        await self._database.rows("select bearlake.cancel_task($1, $2, $3, $4)", *_claim_values(claim))
+
+    async def retry(self, task_id: int) -> Task:
+        """See `TaskQueue.retry`."""
+        return _task((await self._database.rows(f"select {COLUMNS} from bearlake.retry_task($1)", task_id))[0])
+
+    async def list(self, *, stream_number: int | None = None, after: int = 0, limit: int = 1000) -> Sequence[Task]:
+        """See `TaskQueue.list`; without the results, which may be large."""
+        rows = await self._database.rows(LIST, after, stream_number, limit)
+        return [_task(row) for row in rows]
+
+    async def uncompacted(self, *, after: PartitionKey, limit: int) -> Sequence[PartitionBacklog]:
+        """See `TaskQueue.uncompacted`. `compacted` is the start offset where that has passed it."""
+        rows = await self._database.rows("select * from bearlake.uncompacted($1, $2)", after, limit)
+        return [PartitionBacklog._make(row) for row in rows]
+
+    async def backlog(self) -> Sequence[StreamBacklog]:
+        """See `TaskQueue.backlog`."""
+        rows = await self._database.rows("select * from bearlake.stream_backlogs()")
+        return [
+            StreamBacklog(
+                stream_number=number,
+                size_bytes=size,
+                record_count=record_count,
+                partition_count=partition_count,
+                age_ms=age_ms,
+            )
+            for number, size, record_count, partition_count, age_ms in rows
+        ]
+
+    async def compacted(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
+        """See `TaskQueue.compacted`."""
+        rows = await self._database.rows(COMPACTED, list(partitions))
+        return {row[0]: row[1] for row in rows}
+
+
+def _claim_values(claim: TaskClaim) -> tuple[int, int, int, int]:
+    return claim.task_id, claim.epoch, claim.worker.node_id, claim.worker.epoch
+
+
+def _task(row: asyncpg.Record, results: dict[int, bytes] | None = None) -> Task:
+    is_held = row["node_id"] is not None
+    return Task(
+        id=row["id"],
+        kind=TaskKind(row["kind"]),
+        state=TaskState(row["state"]),
+        stream_number=row["stream_number"],
+        ranges=[OffsetRange._make(one) for one in zip(row["partitions"], row["starts"], row["ends"], strict=True)],
+        inputs=row["inputs"],
+        size_bytes=row["size_bytes"],
+        record_count=row["record_count"],
+        age_ms=row["age_ms"],
+        epoch=row["epoch"],
+        holder=ServerRef(node_id=row["node_id"], epoch=row["server_epoch"]) if is_held else None,
+        attempt_count=row["attempt_count"],
+        wait_ms=row["wait_ms"],
+        error=row["error"],
+        results=results or {},
+    )

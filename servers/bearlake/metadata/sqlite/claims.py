@@ -1,0 +1,39 @@
+"""The fence of what a worker writes for a task, and a task's end: parts of `TaskQueue` and of the swap."""
+
+import sqlite3
+
+from bearlake.errors import Fenced
+from bearlake.metadata.compaction import TaskClaim, TaskState
+from bearlake.metadata.sqlite.commit import check_server
+
+OWNED = ("task_partitions", "task_inputs", "task_results")
+"""Tables with rows of a task."""
+
+
+def check_claim(connection: sqlite3.Connection, claim: TaskClaim) -> None:
+    """Raise `Fenced` unless the claim is the task's newest, not given back, and its worker neither replaced nor gone.
+
+    A worker that missed heartbeats may still write: nobody took over yet, and who does gets a larger epoch.
+    """
+    check_server(connection, claim.worker)
+    held = (claim.task_id, claim.epoch, claim.worker.node_id, claim.worker.epoch)
+    find = "SELECT 1 FROM tasks WHERE id = ? AND epoch = ? AND node_id = ? AND server_epoch = ?"
+    if not connection.execute(find, held).fetchone():
+        raise Fenced(
+            f"task {claim.task_id} is not held by worker {claim.worker.node_id} in epoch {claim.epoch} any more"
+        )
+
+
+def close_task(connection: sqlite3.Connection, task_id: int) -> None:
+    """Forget the task and what it owned."""
+    for table in OWNED:
+        connection.execute(f"DELETE FROM {table} WHERE task_id = ?", (task_id,))
+    connection.execute("DELETE FROM tasks WHERE id = ?", (task_id,))
+
+
+def close_tasks_of(connection: sqlite3.Connection, stream_number: int) -> None:
+    """Forget the tasks of a deleted stream that were set aside: nobody will claim them."""
+    for (task_id,) in connection.execute(
+        "SELECT id FROM tasks WHERE stream_number = ? AND state = ?", (stream_number, TaskState.ASIDE)
+    ).fetchall():
+        close_task(connection, task_id)

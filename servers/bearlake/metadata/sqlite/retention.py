@@ -1,0 +1,44 @@
+"""Where partitions would start by rule: whole slices or segments go from the front, by age or by size."""
+
+import sqlite3
+from collections.abc import Iterator
+
+from bearlake.metadata.ledger import PartitionState
+from bearlake.metadata.model import PartitionKey, Slice
+from bearlake.metadata.sqlite import index, lookup
+
+
+def retained_start(
+    connection: sqlite3.Connection,
+    key: PartitionKey,
+    state: PartitionState,
+    *,
+    oldest_ms: int | None,
+    size_max: int | None,
+) -> int:
+    """The start offset that keeps what is not older than `oldest_ms` and no more than `size_max` bytes; the present one at least.
+
+    A slice goes when its newest timestamp is older, or when more than `size_max` bytes remain without it; the first that does
+    neither ends the search. None: no such rule.
+    """
+    size = state.size - state.size_before
+    start = state.start
+    if oldest_ms is None and (size_max is None or size <= size_max):
+        return start
+    for slice_ in _slices(connection, key, state):
+        is_old = oldest_ms is not None and slice_.max_timestamp < oldest_ms
+        is_surplus = size_max is not None and size - slice_.length > size_max
+        if not is_old and not is_surplus:
+            break
+        start = slice_.end_offset
+        size -= slice_.length
+    return start
+
+
+def _slices(connection: sqlite3.Connection, key: PartitionKey, state: PartitionState) -> Iterator[Slice]:
+    offset = state.start
+    for found in index.slices_from(connection, key, offset):
+        offset = found.slice.end_offset
+        yield found.slice
+    for located in lookup.unrolled_from(connection, key, state, offset):
+        yield located.slice

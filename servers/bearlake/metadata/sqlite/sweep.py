@@ -1,0 +1,100 @@
+"""Maintenance behind the roll-up: rows that trims and deletions left, results that nobody asks for any more, the log's oldest entries.
+
+Each function does a bounded piece of work in the caller's transaction.
+"""
+
+import sqlite3
+from collections import Counter
+
+from bearlake.metadata.packing import PAGE_WIDTH, unpack_rows
+from bearlake.metadata.sqlite.pages import Used, drop_pages, object_of, release, trim_page
+
+LEFT_BEHIND = (
+    ("partition_producers", "partition, producer_id"),
+    ("group_offsets", "name, partition"),
+    ("partitions", "partition"),
+)
+"""Tables with rows of a deleted stream's partitions, and their keys."""
+
+
+def truncate(connection: sqlite3.Connection, last: int, truncated: int, entry_count_max: int) -> None:
+    """Delete the oldest entries up to `last`, at most `entry_count_max` of them."""
+    last = min(last, truncated + entry_count_max)
+    if last > truncated:
+        connection.execute("DELETE FROM log WHERE position <= ?", (last,))
+        connection.execute("UPDATE store SET truncated_position = ?", (last,))
+
+
+def forget_results(connection: sqlite3.Connection, before_ms: int, count_max: int) -> None:
+    """Forget the outcomes of objects that were committed before `before_ms`, of at most so many, and swaps that were done before."""
+    connection.execute(
+        "UPDATE objects SET outcomes = NULL WHERE position IN"
+        " (SELECT position FROM objects WHERE outcomes IS NOT NULL AND committed_ms < ? ORDER BY committed_ms LIMIT ?)",
+        (before_ms, count_max),
+    )
+    connection.execute("DELETE FROM swaps WHERE swapped_ms < ?", (before_ms,))
+
+
+def forget_objects(connection: sqlite3.Connection, before_ms: int, count_max: int) -> None:
+    """Forget objects whose bytes were gone before `before_ms` and whose outcomes are forgotten, at most so many."""
+    connection.execute(
+        "DELETE FROM objects WHERE position IN"
+        " (SELECT position FROM objects WHERE deleted_ms < ? AND outcomes IS NULL ORDER BY deleted_ms LIMIT ?)",
+        (before_ms, count_max),
+    )
+
+
+def sweep(connection: sqlite3.Connection, page_count_max: int, now_ms: int) -> None:
+    """Drop rows below trimmed starts and all that deleted streams left behind, at most so many pages and rows in one go."""
+    for sweep_id, first, last, end_offset in connection.execute(
+        "SELECT * FROM sweeps ORDER BY id LIMIT ?", (page_count_max,)
+    ).fetchall():
+        if end_offset is None:
+            page_count_max -= _sweep_deleted(connection, first, last, page_count_max, now_ms)
+        else:
+            page_count_max -= _sweep_trimmed(connection, first, end_offset, page_count_max, now_ms)
+        if page_count_max <= 0:
+            return
+        connection.execute("DELETE FROM sweeps WHERE id = ?", (sweep_id,))
+
+
+def _sweep_trimmed(connection: sqlite3.Connection, partition: int, start: int, page_count_max: int, now_ms: int) -> int:
+    pages = connection.execute(
+        "SELECT id, slices FROM index_pages WHERE partition = ? AND base_offset < ? AND end_offset <= ? ORDER BY base_offset LIMIT ?",
+        (partition, start, start, page_count_max),
+    ).fetchall()
+    _drop(connection, pages, now_ms)
+    if len(pages) == page_count_max:
+        return page_count_max
+    page = connection.execute(
+        "SELECT id, size_before, slices FROM index_pages WHERE partition = ? AND base_offset < ? ORDER BY base_offset LIMIT 1",
+        (partition, start),
+    ).fetchone()
+    if page is not None:
+        page_id, size_before, blob = page
+        release(connection, trim_page(connection, page_id, size_before, blob, start), now_ms)
+    return len(pages)
+
+
+def _sweep_deleted(connection: sqlite3.Connection, first: int, last: int, row_count_max: int, now_ms: int) -> int:
+    pages = connection.execute(
+        "SELECT id, slices FROM index_pages WHERE partition BETWEEN ? AND ? ORDER BY partition, base_offset LIMIT ?",
+        (first, last, row_count_max),
+    ).fetchall()
+    _drop(connection, pages, now_ms)
+    count = len(pages)
+    for table, keys in LEFT_BEHIND:
+        if count < row_count_max:
+            count += connection.execute(
+                f"DELETE FROM {table} WHERE ({keys}) IN (SELECT {keys} FROM {table} WHERE partition BETWEEN ? AND ? LIMIT ?)",
+                (first, last, row_count_max - count),
+            ).rowcount
+    return count
+
+
+def _drop(connection: sqlite3.Connection, pages: list[tuple[int, bytes]], now_ms: int) -> None:
+    used: Used = Counter()
+    for _, blob in pages:
+        used.update(map(object_of, unpack_rows(blob, PAGE_WIDTH)))
+    release(connection, used, now_ms)
+    drop_pages(connection, [page_id for page_id, _ in pages])

@@ -1,0 +1,295 @@
+"""Compaction's task queue in SQLite: a row per task, and a row for each partition or data file that a task owns."""
+
+import json
+import sqlite3
+from collections.abc import Collection, Sequence
+
+from bearlake.clock import Clock
+from bearlake.errors import Fenced, NotFound, TooLarge
+from bearlake.metadata.compaction import (
+    OffsetRange,
+    PartitionBacklog,
+    StreamBacklog,
+    Task,
+    TaskClaim,
+    TaskKind,
+    TaskOffer,
+    TaskState,
+)
+from bearlake.metadata.model import Lease, ObjectKind, PartitionKey, ServerRef
+from bearlake.metadata.packing import RANGE_WIDTH, pack_rows, unpack_rows
+from bearlake.metadata.sqlite.backlog import Backlog, read_compacted
+from bearlake.metadata.sqlite.claims import check_claim, close_task
+from bearlake.metadata.sqlite.commit import check_server
+from bearlake.metadata.sqlite.database import Database
+from bearlake.metadata.sqlite.log import SqliteLog
+from bearlake.metadata.sqlite.servers import IS_LIVE, check_lease
+
+Tasks = list[Task]
+TaskIds = list[int]
+
+RESULT_BYTES_MAX = 16 << 20
+
+COLUMNS = (
+    "id, kind, state, tasks.stream_number, ranges, inputs, size_bytes, record_count, oldest_ms, tasks.epoch, tasks.node_id,"
+    " server_epoch, attempt_count, claimable_ms, error,"
+    " EXISTS (SELECT 1 FROM servers WHERE servers.node_id = tasks.node_id AND servers.epoch = tasks.server_epoch"
+    f" AND {IS_LIVE}) AS is_held"
+)
+"""Of table `tasks`; the first parameter of the query is the present time."""
+
+
+class SqliteTasks:
+    """`metadata.TaskQueue`."""
+
+    def __init__(self, database: Database, log: SqliteLog, clock: Clock) -> None:
+        self._database = database
+        self._log = log
+        self._clock = clock
+        self._backlog = Backlog(database, log, clock)
+
+    async def offer(self, offers: Sequence[TaskOffer], lease: Lease) -> list[Task]:
+        """See `TaskQueue.offer`. Left out too: ranges behind the end, inputs that are no data file of the stream."""
+        return await self._database.run(self._offer, offers, lease)
+
+    async def claim(self, worker: ServerRef, *, limit: int, bytes_max: int) -> list[Task]:
+        """See `TaskQueue.claim`. Stops at the first task that does not fit, so that no task is overtaken for its size."""
+        return await self._database.run(self._claim, worker, limit, bytes_max)
+
+    async def prepare(self, claim: TaskClaim, result: bytes) -> None:
+        """See `TaskQueue.prepare`. Raises `TooLarge` for a larger result."""
+        if len(result) > RESULT_BYTES_MAX:
+            raise TooLarge(f"the result of task {claim.task_id}", len(result), RESULT_BYTES_MAX)
+        await self._database.run(self._prepare, claim, result)
+
+    async def release(self, claims: Collection[TaskClaim]) -> None:
+        """See `TaskQueue.release`."""
+        await self._database.run(self._release, claims)
+
+    async def fail(self, claim: TaskClaim, error: str, *, retry_after_ms: int, is_aside: bool) -> None:
+        """See `TaskQueue.fail`. A repeat, before anybody else claims the task, changes nothing."""
+        await self._database.run(self._fail, claim, error, retry_after_ms, is_aside)
+
+    async def cancel(self, claim: TaskClaim) -> None:
+        """See `TaskQueue.cancel`."""
+        await self._database.run(self._cancel, claim)
+
+    async def retry(self, task_id: int) -> Task:
+        """See `TaskQueue.retry`."""
+        return await self._database.run(self._retry, task_id)
+
+    async def list(self, *, stream_number: int | None = None, after: int = 0, limit: int = 1000) -> Sequence[Task]:
+        """See `TaskQueue.list`."""
+        return await self._database.run_read(self._list, stream_number, after, limit)
+
+    async def uncompacted(self, *, after: PartitionKey, limit: int) -> Sequence[PartitionBacklog]:
+        """See `TaskQueue.uncompacted`."""
+        return await self._backlog.uncompacted(after, limit)
+
+    async def backlog(self) -> Sequence[StreamBacklog]:
+        """See `TaskQueue.backlog`."""
+        return await self._backlog.by_stream()
+
+    async def compacted(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
+        """See `TaskQueue.compacted`."""
+        return await self._database.run(self._compacted, partitions)
+
+    # Steps, on the writer's thread (but `_list`).
+
+    def _offer(self, offers: Sequence[TaskOffer], lease: Lease) -> Tasks:
+        now_ms = self._clock.now_ms()
+        with self._database.writing() as connection:
+            check_lease(connection, lease)
+            self._log.follower.catch_up()
+            ids = [
+                self._insert(connection, offer, now_ms) for offer in offers if self._is_acceptable(connection, offer)
+            ]
+            find = f"SELECT {COLUMNS} FROM tasks WHERE id = ?2"
+            return [_task(connection.execute(find, (now_ms, task_id)).fetchone(), now_ms) for task_id in ids]
+
+    def _is_acceptable(self, connection: sqlite3.Connection, offer: TaskOffer) -> bool:
+        stream = self._log.follower.ledger.stream(offer.stream_number)
+        if stream is None or stream.is_deleted:
+            return False
+        if offer.kind is TaskKind.COMPACT:
+            return bool(offer.ranges) and all(self._is_next(connection, range_) for range_ in offer.ranges)
+        find = (
+            "SELECT 1 FROM objects WHERE key = ?1 AND kind = ?2 AND stream_number = ?3 AND deleted_ms IS NULL"
+            " AND NOT EXISTS (SELECT 1 FROM task_inputs WHERE key = ?1)"
+        )
+        return bool(offer.inputs) and all(
+            connection.execute(find, (key, ObjectKind.PARQUET, offer.stream_number)).fetchone() for key in offer.inputs
+        )
+
+    def _is_next(self, connection: sqlite3.Connection, range_: OffsetRange) -> bool:
+        partition, start, end = range_
+        if connection.execute("SELECT 1 FROM task_partitions WHERE partition = ?", (partition,)).fetchone():
+            return False
+        state = self._log.follower.ledger.existing(partition)
+        return (
+            state is not None
+            and start == max(state.start, read_compacted(connection, partition))
+            and start < end <= state.end
+        )
+
+    def _insert(self, connection: sqlite3.Connection, offer: TaskOffer, now_ms: int) -> int:
+        task_id = connection.execute(
+            "INSERT INTO tasks (kind, state, stream_number, ranges, inputs, size_bytes, record_count, oldest_ms,"
+            " epoch, attempt_count, claimable_ms, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, '')",
+            (
+                offer.kind,
+                TaskState.OPEN,
+                offer.stream_number,
+                pack_rows(offer.ranges, RANGE_WIDTH),
+                json.dumps(list(offer.inputs)),
+                offer.size_bytes,
+                offer.record_count,
+                now_ms - offer.age_ms,
+            ),
+        ).lastrowid
+        assert task_id is not None
+        connection.executemany(
+            "INSERT INTO task_partitions VALUES (?, ?)", [(range_.partition, task_id) for range_ in offer.ranges]
+        )
+        connection.executemany("INSERT INTO task_inputs VALUES (?, ?)", [(key, task_id) for key in offer.inputs])
+        return task_id
+
+    def _claim(self, worker: ServerRef, limit: int, bytes_max: int) -> Tasks:
+        now_ms = self._clock.now_ms()
+        with self._database.writing() as connection:
+            check_server(connection, worker)
+            if not connection.execute(
+                f"SELECT 1 FROM servers WHERE node_id = ? AND {IS_LIVE}", (worker.node_id, now_ms)
+            ).fetchone():
+                raise Fenced(f"worker {worker.node_id} is not live: its heartbeats stopped")
+            ids = self._choose(connection, now_ms, limit, bytes_max)
+            connection.executemany(
+                "UPDATE tasks SET epoch = epoch + 1, node_id = ?, server_epoch = ? WHERE id = ?",
+                [(worker.node_id, worker.epoch, task_id) for task_id in ids],
+            )
+            find = f"SELECT {COLUMNS} FROM tasks WHERE id = ?2"
+            return [
+                _task(connection.execute(find, (now_ms, task_id)).fetchone(), now_ms, _results(connection, task_id))
+                for task_id in ids
+            ]
+
+    def _choose(self, connection: sqlite3.Connection, now_ms: int, limit: int, bytes_max: int) -> TaskIds:
+        chosen: TaskIds = []
+        dropped: TaskIds = []
+        total = 0
+        for task_id, size, is_deleted in connection.execute(
+            "SELECT tasks.id, size_bytes, is_deleted FROM tasks INDEXED BY tasks_claimable"
+            " JOIN streams ON number = stream_number WHERE state = 1 AND claimable_ms <= ?1"
+            " AND NOT EXISTS (SELECT 1 FROM servers WHERE servers.node_id = tasks.node_id AND servers.epoch = tasks.server_epoch"
+            f" AND {IS_LIVE.replace('?', '?1')}) ORDER BY tasks.id",
+            (now_ms,),
+        ):
+            if is_deleted:
+                dropped.append(task_id)
+            elif len(chosen) >= limit or (chosen and total + size > bytes_max):
+                break
+            else:
+                chosen.append(task_id)
+                total += size
+        for task_id in dropped:
+            close_task(connection, task_id)
+        return chosen
+
+    def _prepare(self, claim: TaskClaim, result: bytes) -> None:
+        with self._database.writing() as connection:
+            check_claim(connection, claim)
+            connection.execute(
+                "INSERT OR REPLACE INTO task_results VALUES (?, ?, ?)", (claim.task_id, claim.epoch, result)
+            )
+
+    def _release(self, claims: Collection[TaskClaim]) -> None:
+        with self._database.writing() as connection:
+            connection.executemany(
+                "UPDATE tasks SET node_id = NULL, server_epoch = NULL"
+                " WHERE id = ? AND epoch = ? AND node_id = ? AND server_epoch = ?",
+                [(claim.task_id, claim.epoch, claim.worker.node_id, claim.worker.epoch) for claim in claims],
+            )
+
+    def _fail(self, claim: TaskClaim, error: str, retry_after_ms: int, is_aside: bool) -> None:
+        with self._database.writing() as connection:
+            if connection.execute(
+                "SELECT 1 FROM tasks WHERE id = ? AND epoch = ? AND node_id IS NULL", (claim.task_id, claim.epoch)
+            ).fetchone():
+                return
+            check_claim(connection, claim)
+            connection.execute(
+                "UPDATE tasks SET state = ?, attempt_count = attempt_count + 1, claimable_ms = ?, error = ?,"
+                " node_id = NULL, server_epoch = NULL WHERE id = ?",
+                (
+                    TaskState.ASIDE if is_aside else TaskState.OPEN,
+                    self._clock.now_ms() + retry_after_ms,
+                    error,
+                    claim.task_id,
+                ),
+            )
+
+    def _cancel(self, claim: TaskClaim) -> None:
+        with self._database.writing() as connection:
+            check_claim(connection, claim)
+            close_task(connection, claim.task_id)
+
+    def _retry(self, task_id: int) -> Task:
+        now_ms = self._clock.now_ms()
+        with self._database.writing() as connection:
+            connection.execute(
+                "UPDATE tasks SET state = ?, attempt_count = 0, claimable_ms = 0 WHERE id = ?",
+                (TaskState.OPEN, task_id),
+            )
+            row = connection.execute(f"SELECT {COLUMNS} FROM tasks WHERE id = ?2", (now_ms, task_id)).fetchone()
+            if row is None:
+                raise NotFound(f"there is no task {task_id}")
+            return _task(row, now_ms)
+
+    def _list(self, stream_number: int | None, after: int, limit: int) -> Sequence[Task]:
+        now_ms = self._clock.now_ms()
+        where = "id > ?2" if stream_number is None else "id > ?2 AND stream_number = ?4"
+        parameters = [now_ms, after, limit] + ([] if stream_number is None else [stream_number])
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                f"SELECT {COLUMNS} FROM tasks WHERE {where} ORDER BY id LIMIT ?3", parameters
+            ).fetchall()
+        return [_task(row, now_ms) for row in rows]
+
+    def _compacted(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
+        with self._database.looking() as connection:
+            self._log.follower.catch_up()
+            existing = self._log.follower.ledger.existing
+            return {key: read_compacted(connection, key) for key in partitions if existing(key) is not None}
+
+
+def _results(connection: sqlite3.Connection, task_id: int) -> dict[int, bytes]:
+    rows = connection.execute("SELECT epoch, result FROM task_results WHERE task_id = ? ORDER BY epoch", (task_id,))
+    return dict(rows.fetchall())
+
+
+def _task(row: tuple[int | str | bytes, ...], now_ms: int, results: dict[int, bytes] | None = None) -> Task:
+    (
+        task_id, kind, state, stream_number, ranges, inputs, size_bytes, record_count, oldest_ms, epoch, node_id,
+        server_epoch, attempt_count, claimable_ms, error, is_held,
+    ) = row  # fmt: skip
+    assert isinstance(ranges, bytes)
+    assert isinstance(inputs, str)
+    assert isinstance(error, str)
+    holder = ServerRef(node_id=int(node_id), epoch=int(server_epoch)) if is_held else None
+    return Task(
+        id=int(task_id),
+        kind=TaskKind(int(kind)),
+        state=TaskState(int(state)),
+        stream_number=int(stream_number),
+        ranges=[OffsetRange(PartitionKey(p), start, end) for p, start, end in unpack_rows(ranges, RANGE_WIDTH)],
+        inputs=json.loads(inputs),
+        size_bytes=int(size_bytes),
+        record_count=int(record_count),
+        age_ms=max(0, now_ms - int(oldest_ms)),
+        epoch=int(epoch),
+        holder=holder,
+        attempt_count=int(attempt_count),
+        wait_ms=max(0, int(claimable_ms) - now_ms),
+        error=error,
+        results=results or {},
+    )

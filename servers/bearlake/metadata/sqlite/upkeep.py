@@ -1,0 +1,63 @@
+"""Upkeep of the log: rounds of rolling up and of sweeping behind it, each a bounded transaction on the writer's thread."""
+
+from bearlake.clock import Clock
+from bearlake.metadata.sqlite.catchup import Follower, read_heads
+from bearlake.metadata.sqlite.database import Database
+from bearlake.metadata.sqlite.rollup import RollUp
+from bearlake.metadata.sqlite.settings import SqliteSettings
+from bearlake.metadata.sqlite.sweep import forget_objects, forget_results, sweep, truncate
+
+
+class Upkeep:
+    """What `maintain` does, and what others need done before they go on."""
+
+    def __init__(self, database: Database, settings: SqliteSettings, clock: Clock, follower: Follower) -> None:
+        self._database = database
+        self._settings = settings
+        self._clock = clock
+        self._follower = follower
+
+    def maintain(self, entry_count_min: int) -> int:
+        """Step of `CommitLog.maintain`."""
+        count = self.roll_up()
+        settings, now_ms = self._settings, self._clock.now_ms()
+        with self._database.writing() as connection:
+            heads = read_heads(connection)
+            truncate(
+                connection,
+                min(heads.rolled, heads.head - entry_count_min),
+                heads.truncated,
+                2 * settings.roll_entry_count_max,
+            )
+            sweep(connection, settings.sweep_page_count_max, now_ms)
+            forget_results(connection, now_ms - settings.token_result_keep_ms, 2 * settings.roll_entry_count_max)
+            forget_objects(connection, now_ms - settings.deleted_keep_ms, 2 * settings.roll_entry_count_max)
+            connection.execute(
+                "DELETE FROM forbidden_tokens WHERE forbidden_ms < ?", (now_ms - settings.forbidden_keep_ms,)
+            )
+        return count
+
+    def roll_up(self) -> int:
+        """One round; returns how many entries it rolled up."""
+        with self._database.writing() as connection:
+            heads = self._follower.catch_up()
+            rolled = RollUp(connection, self._follower.ledger, self._settings).run(heads.rolled, heads.head)
+        self._follower.ledger.rolled_up(rolled)
+        return rolled - heads.rolled
+
+    def forget_producers(self, idle_ms: int, limit: int) -> int:
+        """Step of `ProducerIds.expire`: forget producer states that the checkpoint has and that idled for `idle_ms`."""
+        self.roll_up()
+        before_ms = self._clock.now_ms() - idle_ms
+        with self._database.writing() as connection:
+            self._follower.catch_up()
+            unrolled = self._follower.ledger.unrolled
+            idle = connection.execute(
+                "SELECT partition, producer_id FROM partition_producers WHERE last_ms <= ? ORDER BY last_ms LIMIT ?",
+                (before_ms, limit),
+            ).fetchall()
+            idle = [row for row in idle if row[0] not in unrolled]
+            connection.executemany("DELETE FROM partition_producers WHERE partition = ? AND producer_id = ?", idle)
+            if idle:
+                connection.execute("UPDATE store SET forgotten_count = forgotten_count + 1")
+        return len(idle)

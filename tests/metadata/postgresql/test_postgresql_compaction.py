@@ -1,0 +1,332 @@
+"""Compaction on PostgreSQL with many hands at once: claims pass each other by, swaps meet commits, trims and upkeep, nothing deadlocks."""
+
+import asyncio
+import random
+from collections import Counter
+from typing import Any
+
+from bearlake.errors import Conflict
+from bearlake.metadata import Metadata
+from bearlake.metadata.compaction import OffsetRange, Swap, SwapObject, Task, TaskClaim, TaskKind, TaskOffer
+from bearlake.metadata.model import (
+    BatchCommit,
+    Lease,
+    ObjectCommit,
+    ObjectKind,
+    ObjectRef,
+    PartitionKey,
+    ServerRef,
+    Slice,
+    StreamSpec,
+    stream_number,
+)
+from bearlake.metadata.postgresql.migrate import available
+from bearlake.metadata.postgresql.settings import PostgresqlSettings
+from bearlake.metadata.postgresql.store import open_postgresql
+from fixtures.compaction_scene import joined
+
+SMALL = PostgresqlSettings(
+    connections_max=4, page_slice_count_max=8, roll_entry_count_max=20, roll_slice_count_max=60, sweep_page_count_max=10
+)
+DEADLOCKS = "select deadlocks from pg_stat_database where datname = current_database()"
+MISCOUNTED = """
+select o.key, o.slice_count, coalesce(n.row_count, 0), o.unused_ms
+  from bearlake.object o
+  left join (select u.number, count(*) as row_count from bearlake.index_page p, unnest(p.objects) u (number) group by u.number) n
+    on n.number = o.number
+ where o.number <> -1 and (o.slice_count <> coalesce(n.row_count, 0) or (o.slice_count = 0) <> (o.unused_ms is not null))"""
+
+
+async def register(metadata: Metadata, name: str) -> ServerRef:
+    registration = await metadata.servers.register(name, zone=None, endpoints={}, version="1", timeout_ms=600_000)
+    return registration.server
+
+
+async def settle(metadata: Metadata) -> None:
+    """Maintain until all is rolled up and swept."""
+    for _ in range(50):
+        await metadata.log.maintain(entry_count_min=0)
+
+
+async def commit_all(metadata: Metadata, server: ServerRef, partitions: list[PartitionKey], turn: int = 0) -> None:
+    """One object with a batch of three records (two in later turns) of 100 bytes for each partition."""
+    await commit(metadata, server, partitions, f"all/{turn:06}", 2 if turn or len(partitions) < 50 else 3)
+
+
+async def commit(metadata: Metadata, server: ServerRef, partitions: list[PartitionKey], token: str, count: int) -> None:
+    batches = [BatchCommit(key, i * 100, 100, count, 1_000) for i, key in enumerate(partitions)]
+    await metadata.log.commit(ObjectCommit(token=token, server=server, size=100 * len(partitions), batches=batches))
+
+
+def offer_of(*ranges: OffsetRange) -> TaskOffer:
+    return TaskOffer(
+        kind=TaskKind.COMPACT,
+        stream_number=stream_number(ranges[0].partition),
+        ranges=ranges,
+        size_bytes=100,
+        record_count=1,
+        age_ms=0,
+    )
+
+
+async def plan(metadata: Metadata, chance: random.Random, lease: Lease) -> int:
+    """Offer what waits in some partitions as one task, and a merge of some files; returns how many tasks were made."""
+    waiting = list(await metadata.tasks.uncompacted(after=PartitionKey(0), limit=1_000))
+    chosen = sorted(chance.sample(waiting, min(len(waiting), chance.randint(1, 12))))
+    offers = [offer_of(*(OffsetRange(one.partition, one.compacted, one.end) for one in chosen))] if chosen else []
+    number = stream_number(chosen[0].partition) if chosen else 1
+    files = list(await metadata.objects.data_files(number, limit=100))
+    if len(files) > 3 and chance.random() < 0.5:
+        inputs = [one.object.key for one in chance.sample(files, 3)]
+        offers.append(
+            TaskOffer(kind=TaskKind.MERGE, stream_number=number, inputs=inputs, size_bytes=1, record_count=1, age_ms=0)
+        )
+    return len(await metadata.tasks.offer(offers, lease))
+
+
+async def work(metadata: Metadata, chance: random.Random, claim: TaskClaim, task: Task) -> bool:
+    """Swap the task's rows for new ones, now and then after setting it aside; returns whether it could be done."""
+    ranges = list(task.ranges)
+    if task.kind is TaskKind.MERGE:
+        files = [one for one in await metadata.objects.data_files(task.stream_number) if one.object.key in task.inputs]
+        ranges = [
+            OffsetRange(one.partition, one.base_offset, one.end_offset) for file in files for one in file.segments
+        ]
+    found = [one.slice for one in await metadata.log.slices(ranges)]
+    key = f"data/{task.id}-{claim.epoch}"
+    if task.kind is TaskKind.COMPACT and chance.random() < 0.2:
+        moved = SwapObject(object=ObjectRef(f"kept/{task.id}-{claim.epoch}", 1, ObjectKind.WAL), slices=found)
+        await metadata.log.swap(Swap(claim=claim, objects=[moved], is_final=False))
+    parts = joined(found, chance.randint(1, 9))
+    half = chance.randint(0, len(parts))
+    swap = Swap(
+        claim=claim,
+        objects=[
+            SwapObject(object=ObjectRef(f"{key}-{i}", 1, ObjectKind.PARQUET), slices=part)
+            for i, part in enumerate((parts[:half], parts[half:]))
+        ],
+    )
+    try:
+        position = await metadata.log.swap(swap)
+    except Conflict:
+        # A start moved between the look and the swap: what was read begins behind the claimed range.
+        await metadata.tasks.fail(claim, "conflict", retry_after_ms=0, is_aside=False)
+        return False
+    assert await metadata.log.swap(swap) == position
+    return True
+
+
+async def test_a_task_is_claimed_once_however_many_claim(postgresql_backend: Any) -> None:
+    handles = [await postgresql_backend.open() for _ in range(3)]
+    stream = await handles[0].streams.create(StreamSpec(name="orders", partition_count=200))
+    planner = await register(handles[0], "planner")
+    lease = await handles[0].leases.acquire("compaction/planner", planner)
+    await commit_all(handles[0], planner, [stream.partition(i) for i in range(200)])
+    offers = [offer_of(OffsetRange(stream.partition(i), 0, 3)) for i in range(200)]
+    made = await handles[0].tasks.offer(offers, lease)
+    claimed: list[int] = []
+
+    async def claim(handle: Metadata, name: str) -> None:
+        worker = await register(handle, name)
+        while tasks := await handle.tasks.claim(worker, limit=3, bytes_max=1 << 40):
+            assert all(task.holder == worker and task.epoch == 1 for task in tasks)
+            claimed.extend(task.id for task in tasks)
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        for i in range(9):
+            group.create_task(claim(handles[i % 3], f"worker-{i}"))
+
+    assert sorted(claimed) == [task.id for task in made]
+
+
+async def test_two_offers_of_one_planner_at_once_make_each_task_once(postgresql_backend: Any) -> None:
+    handles = [await postgresql_backend.open() for _ in range(2)]
+    stream = await handles[0].streams.create(StreamSpec(name="orders", partition_count=50))
+    planner = await register(handles[0], "planner")
+    lease = await handles[0].leases.acquire("compaction/planner", planner)
+    await commit_all(handles[0], planner, [stream.partition(i) for i in range(50)])
+    offers = [offer_of(OffsetRange(stream.partition(i), 0, 3)) for i in range(50)]
+    made = await asyncio.gather(*(handle.tasks.offer(offers, lease) for handle in handles))
+
+    assert sorted(map(len, made)) == [0, 50]
+
+
+async def test_a_swap_rolls_up_in_bounded_rounds(postgresql_backend: Any) -> None:
+    postgresql_backend.settings = PostgresqlSettings(roll_entry_count_max=4, roll_slice_count_max=8)
+    metadata = await postgresql_backend.open()
+    stream = await metadata.streams.create(StreamSpec(name="orders", partition_count=2))
+    server = await register(metadata, "server-0")
+    keys = [stream.partition(0), stream.partition(1)]
+    for turn in range(30):
+        await commit_all(metadata, server, keys, turn)
+    lease = await metadata.leases.acquire("compaction/planner", server)
+    await metadata.tasks.offer([offer_of(OffsetRange(keys[0], 0, 30))], lease)
+    (task,) = await metadata.tasks.claim(server, limit=1, bytes_max=1)
+    segment = Slice(keys[0], 0, 30, 0, 1_500, 1_000)
+    file = SwapObject(object=ObjectRef("data/1", 1, ObjectKind.PARQUET), slices=[segment])
+    await metadata.log.swap(Swap(claim=TaskClaim(task_id=task.id, epoch=1, worker=server), objects=[file]))
+    rolled = await postgresql_backend.execute("select rolled from bearlake.log_tail")
+
+    assert (await metadata.log.locate(keys[0], 0, limit=1)).slices[0].slice == segment
+    assert 16 <= rolled[0][0] <= 20, "only what the swap needs, in whole rounds"
+
+
+class Crowd:
+    """Writers, a planner, workers and a disturber on the same partitions, until the writers are done."""
+
+    def __init__(self, handles: list[Metadata], partitions: list[PartitionKey], doomed: list[PartitionKey]) -> None:
+        self.handles = handles
+        self.partitions = partitions
+        self.doomed = doomed
+        self.done: Counter[str] = Counter()
+        self.is_over = asyncio.Event()
+
+    async def write(self, number: int) -> None:
+        chance = random.Random(number)
+        server = await register(self.handles[number], f"writer-{number}")
+        for turn in range(50):
+            keys = chance.sample(self.partitions, chance.randint(1, 50)) + (self.doomed if turn < 20 else [])
+            await commit(self.handles[number], server, keys, f"{number}/{turn}", chance.randint(1, 5))
+        self.done["writer"] += 1
+
+    async def plan(self) -> None:
+        chance = random.Random(5)
+        server = await register(self.handles[0], "planner")
+        lease = await self.handles[0].leases.acquire("compaction/planner", server)
+        while not self.is_over.is_set():
+            await plan(self.handles[0], chance, lease)
+
+    async def work(self, number: int) -> None:
+        chance = random.Random(10 + number)
+        metadata = self.handles[number]
+        worker = await register(metadata, f"worker-{number}")
+        while not self.is_over.is_set():
+            for task in await metadata.tasks.claim(worker, limit=2, bytes_max=1 << 40):
+                claim = TaskClaim(task_id=task.id, epoch=task.epoch, worker=worker)
+                await metadata.tasks.prepare(claim, b"result")
+                self.done[f"{task.kind.name} {await work(metadata, chance, claim, task)}"] += 1
+
+    async def disturb(self) -> None:
+        chance = random.Random(99)
+        metadata = self.handles[2]
+        for turn in range(60):
+            key = chance.choice(self.partitions)
+            bounds = (await metadata.log.bounds([key]))[key]
+            await metadata.log.trim(key, max(bounds.start, bounds.end - chance.randint(0, 100)))
+            some = chance.sample(self.partitions, 30)
+            await metadata.log.retain(some, before_ms=None, size_max=chance.choice((500, 3_000)))
+            await metadata.log.maintain(entry_count_min=chance.choice((0, 50)))
+            await metadata.tasks.backlog()
+            unused = await metadata.objects.unused(ObjectKind.WAL, unused_ms=0, limit=5)
+            await metadata.objects.deleted([one.object.key for one in unused])
+            await metadata.log.forbid([f"orphan/{turn}"])
+            if turn == 30:
+                await metadata.streams.delete("doomed")
+        while self.done["writer"] < 3:
+            await metadata.log.maintain(entry_count_min=0)
+        self.is_over.set()
+
+    async def run(self) -> None:
+        async with asyncio.timeout(120), asyncio.TaskGroup() as group:
+            for number in range(3):
+                group.create_task(self.write(number))
+                group.create_task(self.work(number))
+            group.create_task(self.plan())
+            group.create_task(self.disturb())
+
+
+async def check(metadata: Metadata, key: PartitionKey) -> None:
+    """The partition is whole, compacted as far as it says, and its sizes agree."""
+    slices = (await metadata.log.locate(key, 0, limit=100_000)).slices
+    start, end, _ = (await metadata.log.bounds([key]))[key]
+    compacted = (await metadata.tasks.compacted([key]))[key]
+    usage = (await metadata.log.usage([key]))[key].size_bytes
+    waiting = [
+        one.size_bytes
+        for one in await metadata.tasks.uncompacted(after=PartitionKey(key - 1), limit=1)
+        if one.partition == key
+    ]
+    spans = [(one.slice.base_offset, one.slice.end_offset) for one in slices]
+    total = sum(one.slice.length for one in slices)
+    behind = [one for one in slices if one.slice.end_offset > compacted]
+
+    assert [span[0] for span in spans[1:]] == [span[1] for span in spans[:-1]], "I4: no gap"
+    assert (spans or [(start, start)])[-1][1] == end
+    assert not spans or spans[0][0] <= start < spans[0][1]
+    # A segment that reaches below the start holds bytes that are not readable any more.
+    assert usage == total or (spans[0][0] < start and usage < total)
+    assert all(one.kind is ObjectKind.WAL for one in behind)
+    assert all(one.kind is ObjectKind.PARQUET for one in slices if one not in behind)
+    assert sum(waiting) == sum(one.slice.length for one in behind)
+
+
+async def test_swaps_commits_trims_and_upkeep_at_once_agree_in_the_end(postgresql_backend: Any) -> None:
+    postgresql_backend.settings = SMALL
+    handles = [await postgresql_backend.open() for _ in range(3)]
+    stream = await handles[0].streams.create(StreamSpec(name="orders", partition_count=70))
+    doomed = await handles[0].streams.create(StreamSpec(name="doomed", partition_count=40))
+    partitions = [stream.partition(i) for i in range(70)]
+    crowd = Crowd(handles, partitions, [doomed.partition(i) for i in range(40)])
+    await crowd.run()
+    await settle(handles[0])
+
+    assert crowd.done["COMPACT True"] > 10
+    assert crowd.done["MERGE True"] > 0
+    for key in partitions:
+        await check(handles[0], key)
+    assert [tuple(row) for row in await postgresql_backend.execute(MISCOUNTED)] == []
+    assert not await handles[0].objects.data_files(doomed.number)
+    assert (await postgresql_backend.execute(DEADLOCKS))[0][0] == 0
+
+
+async def test_a_store_without_compaction_is_carried_forward_with_its_contents(postgresql_url: str) -> None:
+    older = await open_postgresql(postgresql_url, SMALL, migrations=available()[:4])
+    stream = await older.streams.create(StreamSpec(name="orders", partition_count=40))
+    gone = await older.streams.create(StreamSpec(name="gone", partition_count=1))
+    server = await register(older, "server-0")
+    keys = [stream.partition(0), stream.partition(39)]
+    for turn in range(40):
+        await commit(older, server, [*keys, gone.partition(0)] if turn < 3 else keys, f"wal/{turn:02}", 5)
+        if turn == 20:
+            while await older.log.maintain(entry_count_min=0):
+                pass
+    await older.streams.delete("gone")
+    await older.log.trim(keys[0], 50)
+    await older.log.trim(keys[1], 5)
+    for _ in range(5):
+        await older.log.maintain(entry_count_min=0)
+    await older.close()
+
+    newer = await open_postgresql(postgresql_url, SMALL)
+    server = await register(newer, "server-0")
+    await commit(newer, server, keys, "wal/40", 5)
+    await settle(newer)
+    assert [one.object.key for one in await newer.objects.unused(ObjectKind.WAL, unused_ms=0)] == ["wal/00"]
+    assert await newer.tasks.compacted(keys) == {keys[0]: 0, keys[1]: 0}
+    waiting = await newer.tasks.uncompacted(after=PartitionKey(0), limit=10)
+    assert [(one.partition, one.compacted, one.end, one.size_bytes) for one in waiting] == [
+        (keys[0], 50, 205, 3_100),
+        (keys[1], 5, 205, 4_000),
+    ]
+    lease = await newer.leases.acquire("compaction/planner", server)
+    await newer.tasks.offer([offer_of(OffsetRange(keys[0], 50, 205), OffsetRange(keys[1], 5, 205))], lease)
+    (task,) = await newer.tasks.claim(server, limit=1, bytes_max=1)
+    claim = TaskClaim(task_id=task.id, epoch=1, worker=server)
+    found = [one.slice for one in await newer.log.slices(task.ranges)]
+    file = SwapObject(object=ObjectRef("data/1", 1, ObjectKind.PARQUET), slices=joined(found, 1_000))
+    await newer.log.swap(Swap(claim=claim, objects=[file]))
+    await newer.streams.add_partitions("orders", 70)
+    await newer.log.trim(keys[0], 205)
+    await settle(newer)
+    unused = [one.object.key for one in await newer.objects.unused(ObjectKind.WAL, unused_ms=0)]
+    spans = [
+        (one.object_key, one.slice.base_offset, one.slice.end_offset)
+        for key in keys
+        for one in (await newer.log.locate(key, 0, limit=100)).slices
+    ]
+    compacted = await newer.tasks.compacted([*keys, stream.partition(69)])
+    await newer.close()
+
+    assert unused == [f"wal/{turn:02}" for turn in range(41)]
+    assert spans == [("data/1", 5, 205)]
+    assert compacted == {keys[0]: 205, keys[1]: 205, stream.partition(69): 0}

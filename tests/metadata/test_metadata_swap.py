@@ -1,0 +1,375 @@
+"""Swaps in every store: the index names new objects for the same offsets, and nothing else changes."""
+
+from typing import Any
+
+import pytest
+
+from bearlake.errors import Conflict, Fenced
+from bearlake.metadata import Metadata
+from bearlake.metadata.compaction import TaskKind
+from bearlake.metadata.model import EntryKind, ObjectKind, PartitionKey, Slice
+from fixtures.compaction_scene import Compaction, joined
+
+WAL, PARQUET = ObjectKind.WAL, ObjectKind.PARQUET
+
+
+@pytest.fixture(params=["in the log", "rolled up", "half rolled up"])
+async def ten(compaction: Compaction, request: pytest.FixtureRequest) -> Compaction:
+    """Ten slices of ten records in each of two partitions; timestamps 10, 20, …, but the sixth (offset 50) has 200."""
+    scene = compaction.scene
+    scene.first = await scene.stream(partition_count=2)
+    scene.key, scene.other = scene.first.partition(0), scene.first.partition(1)
+    for number in range(10):
+        timestamp = 200 if number == 5 else 10 * (number + 1)
+        await scene.commit(
+            scene.batch(scene.other, 10, length=7),
+            scene.batch(scene.key, 10, timestamp=timestamp, length=100 + number),
+            token=f"wal/{number}",
+        )
+        if request.param == "half rolled up" and number == 4:
+            await scene.settle()
+    if request.param == "rolled up":
+        await scene.settle()
+    return compaction
+
+
+def spans(slices: Any) -> list[tuple[int, int, str]]:
+    return [(one.slice.base_offset, one.slice.end_offset, one.object_key) for one in slices]
+
+
+async def located(metadata: Metadata, key: Any, offset: int = 0) -> list[tuple[int, int, str]]:
+    return spans((await metadata.log.locate(key, offset, limit=1_000)).slices)
+
+
+async def test_readers_find_segments_where_slices_were(ten: Compaction, peer: Metadata) -> None:
+    key, other = ten.scene.key, ten.scene.other
+    await ten.compacted((key, 0, 70), (other, 0, 30), per_segment=7)
+
+    assert (await located(peer, key))[:2] == [(0, 70, "data/000001"), (70, 80, "wal/7")]
+    assert (await located(peer, other))[:2] == [(0, 30, "data/000001"), (30, 40, "wal/3")]
+    one = (await peer.log.locate(key, 35, limit=1)).slices[0]
+    assert (one.kind, one.slice.position, one.slice.length) == (PARQUET, 0, sum(range(100, 107)))
+    assert one.object == ("data/000001", (sum(range(100, 107)) + 21) // 2, PARQUET)
+    assert (await peer.log.locate(key, 70, limit=1)).slices[0].kind is WAL
+    assert await peer.log.bounds([key]) == {key: (0, 100, 100)}
+
+
+async def test_usage_is_what_it_was(ten: Compaction) -> None:
+    keys = [ten.scene.key, ten.scene.other]
+    before = await ten.metadata.log.usage(keys)
+    await ten.compacted((ten.scene.key, 0, 70), (ten.scene.other, 0, 100))
+
+    assert await ten.metadata.log.usage(keys) == before
+    await ten.scene.settle(entry_count_min=0)
+    assert await ten.metadata.log.usage(keys) == before
+
+
+async def test_the_compacted_offset_moves_and_the_task_is_gone(ten: Compaction, peer: Metadata) -> None:
+    key, other = ten.scene.key, ten.scene.other
+    await ten.compacted((key, 0, 70))
+
+    assert await peer.tasks.compacted([key, other]) == {key: 70, other: 0}
+    assert list(await peer.tasks.list()) == []
+
+
+async def test_followers_hear_of_the_swap(ten: Compaction, peer: Metadata) -> None:
+    key, other = ten.scene.key, ten.scene.other
+    head = await peer.log.head()
+    claim = await ten.claimed((key, 0, 70), (other, 0, 30))
+    position = await ten.metadata.log.swap(
+        ten.swap(claim, ten.file(await ten.segments((key, 0, 70), (other, 0, 30), per_segment=3)))
+    )
+    (entry,) = (await peer.log.follow(head, limit=10)).entries
+
+    assert (entry.position, entry.kind) == (position, EntryKind.SWAP)
+    assert sorted(entry.ranges) == [(key, 0, 70), (other, 0, 30)]
+    assert await peer.log.head() == position
+
+
+async def test_commits_go_on_behind_a_swap(ten: Compaction, peer: Metadata) -> None:
+    key = ten.scene.key
+    await ten.compacted((key, 0, 100))
+    committed = await ten.scene.commit(ten.scene.batch(key, 5), token="wal/next", by=peer)
+
+    assert committed.outcomes[0].base_offset == 100
+    assert await located(ten.metadata, key) == [(0, 100, "data/000001"), (100, 105, "wal/next")]
+    await ten.scene.settle(entry_count_min=0)
+    assert await located(peer, key) == [(0, 100, "data/000001"), (100, 105, "wal/next")]
+
+
+async def test_the_same_swap_again_is_answered_the_same(ten: Compaction, peer: Metadata) -> None:
+    key = ten.scene.key
+    claim = await ten.claimed((key, 0, 70))
+    swap = ten.swap(claim, ten.file(await ten.segments((key, 0, 70))))
+    position = await ten.metadata.log.swap(swap)
+    await ten.scene.backend.advance(9 * 60_000)
+    await ten.scene.settle(entry_count_min=0)
+
+    assert await peer.log.swap(swap) == position
+    assert await peer.log.head() == position
+    assert (await located(peer, key))[0] == (0, 70, "data/000001")
+
+
+async def test_only_the_newest_claim_may_swap(ten: Compaction, peer: Metadata) -> None:
+    key = ten.scene.key
+    zombie = await ten.claimed((key, 0, 70))
+    segments = await ten.segments((key, 0, 70))
+    await ten.scene.backend.advance(11_000)
+    heir = await ten.claim(await ten.scene.register(peer, "worker-1"))
+    with pytest.raises(Fenced):
+        await ten.metadata.log.swap(ten.swap(zombie, ten.file(segments)))
+    assert (await located(peer, key))[0] == (0, 10, "wal/0")
+
+    await peer.log.swap(ten.swap(heir, ten.file(segments)))
+    assert (await located(peer, key))[0] == (0, 70, "data/000002")
+
+
+async def test_a_worker_whose_name_registered_again_is_fenced(ten: Compaction, peer: Metadata) -> None:
+    claim = await ten.claimed((ten.scene.key, 0, 70))
+    segments = await ten.segments((ten.scene.key, 0, 70))
+    await ten.scene.register(peer, "worker-0")
+
+    with pytest.raises(Fenced):
+        await ten.metadata.log.swap(ten.swap(claim, ten.file(segments)))
+
+
+async def test_a_forbidden_file_is_refused(ten: Compaction, peer: Metadata) -> None:
+    claim = await ten.claimed((ten.scene.key, 0, 70))
+    file = ten.file(await ten.segments((ten.scene.key, 0, 70)))
+    assert await peer.log.forbid([file.object.key]) == {file.object.key}
+
+    with pytest.raises(Fenced):
+        await ten.metadata.log.swap(ten.swap(claim, file))
+    assert (await located(peer, ten.scene.key))[0] == (0, 10, "wal/0")
+
+
+async def test_a_file_that_was_swapped_in_cannot_be_forbidden(ten: Compaction, peer: Metadata) -> None:
+    file = await ten.compacted((ten.scene.key, 0, 70))
+
+    assert await peer.log.forbid([file.object.key, "wal/3", "data/none"]) == {"data/none"}
+
+
+@pytest.mark.parametrize(
+    "wrong", ["begins inside a row", "ends inside a row", "behind the end", "a gap", "other bytes", "overlap"]
+)
+async def test_what_does_not_fit_the_index_changes_nothing(ten: Compaction, peer: Metadata, wrong: str) -> None:
+    key = ten.scene.key
+    claim = await ten.claimed((key, 0, 100))
+    (whole,) = await ten.segments((key, 0, 100))
+    before = await located(peer, key)
+    slices = {
+        "begins inside a row": [whole._replace(base_offset=5, record_count=95)],
+        "ends inside a row": [whole._replace(record_count=95)],
+        "behind the end": [whole._replace(record_count=110)],
+        "a gap": [whole._replace(record_count=40, length=406), whole._replace(base_offset=50, record_count=50)],
+        "other bytes": [whole._replace(length=whole.length + 1)],
+        "overlap": [whole, whole._replace(base_offset=50, record_count=50)],
+    }[wrong]
+
+    head = await peer.log.head()
+    with pytest.raises(Conflict):
+        await ten.metadata.log.swap(ten.swap(claim, ten.file(slices)))
+    assert await located(peer, key) == before
+    assert await peer.log.head() == head
+    assert await peer.tasks.compacted([key]) == {key: 0}
+
+
+@pytest.mark.parametrize("is_swept", [False, True])
+@pytest.mark.parametrize("start", [10, 45, 70, 85])
+async def test_what_was_trimmed_before_the_swap_is_not_missed(
+    ten: Compaction, peer: Metadata, start: int, is_swept: bool
+) -> None:
+    key = ten.scene.key
+    claim = await ten.claimed((key, 0, 70))
+    segments = await ten.segments((key, 0, 70), per_segment=2)
+    await ten.metadata.log.trim(key, start)
+    if is_swept:
+        await ten.scene.settle()
+    before = await peer.log.usage([key])
+    await ten.metadata.log.swap(ten.swap(claim, ten.file(segments)))
+
+    found = await located(peer, key)
+    assert found[0][0] <= start < found[0][1]
+    assert [one[0] for one in found[1:]] == [one[1] for one in found[:-1]]
+    assert found[-1][1] == 100
+    assert all(name.startswith("data/" if end <= 70 else "wal/") for _, end, name in found)
+    assert await peer.log.usage([key]) == before
+    assert await peer.tasks.compacted([key]) == {key: 70}
+    assert await peer.log.trim(key, 100) == (100, 100, 100)
+    assert (await peer.log.usage([key]))[key].size_bytes == 0
+    await ten.scene.settle()
+    assert await located(peer, key) == []
+    assert await ten.unused(PARQUET) == ["data/000001"]
+
+
+@pytest.mark.parametrize("per_segment", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("swept", "start"), [(25, 45), (25, 40), (25, 65), (35, 45), (35, 75), (45, 85), (0, 45), (45, 45)]
+)
+async def test_behind_a_trim_no_row_is_lost_to_a_page_that_is_replaced_itself(
+    backend: Any, new_scene: Any, swept: int, start: int, per_segment: int
+) -> None:
+    """Pages of four rows: what stays of the first has room, and ends where the first new row that is still needed begins."""
+    ten = await Compaction.on(await new_scene(await backend.fresh(page_slice_count_max=4)))
+    key = (await ten.scene.stream()).partition(0)
+    for _ in range(10):
+        await ten.scene.commit(ten.scene.batch(key, 10))
+    await ten.metadata.log.trim(key, swept)
+    await ten.scene.settle()
+    claim = await ten.claimed((key, swept, 80))
+    file = ten.file(await ten.segments((key, swept, 80), per_segment=per_segment))
+    await ten.metadata.log.trim(key, start)
+    before = await ten.metadata.log.usage([key])
+    await ten.metadata.log.swap(ten.swap(claim, file))
+
+    found = await located(ten.metadata, key)
+    assert found[0][0] <= start < found[0][1]
+    assert [one[0] for one in found[1:]] == [one[1] for one in found[:-1]]
+    assert found[-1][1] == 100
+    for offset in range(start, 100, 5):
+        assert await located(ten.metadata, key, offset) == [one for one in found if one[1] > offset]
+    assert await ten.metadata.log.usage([key]) == before
+    await ten.metadata.log.trim(key, 100)
+    await ten.scene.settle()
+    assert file.object.key in await ten.unused(PARQUET)
+
+
+async def test_partitions_deleted_meanwhile_are_left_out(ten: Compaction, peer: Metadata) -> None:
+    claim = await ten.claimed((ten.scene.key, 0, 70))
+    file = ten.file(await ten.segments((ten.scene.key, 0, 70)))
+    await peer.streams.delete("orders")
+    position = await ten.metadata.log.swap(ten.swap(claim, file))
+
+    assert position == await peer.log.head()
+    assert file.object.key in await ten.unused(PARQUET)
+
+
+async def test_a_kept_object_and_a_file_share_the_offsets(ten: Compaction, peer: Metadata) -> None:
+    key = ten.scene.key
+    claim = await ten.claimed((key, 0, 30))
+    first, second, third = [one.slice for one in await ten.slices((key, 0, 30))]
+    kept = ten.file([second._replace(position=32)], kind=WAL, key="kept/1")
+    position = await ten.metadata.log.swap(ten.swap(claim, ten.file([first, third], key="data/000001"), kept))
+
+    assert (await located(peer, key))[:3] == [(0, 10, "data/000001"), (10, 20, "kept/1"), (20, 30, "data/000001")]
+    assert [one.kind for one in (await peer.log.locate(key, 0, limit=3)).slices] == [PARQUET, WAL, PARQUET]
+    (entry,) = (await peer.log.follow(position - 1, limit=1)).entries
+    assert list(entry.ranges) == [(key, 0, 30)]
+
+
+async def test_a_task_set_aside_moves_its_bytes_only(ten: Compaction, peer: Metadata) -> None:
+    key = ten.scene.key
+    claim = await ten.claimed((key, 0, 70))
+    slices = [one.slice for one in await ten.slices((key, 0, 70))]
+    swap = ten.swap(claim, ten.file(slices, kind=WAL, key="kept/aside"), is_final=False)
+    position = await ten.metadata.log.swap(swap)
+
+    assert await peer.log.swap(swap) == position
+    assert await peer.tasks.compacted([key]) == {key: 0}
+    assert [task.id for task in await peer.tasks.list()] == [claim.task_id]
+    assert (await located(peer, key))[6:8] == [(60, 70, "kept/aside"), (70, 80, "wal/7")]
+    assert (await peer.log.locate(key, 0, limit=1)).slices[0].kind is WAL
+    final = await ten.metadata.log.swap(ten.swap(claim, ten.file(await ten.segments((key, 0, 70)))))
+    assert final > position
+    assert await peer.tasks.compacted([key]) == {key: 70}
+    assert "kept/aside" in await ten.unused(WAL)
+
+
+async def test_small_files_become_a_large_one(ten: Compaction, peer: Metadata) -> None:
+    key, other = ten.scene.key, ten.scene.other
+    files = [await ten.compacted((key, at, at + 20), (other, at, at + 20)) for at in (0, 20, 40)]
+    await ten.scene.settle()
+    (task,) = await ten.offer(ten.merge(ten.scene.first.number, *(file.object.key for file in files)))
+    claim = await ten.claim()
+    before = await peer.log.usage([key, other])
+    segments = joined(sorted(Slice(*segment) for file in files for segment in file.slices), per_segment=2)
+    await ten.metadata.log.swap(ten.swap(claim, ten.file(segments, key="data/merged")))
+
+    assert task.kind is TaskKind.MERGE
+    assert (await located(peer, key))[:3] == [(0, 40, "data/merged"), (40, 60, "data/merged"), (60, 70, "wal/6")]
+    assert await peer.tasks.compacted([key]) == {key: 60}
+    assert await peer.log.usage([key, other]) == before
+    assert await ten.unused(PARQUET) == [file.object.key for file in files]
+
+
+async def test_a_merge_may_replace_ranges_that_do_not_touch(ten: Compaction, peer: Metadata) -> None:
+    key = ten.scene.key
+    files = [await ten.compacted((key, at, at + 20)) for at in (0, 20, 40)]
+    await ten.offer(ten.merge(ten.scene.first.number, files[0].object.key, files[2].object.key))
+    claim = await ten.claim()
+    segments = [*files[0].slices, *files[2].slices]
+    position = await ten.metadata.log.swap(ten.swap(claim, ten.file(segments, key="data/merged")))
+    (entry,) = (await peer.log.follow(position - 1, limit=1)).entries
+
+    assert [one[2] for one in (await located(peer, key))[:3]] == ["data/merged", "data/000002", "data/merged"]
+    assert sorted(entry.ranges) == [(key, 0, 20), (key, 40, 60)]
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "expected"), [(0, 0), (10, 0), (30, 0), (31, 30), (60, 30), (61, 30), (200, 30), (201, None)]
+)
+async def test_the_first_segment_with_the_timestamp_is_located(
+    ten: Compaction, timestamp: int, expected: int | None
+) -> None:
+    await ten.compacted((ten.scene.key, 0, 90), per_segment=3)
+    found = await ten.metadata.log.locate_timestamp(ten.scene.key, timestamp)
+
+    assert [one.slice.base_offset for one in found.slices] == ([] if expected is None else [expected])
+    assert all(one.kind is PARQUET for one in found.slices)
+
+
+async def test_the_largest_timestamp_is_located_in_a_segment_and_behind_it(ten: Compaction, peer: Metadata) -> None:
+    key = ten.scene.key
+    await ten.compacted((key, 0, 90), per_segment=3)
+    assert spans((await peer.log.locate_max_timestamp(key)).slices) == [(30, 60, "data/000001")]
+
+    await ten.scene.commit(ten.scene.batch(key, 1, timestamp=300), token="wal/newest")
+    assert spans((await peer.log.locate_max_timestamp(key)).slices) == [(100, 101, "wal/newest")]
+
+
+async def test_ranges_are_answered_by_partition_and_offset(ten: Compaction, peer: Metadata) -> None:
+    key, other = ten.scene.key, ten.scene.other
+    await ten.compacted((key, 0, 70), per_segment=4)
+    await ten.metadata.log.trim(other, 15)
+    found = await ten.slices((other, 0, 25), (key, 35, 75), (ten.scene.first.partition(0) + (5 << 20), 0, 10))
+
+    assert spans(found) == [
+        (0, 40, "data/000001"),
+        (40, 70, "data/000001"),
+        (70, 80, "wal/7"),
+        (10, 20, "wal/1"),
+        (20, 30, "wal/2"),
+    ]
+    assert [one.slice.partition for one in found] == [key] * 3 + [other] * 2
+    assert found == await ten.slices((key, 35, 75), (other, 0, 25))
+    assert await ten.slices((key, 100, 200), (key, 70, 70)) == []
+
+
+async def test_a_final_swap_covers_its_task(ten: Compaction, peer: Metadata) -> None:
+    key = ten.scene.key
+    claim = await ten.claimed((key, 0, 70))
+    segments = await ten.segments((key, 0, 50))
+
+    with pytest.raises(Conflict):
+        await ten.metadata.log.swap(ten.swap(claim, ten.file(segments)))
+    assert await peer.tasks.compacted([key]) == {key: 0}
+
+
+async def test_a_task_whose_ranges_were_trimmed_ends_without_objects(ten: Compaction, peer: Metadata) -> None:
+    key = ten.scene.key
+    claim = await ten.claimed((key, 0, 70))
+    await peer.log.trim(key, 75)
+    position = await ten.metadata.log.swap(ten.swap(claim))
+
+    assert await peer.log.swap(ten.swap(claim)) == position == await peer.log.head()
+    assert list(await peer.tasks.list()) == []
+    assert (await peer.tasks.uncompacted(after=PartitionKey(0), limit=1))[0][:3] == (key, 75, 100)
+
+
+async def test_a_task_given_back_cannot_be_swapped(ten: Compaction, peer: Metadata) -> None:
+    claim = await ten.claimed((ten.scene.key, 0, 70))
+    file = ten.file(await ten.segments((ten.scene.key, 0, 70)))
+    await peer.tasks.release([claim])
+
+    with pytest.raises(Fenced):
+        await ten.metadata.log.swap(ten.swap(claim, file))
