@@ -257,3 +257,77 @@ def test_whatever_happens_the_known_slices_are_dense_and_bounded(steps: list[obj
                     offset += 2
                 assert len(tail) * 2 == tail.end - tail.known_from
     assert log.gaps == []
+
+
+def swap(log: Log, *ranges: tuple[PartitionKey, int, int]) -> None:
+    log._entry(Entry(position=log.position + 1, kind=EntryKind.SWAP, ranges=ranges), True)
+
+
+def test_slices_that_were_swapped_leave_and_the_rest_stays() -> None:
+    log = Log()
+    for _ in range(4):
+        log.commit(ONE, OTHER)
+
+    swap(log, (ONE, 0, 4))
+
+    assert (log.tail().known_from, log.tail().end, len(log.tail())) == (4, 8, 2)
+    assert [found(log.tail(), offset) for offset in range(4, 8)] == [4, 4, 6, 6]
+    assert (log.tail(OTHER).known_from, len(log.tail(OTHER))) == (0, 4)
+
+
+def test_a_tail_that_was_swapped_whole_goes_on_at_its_end() -> None:
+    log = Log()
+    log.commit(ONE)
+    swap(log, (ONE, 0, 2))
+
+    log.commit(ONE)
+
+    assert (log.tail().known_from, log.tail().end, found(log.tail(), 2), log.gaps) == (2, 4, 2, [])
+
+
+def test_a_swap_of_what_is_not_known_changes_nothing() -> None:
+    log = Log()
+    log.ends[ONE] = 10
+    log.learn(ONE, 0, 10)
+    log.commit(ONE)
+
+    swap(log, (ONE, 0, 8), (OTHER, 0, 3))
+
+    assert (log.tail().known_from, log.tail().end) == (10, 12)
+    assert log.index.get(OTHER) is None
+
+
+def test_a_swap_of_later_slices_takes_the_earlier_ones_along() -> None:
+    log = Log()
+    for _ in range(4):
+        log.commit(ONE)
+
+    swap(log, (ONE, 2, 6))
+
+    assert (log.tail().known_from, len(log.tail())) == (6, 1)
+
+
+def test_swapped_slices_give_their_memory_back_although_an_old_one_stays() -> None:
+    log = Log(slice_count_max=1_000_000)
+    log.commit(OTHER)  # never compacted: its entry stays at the front
+    for _ in range(5_000):
+        log.commit(ONE)
+
+    swap(log, (ONE, 0, 9_000))
+
+    assert log.index.slice_count == 501
+    assert (len(log.tail()), len(log.tail(OTHER))) == (500, 1)
+
+
+def test_readers_go_on_while_commits_swaps_and_evictions_alternate() -> None:
+    log = Log(slice_count_max=50)
+    for number in range(1, 400):
+        log.commit(ONE, OTHER)
+        if number % 7 == 0:
+            swap(log, (ONE, 0, 2 * number - 6))
+        tail = log.tail()
+        assert [found(tail, offset) for offset in range(tail.known_from, tail.end, 2)] == list(
+            range(tail.known_from, tail.end, 2)
+        )
+        assert log.index.slice_count <= 50 + 2
+    assert log.gaps == []

@@ -329,3 +329,22 @@ async def test_threads_are_named_and_bounded(tmp_path: Path, open_local: OpenLoc
 
     assert [name for name in names if name.startswith("objects-")] == names
     assert len(names) <= 3
+
+
+# -- what happens next -----------------------------------------------------------------------------------------------
+
+
+async def test_what_comes_next_is_called_once_on_the_thread_of_the_put_when_the_object_is_there(tmp_path: Path) -> None:
+    store = LocalObjectStore(tmp_path)
+    seen: list[tuple[bool, str]] = []
+
+    def next_step() -> None:
+        seen.append(((tmp_path / "a/b").read_bytes() == b"xy", threading.current_thread().name))
+
+    await store.put("a/b", [b"x", b"y"], next_step)
+    with pytest.raises(AlreadyExists):
+        await store.put("a/b", [b"z"], next_step)
+    await store.close()
+
+    assert [is_there for is_there, _ in seen] == [True]
+    assert seen[0][1].startswith("objects-write")

@@ -84,9 +84,10 @@ async def test_no_more_puts_are_under_way_than_allowed() -> None:
 async def test_after_a_flush_clients_that_were_answered_are_gathered() -> None:
     store = SlowStore()
     async with deployment(store) as stores:
-        streams = await stores.serve(settings(linger_ms=1_000, gather_ms=2.0))
+        streams = await stores.serve(settings(linger_ms=1_000, gather_ms=2.0, gather_batches_min=1))
         view = await create(streams)
-        await append(streams, view, batch_of(b"a"))
+        await asyncio.gather(*(submit(streams, view, batch_of(b"a")) for _ in range(2)))
+        before = asyncio.get_running_loop().time()
 
         waiting = [submit(streams, view, batch_of(b"b"))]
         await asyncio.sleep(0.001)
@@ -94,6 +95,35 @@ async def test_after_a_flush_clients_that_were_answered_are_gathered() -> None:
         await asyncio.gather(*waiting)
 
         assert len(store.sizes) == 2
+        assert asyncio.get_running_loop().time() - before < 0.102  # no longer than until both were there again
+
+
+@virtual_time
+async def test_clients_that_do_not_come_again_are_waited_for_no_longer_than_told() -> None:
+    store = SlowStore()
+    async with deployment(store) as stores:
+        streams = await stores.serve(settings(linger_ms=1_000, gather_ms=2.0, gather_batches_min=1))
+        view = await create(streams)
+        await asyncio.gather(*(submit(streams, view, batch_of(b"a")) for _ in range(2)))
+        before = asyncio.get_running_loop().time()
+
+        await append(streams, view, batch_of(b"b"))
+
+        assert 0.102 <= asyncio.get_running_loop().time() - before < 0.103
+
+
+@virtual_time
+async def test_nobody_is_gathered_after_a_flush_of_few_batches() -> None:
+    store = SlowStore()
+    async with deployment(store) as stores:
+        streams = await stores.serve(settings(linger_ms=1_000, gather_ms=2.0, gather_batches_min=2))
+        view = await create(streams)
+        await append(streams, view, batch_of(b"a"))
+        before = asyncio.get_running_loop().time()
+
+        await append(streams, view, batch_of(b"b"))
+
+        assert asyncio.get_running_loop().time() - before < 0.101
 
 
 # -- in which order --------------------------------------------------------------------------------------------------

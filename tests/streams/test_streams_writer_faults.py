@@ -47,6 +47,75 @@ def test_a_commit_without_an_answer_is_asked_again_with_its_token(failure: Excep
     body()
 
 
+def test_a_commit_that_stays_unknown_is_given_up_before_the_store_may_have_forgotten_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Else a late repeat would be a new commit, of an object whose bytes are gone."""
+
+    @virtual_time
+    async def body() -> None:
+        async with deployment() as stores:
+            told: list[tuple[str, float]] = []
+            loop = asyncio.get_running_loop()
+            metadata = failing(stores, "lost", *[Unavailable("down")] * 1_000)
+            streams = await stores.serve(
+                settings(deadline_ms=3_600_000),
+                name="a",
+                metadata=metadata,
+                on_fenced=lambda: told.append(("fenced", loop.time())),
+                on_unknown=lambda: told.append(("unknown", loop.time())),
+            )
+            view = await create(streams)
+
+            unknown = submit(streams, view, batch_of(b"a", producer=1))
+            await asyncio.sleep(0.1)
+            waiting = submit(streams, view, batch_of(b"b", producer=1, sequence=1))
+            assert verdicts_of(await unknown) == ["UNAVAILABLE"]
+            assert verdicts_of(await waiting) == ["SERVER_FENCED"]
+            assert [what for what, _ in told] == ["unknown"]
+            assert 600 <= told[0][1] < 603
+
+            asked = list(metadata.log.tokens)
+            later = await append(streams, view, batch_of(b"c", producer=1, sequence=2))
+            await streams.drain()
+            assert verdicts_of(later) == ["SERVER_FENCED"]
+            assert metadata.log.tokens == asked
+            assert len(set(asked)) == 1
+
+            anew = await stores.serve(settings(), name="a")
+            again = [await append(anew, view, batch_of(b"ab"[n : n + 1], producer=1, sequence=n)) for n in (0, 1)]
+            assert [verdicts_of(one) for one in again] == [["DUPLICATE"], ["ACCEPTED"]]
+            assert values_of(await fetch(anew, view)) == [(0, b"a"), (1, b"b")]
+
+    body()
+
+    said = [record.message for record in caplog.records if record.name == "bearlake.streams.writer"]
+    assert said == [
+        "commit not answered, asking again",
+        "commit not answered for too long, this server stops",
+        "what became of a commit stays unknown",
+    ]
+
+
+@virtual_time
+async def test_time_that_the_machine_slept_counts_for_an_unknown_commit() -> None:
+    async with deployment() as stores:
+        told: list[str] = []
+        metadata = failing(stores, *[Unavailable("down")] * 1_000)
+        streams = await stores.serve(settings(), metadata=metadata, on_unknown=lambda: told.append("unknown"))
+        view = await create(streams)
+
+        waiting = submit(streams, view, batch_of(b"a"))
+        await asyncio.sleep(1)
+        asked = len(metadata.log.tokens)
+        stores.clock.advance(3_600_000)
+        await asyncio.sleep(5)
+
+        assert verdicts_of(await waiting) == ["UNAVAILABLE"]
+        assert told == ["unknown"]
+        assert len(metadata.log.tokens) == asked
+
+
 @virtual_time
 async def test_a_commit_whose_result_is_forgotten_is_an_unknown_outcome_and_the_server_goes_on() -> None:
     async with deployment() as stores:
@@ -181,12 +250,12 @@ class CountedHold:
         self.count = 0
         self.most = 0
 
-    def acquire(self) -> None:
-        self.count += 1
+    def acquire(self, count: int = 1) -> None:
+        self.count += count
         self.most = max(self.most, self.count)
 
-    def release(self) -> None:
-        self.count -= 1
+    def release(self, count: int = 1) -> None:
+        self.count -= count
 
 
 @virtual_time

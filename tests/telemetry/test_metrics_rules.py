@@ -11,9 +11,36 @@ from prometheus_client.parser import text_string_to_metric_families
 from bearlake.telemetry import metrics
 from bearlake.telemetry.meters import Counter, Family, Gauge, Histogram
 
-PARTS = ("server", "admin", "kafka", "objects", "log", "append", "fetch", "index", "cache", "group", "lease")
+PARTS = (
+    "server",
+    "admin",
+    "kafka",
+    "objects",
+    "log",
+    "append",
+    "fetch",
+    "index",
+    "cache",
+    "group",
+    "lease",
+    "history",
+    "compaction",
+    "sweep",
+    "registry",
+    "grpc",
+    "rest",
+)
 NAME = re.compile(rf"bearlake_({'|'.join(PARTS)})(_[a-z]+)+")
-LABELS = {"api", "error", "operation", "outcome", "reason", "source", "status", "version", "kernel"}
+LABELS = {"api", "error", "operation", "outcome", "reason", "source", "status", "version", "kernel"} | {
+    "code",
+    "direction",
+    "job",
+    "method",
+    "kind",
+    "step",
+    "stream",
+    "what",
+}
 
 
 def declared() -> list[Family[Counter] | Family[Gauge] | Family[Histogram]]:

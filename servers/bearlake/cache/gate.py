@@ -14,6 +14,11 @@ class ByteGate:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self.held_bytes = 0
 
+    @property
+    def is_full(self) -> bool:
+        """Whether somebody waits for room."""
+        return bool(self._waiting)
+
     @asynccontextmanager
     async def hold(self, size: int) -> AsyncIterator[None]:
         """Hold `size` bytes for the block, when there is room for them; more than the bound pass alone."""

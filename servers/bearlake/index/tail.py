@@ -1,20 +1,24 @@
 """The tail index: where the newest committed slices lie, in memory, fed by the commit log.
 
-It makes a caught-up read free of the metadata store. It is bounded by a number of slices: when compaction or readers lag, the
-oldest log entries leave it and `PartitionTail.known_from` moves forward; offsets before that are looked up in the store.
+It makes a caught-up read free of the metadata store. Slices leave it when compaction has given their offsets a new home (a SWAP
+entry), and, since it is bounded by a number of slices, the oldest ones when compaction lags. `PartitionTail.known_from` moves
+forward then; offsets before that are history (`index/segments.py`, else the store).
 
 Guarantees: per partition the slices are dense (I2: each starts where the one before ended). An entry that does not start at
 the known end means that something was missed: the partition is forgotten and counted, and its next reader asks the store.
 The index is a hint for *where*, never for *whether*: out of range and the earliest offset are answered by the store.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from bearlake.metadata.model import Entry, EntryKind, ObjectRef, PartitionBounds, PartitionKey, Slice
 from bearlake.telemetry import metrics
+
+_DEAD_COUNT_MIN = 1_000
+"""Fewer dead slices (400 KB) are not worth a walk through all entries."""
 
 
 class TailSlice(NamedTuple):
@@ -54,6 +58,20 @@ class PartitionTail:
             del self._bases[: self._head]
             self._head = 0
 
+    def drop_before(self, offset: int) -> int:
+        """Forget the slices that start before `offset`; returns how many."""
+        count = bisect_left(self._bases, offset, lo=self._head) - self._head
+        if count:
+            self.known_from = self._slices[self._head + count - 1].slice.end_offset
+            del self._slices[: self._head + count]
+            del self._bases[: self._head + count]
+            self._head = 0
+        return count
+
+    def holds(self, piece: Slice) -> bool:
+        """Whether the slice, once appended, is still here."""
+        return self.known_from <= piece.base_offset < self.end
+
     def __len__(self) -> int:
         return len(self._slices) - self._head
 
@@ -85,7 +103,9 @@ class TailIndex:
         self._tails: dict[PartitionKey, PartitionTail] = {}
         self._entries: deque[Sequence[Slice]] = deque()
         self.slice_count = 0
-        """Slices of the entries that are kept, those of forgotten partitions included: what takes memory."""
+        """Slices of the entries that are kept, dead ones included: what takes memory."""
+        self._dead_count = 0
+        """How many of them no tail holds any more: they were swapped, or their partition was forgotten."""
         self.generation = 0
         """Grows whenever something is not kept: bounds that were asked for before may be older than what is not known any more."""
         self.position = 0
@@ -100,7 +120,7 @@ class TailIndex:
         tails, self._tails = self._tails, {}
         self.generation += 1
         self._entries.clear()
-        self.slice_count = 0
+        self.slice_count = self._dead_count = 0
         self.position = position
         for tail in tails.values():
             tail.wake()
@@ -127,6 +147,7 @@ class TailIndex:
         self.generation += 1
         tail = self._tails.pop(partition, None)
         if tail is not None:
+            self._died(len(tail))
             tail.wake()
 
     def apply(self, entry: Entry) -> None:
@@ -142,6 +163,11 @@ class TailIndex:
                 tail.start = max(tail.start, entry.start_offset)
             else:
                 self.generation += 1
+        elif entry.kind is EntryKind.SWAP:
+            for partition, _, end in entry.ranges:
+                tail = self._tails.get(partition)
+                if tail is not None:
+                    self._died(tail.drop_before(end))
 
     def _append(self, entry: Entry) -> None:
         ref = ObjectRef(entry.object_key, entry.object_size)
@@ -170,3 +196,19 @@ class TailIndex:
             tail = self._tails.get(piece.partition)
             if tail is not None and len(tail) and tail.first_base() == piece.base_offset:
                 tail.drop_first()
+            elif self._dead_count:
+                self._dead_count -= 1
+
+    def _died(self, count: int) -> None:
+        """Count slices that no tail holds any more; when they are most of what is kept, let them go."""
+        self._dead_count += count
+        if self._dead_count < _DEAD_COUNT_MIN or self._dead_count * 2 < self.slice_count:
+            return
+        tails = self._tails
+        kept = [
+            [piece for piece in slices if (tail := tails.get(piece.partition)) is not None and tail.holds(piece)]
+            for slices in self._entries
+        ]
+        self._entries = deque(slices for slices in kept if slices)
+        self.slice_count = sum(map(len, self._entries))
+        self._dead_count = 0

@@ -6,7 +6,7 @@ objects contain. `open_store(url)` in `objects/open.py` picks the implementation
 All implementations pass `tests/objects/` (one conformance suite).
 """
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -35,11 +35,13 @@ class ObjectStore(Protocol):
     Every method raises `Unavailable` when the store did not answer within the configured deadline, and cancels cleanly.
     """
 
-    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
         """Store the concatenation of `parts` as one object; durable (survives a power cut) when this returns.
 
         All or nothing: a reader sees the whole object or none. The buffers are not read any more once this has returned or
-        raised, so the caller may then reuse or change them.
+        raised, so the caller may then reuse or change them. `on_durable` is what shall happen next, for stores that write on a
+        thread of their own: called there, at most once, when the object is durable, perhaps after this has raised. It may block
+        and must not raise. Other stores do not call it.
 
         Raises:
             AlreadyExists: the key is taken, by whatever bytes; nothing was replaced. After an `Unavailable` it means that the

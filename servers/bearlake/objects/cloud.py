@@ -15,7 +15,7 @@ HTTP client has let go of the buffers (about 1 ms after an attempt is given up);
 import asyncio
 import math
 import os
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -50,7 +50,7 @@ class CloudObjectStore:
         self._store = store
         self._settings = settings
 
-    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
         """See `ObjectStore.put`. A missing bucket is `Unavailable`, missing rights are `Denied`."""
         check_key(key)
         body = lend(parts)

@@ -105,10 +105,13 @@ class FaultyObjectStore:
         end_s = asyncio.get_running_loop().time() + duration_ms / 1000
         self._stalled_until_s = max(self._stalled_until_s, end_s)
 
-    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
         """See `ObjectStore.put`."""
         await self._call(
-            lambda: self._inner.put(key, parts), key, self._settings.put_latency, self._settings.lost_reply_rate
+            lambda: self._inner.put(key, parts, on_durable),
+            key,
+            self._settings.put_latency,
+            self._settings.lost_reply_rate,
         )
 
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:

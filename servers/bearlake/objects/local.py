@@ -79,7 +79,7 @@ class LocalObjectStore:
         self._writers = _Pool("objects-write", self._settings.write_thread_count, self._settings.pending_count_max)
         self._readers = _Pool("objects-read", self._settings.read_thread_count, self._settings.pending_count_max)
 
-    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
         """See `ObjectStore.put`; a key that is a folder, or below an object, is `Invalid`."""
         check_key(key)
         buffers = _Borrowed()
@@ -90,6 +90,8 @@ class LocalObjectStore:
                     self._folder.put(key, parts, buffers.release)
             finally:
                 buffers.release()
+            if on_durable is not None:
+                on_durable()
 
         await self._writers.run(put, key, self._settings.deadline_ms, buffers)
 

@@ -6,7 +6,7 @@ one turn of the event loop per call, so it runs on any asyncio loop, also one wi
 
 import asyncio
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from bearlake.clock import Clock, SystemClock
 from bearlake.errors import AlreadyExists, Invalid, NotFound
@@ -23,7 +23,7 @@ class MemoryObjectStore:
         self._objects: dict[str, tuple[bytes, int]] = {}
         self._keys: list[str] = []  # sorted; keys are ASCII, so this is bytewise order
 
-    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
         """See `ObjectStore.put`."""
         check_key(key)
         await asyncio.sleep(0)

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -29,10 +29,10 @@ class MeteredObjectStore:
         self._inner = inner
         self._recorder = recorder
 
-    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
         """See `ObjectStore.put`."""
         with self._observed("put") as call:
-            await self._inner.put(key, parts)
+            await self._inner.put(key, parts, on_durable)
             call.size_bytes = sum(map(len, parts))
 
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:

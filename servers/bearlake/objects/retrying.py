@@ -42,14 +42,14 @@ class RetryingObjectStore:
         self._settings = settings
         self._randomness = randomness
 
-    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
         """See `ObjectStore.put`. `AlreadyExists` after an `Unavailable` of this same call is success."""
         was_unavailable = False
 
         async def attempt() -> None:
             nonlocal was_unavailable
             try:
-                await self._inner.put(key, parts)
+                await self._inner.put(key, parts, on_durable)
             except Unavailable:
                 was_unavailable = True
                 raise

@@ -15,11 +15,11 @@ from bearlake.objects import Buffer
 class Hold(Protocol):
     """Memory that batches point into; it must stay unchanged while anybody holds it."""
 
-    def acquire(self) -> None:
-        """One more holder."""
+    def acquire(self, count: int = 1) -> None:
+        """`count` more holders."""
 
-    def release(self) -> None:
-        """One holder less; the memory may be reused when the last one has gone."""
+    def release(self, count: int = 1) -> None:
+        """`count` holders less; the memory may be reused when the last one has gone."""
 
 
 class Append(NamedTuple):
@@ -80,31 +80,29 @@ class AppendCall:
     become durable: their producer was told "unknown", and a retry with the same sequence is answered as a duplicate).
     """
 
-    __slots__ = ("_on_done", "_waiting", "appends", "deadline", "results")
+    __slots__ = ("_on_done", "appends", "deadline", "results", "waiting")
 
     def __init__(self, appends: Sequence[Append], on_done: Callable[["AppendCall"], None]) -> None:
         self.appends = appends
         self.results: list[Result] = [UNAVAILABLE] * len(appends)
         self.deadline = 0.0
         """Loop time at which the writer gives up on this call; set by the writer."""
-        self._waiting = len(appends)
+        self.waiting = len(appends)
+        """Batches without an outcome; 0 or less when the call is answered."""
         self._on_done = on_done
 
-    @property
-    def is_done(self) -> bool:
-        """Whether the callback has run."""
-        return self._waiting <= 0
+    def done(self) -> None:
+        """Run the callback: `kernel.resolve_appends` has given this call its last outcome."""
+        self._on_done(self)
 
-    def resolve(self, index: int, result: Result) -> None:
-        """Take the outcome of batch `index`, once per batch; runs the callback after the last one."""
-        if self._waiting > 0:
-            self.results[index] = result
-            self._waiting -= 1
-            if self._waiting == 0:
-                self._on_done(self)
+    def refuse(self, result: Result) -> None:
+        """Answer now, with this result for every batch; none was queued."""
+        self.results = [result] * len(self.appends)
+        self.waiting = 0
+        self._on_done(self)
 
     def expire(self) -> None:
         """Answer now; batches without an outcome stay UNAVAILABLE."""
-        if self._waiting > 0:
-            self._waiting = -1
+        if self.waiting > 0:
+            self.waiting = -1
             self._on_done(self)

@@ -4,8 +4,10 @@ Batches are grouped by partition as they come, so that sealing is one join. Thos
 (I3). Sealing copies the bytes out of the receive slabs and gives the slabs back.
 """
 
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
+from bearlake import kernel
 from bearlake.metadata.model import BatchCommit, PartitionKey, ServerRef, partition_index
 from bearlake.streams.append import Append, AppendCall
 from bearlake.wal import writer as wal_writer
@@ -18,11 +20,13 @@ Entry: TypeAlias = tuple[AppendCall, int, Append]
 class WriteBuffer:
     """Batches for one WAL object, by partition; those of one partition in the order they came (I3)."""
 
-    __slots__ = ("partitions", "since", "size")
+    __slots__ = ("count", "partitions", "since", "size")
 
     def __init__(self, since: float) -> None:
         self.partitions: dict[PartitionKey, list[Entry]] = {}
         self.size = 0
+        self.count = 0
+        """Batches."""
         self.since = since
         """Loop time of the first batch."""
 
@@ -38,28 +42,19 @@ class Sealed(NamedTuple):
 
 def seal(buffer: WriteBuffer, server: ServerRef) -> Sealed:
     """Make one WAL object, written by `server`, of a buffer that is not empty; releases what its batches held."""
+    groups = sorted(buffer.partitions.values(), key=_owner)
     parts = [
-        Part(entries[0][2].stream_id, partition_index(partition), [item.batch for _, _, item in entries])
-        for partition, entries in buffer.partitions.items()
+        Part(entries[0][2].stream_id, partition_index(entries[0][2].partition), [item.batch for _, _, item in entries])
+        for entries in groups
     ]
     sealed = wal_writer.seal(parts, node_id=server.node_id, server_epoch=server.epoch)
-    # By position in the object, as a commit wants its batches.
-    order = sorted(zip(sealed.positions, buffer.partitions.values(), strict=True), key=_first)
-    new = tuple.__new__  # a NamedTuple's own constructor costs three times as much, and this runs once per batch
-    all_entries: list[Entry] = []
-    batches: list[BatchCommit] = []
-    for position, entries in order:
-        all_entries += entries
-        for _, _, item in entries:
-            partition, _, batch, hold, count, max_timestamp, producer_id, epoch, sequence, flags = item
-            size = len(batch)
-            row = (partition, position, size, count, max_timestamp, producer_id, epoch, sequence, flags)
-            batches.append(new(BatchCommit, row))
-            position += size
-            if hold is not None:
-                hold.release()
+    all_entries = list(chain.from_iterable(groups))
+    batches = kernel.place_appends(BatchCommit, all_entries, sealed.positions[0])
+    kernel.release_appends(all_entries)
     return Sealed(all_entries, sealed.buffer, batches, buffer.size)
 
 
-def _first(pair: tuple[int, object]) -> int:
-    return pair[0]
+def _owner(entries: list[Entry]) -> tuple[bytes, PartitionKey]:
+    """What slices are sorted by in an object."""
+    item = entries[0][2]
+    return item[1], item[0]

@@ -8,16 +8,15 @@ import re
 from collections.abc import Collection, Mapping
 
 from bearlake.errors import Invalid, NotFound
+from bearlake.kernel import PlainRules
 from bearlake.metadata import StreamCatalog
 from bearlake.metadata.model import PARTITION_BITS, PARTITION_COUNT_MAX, PartitionKey, Stream, StreamSpec
-from bearlake.records.batch import COMPRESSION_MASK
 from bearlake.streams import configs as stream_configs
 
 NAME_PATTERN = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 """Legal stream names. Source: Apache Kafka, `org.apache.kafka.common.internals.Topic`."""
 
 PAGE_SIZE = 1000
-_PLAIN_ATTRIBUTES = COMPRESSION_MASK
 
 
 def check_name(name: str) -> None:
@@ -42,16 +41,15 @@ class StreamView:
         self.rules = stream_configs.rules(stream.configs)
         self._is_plain = self.rules.is_plain
 
-    def admits_plainly(self, size: int, attributes: int, base_timestamp: int, max_timestamp: int, now_ms: int) -> bool:
-        """Whether a batch of `size` bytes enters as it is; the quick half of `admission.admit`, which decides when this says no."""
+    def plain_rules(self, now_ms: int) -> PlainRules | None:
+        """What `kernel.admit_plain` asks of a batch that enters as it is: the quick half of `admission.admit`, which decides when that
+        says no. None when every batch has to be looked at.
+        """
         rules = self.rules
-        return (
-            self._is_plain
-            and size <= rules.batch_bytes_max
-            and not attributes & ~_PLAIN_ATTRIBUTES
-            and max_timestamp <= now_ms + rules.timestamp_after_max_ms
-            and base_timestamp >= now_ms - rules.timestamp_before_max_ms
-        )
+        if not self._is_plain:
+            return None
+        earliest, latest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+        return self.id_bytes, self.first_key, self.partition_count, rules.batch_bytes_max, earliest, latest
 
     def partition(self, index: int) -> PartitionKey:
         """The key of partition `index`. Raises `NotFound` when there is none."""

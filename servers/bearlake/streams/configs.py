@@ -7,6 +7,7 @@ kept and echoed, and says so.
 Source: Apache Kafka documentation, "Topic Configs" (4.x).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
@@ -30,7 +31,7 @@ class ConfigType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One config: its name, type, default (as text), meaning, smallest and largest number, and the words it allows (if any)."""
+    """One config: its name, type, default (as text), meaning, smallest and largest number, and the words or pattern it allows."""
 
     name: str
     type: ConfigType
@@ -39,6 +40,7 @@ class Config:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
+    pattern: str = ""
 
     def check(self, value: str) -> None:
         """Raise `Invalid` with what is expected unless `value` is a legal text for this config."""
@@ -46,6 +48,10 @@ class Config:
             self._check_number(value)
         elif self.type is ConfigType.BOOLEAN and value.lower() not in ("true", "false"):
             raise Invalid(f"{self.name} = {value!r}: expected true or false")
+        elif self.pattern and re.fullmatch(self.pattern, value) is None:
+            raise Invalid(
+                f"{self.name} = {value!r}: expected letters, digits, _ and -, at most {_TABLE_NAME_LENGTH_MAX}"
+            )
         elif self.choices:
             words = value.split(",") if self.type is ConfigType.LIST else [value]
             for word in words:
@@ -74,6 +80,8 @@ _NUMBERS: dict[ConfigType, tuple[float, float]] = {
     ConfigType.LONG: (-(2**63), _LONG_MAX),
     ConfigType.DOUBLE: (-1e308, 1e308),
 }
+_TABLE_NAME_LENGTH_MAX = 249
+_TABLE_NAME = f"[A-Za-z0-9_-]{{1,{_TABLE_NAME_LENGTH_MAX}}}"
 _NO_DISK = "Kept for tools; without effect, since Bearlake has no broker disks."
 _B, _S, _I, _L, _D, _LIST = (
     ConfigType.BOOLEAN,
@@ -107,6 +115,8 @@ ALL: tuple[Config, ...] = (
     Config("flush.messages", _L, str(_LONG_MAX), _NO_DISK + " Every acknowledged record is durable.", 1),
     Config("flush.ms", _L, str(_LONG_MAX), _NO_DISK + " Every acknowledged record is durable.", 0),
     Config("follower.replication.throttled.replicas", _LIST, "", _NO_DISK),
+    Config("http.closed", _B, "false", "Whether the stream is closed for appends by HTTP (/v1/stream)."),
+    Config("http.content.type", _S, "", "Content type of values for readers by HTTP; empty: application/octet-stream."),
     Config("index.interval.bytes", _I, "4096", _NO_DISK, 0),
     Config("leader.replication.throttled.replicas", _LIST, "", _NO_DISK),
     Config("local.retention.bytes", _L, "-2", _NO_DISK, -2),
@@ -154,6 +164,37 @@ ALL: tuple[Config, ...] = (
     Config("segment.index.bytes", _I, "10485760", _NO_DISK, 4),
     Config("segment.jitter.ms", _L, "0", _NO_DISK, 0),
     Config("segment.ms", _L, "604800000", _NO_DISK, 1),
+    Config(
+        "table.enable",
+        _B,
+        "true",
+        "Whether the stream is an Iceberg table, too. Its history is kept in the same Parquet files either way.",
+    ),
+    Config(
+        "table.freshness_ms",
+        _L,
+        "10000",
+        "Longest time (ms) from a record's commit until SQL sees it. Shorter makes more and smaller files, which are merged later.",
+        100,
+    ),
+    Config(
+        "table.name", _S, "", "Name of the table; empty: the stream's name with '.' as '_'.", pattern=f"|{_TABLE_NAME}"
+    ),
+    Config("table.namespace", _S, "streams", "Namespace of the table in its catalog.", pattern=_TABLE_NAME),
+    Config(
+        "table.on_delete",
+        _S,
+        "keep",
+        "What becomes of the table when the stream is deleted: it stays with its files, or it is dropped and swept.",
+        choices=("keep", "drop"),
+    ),
+    Config(
+        "table.retention_ms",
+        _L,
+        "-1",
+        "Age (ms) at which rows may leave the table, whatever retention.ms says of the stream; -1: they stay.",
+        -1,
+    ),
     Config("unclean.leader.election.enable", _B, "false", _NO_DISK),
 )
 
@@ -208,4 +249,29 @@ def rules(configs: Mapping[str, str]) -> StreamRules:
         timestamp_after_max_ms=int(value(configs, "message.timestamp.after.max.ms")),
         validates_records=is_compacted or value(configs, "record.validation") == "full",
         requires_keys=is_compacted,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRules:
+    """What compaction asks of a stream's configs. `namespace` and `name` identify the table; `retention_ms` None: rows stay."""
+
+    is_enabled: bool
+    freshness_ms: int
+    retention_ms: int | None
+    namespace: str
+    name: str
+    is_dropped_on_delete: bool
+
+
+def table_rules(stream_name: str, configs: Mapping[str, str]) -> TableRules:
+    """Parse the table's configs of a stream (already checked)."""
+    retention_ms = int(value(configs, "table.retention_ms"))
+    return TableRules(
+        is_enabled=value(configs, "table.enable").lower() == "true",
+        freshness_ms=int(value(configs, "table.freshness_ms")),
+        retention_ms=None if retention_ms < 0 else retention_ms,
+        namespace=value(configs, "table.namespace"),
+        name=value(configs, "table.name") or stream_name.replace(".", "_"),
+        is_dropped_on_delete=value(configs, "table.on_delete") == "drop",
     )

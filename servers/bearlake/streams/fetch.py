@@ -1,11 +1,12 @@
 """The read path: offsets to bytes.
 
-    plan (tail index, else the metadata store) → load (cache, else the object store, all extents at once) → cut whole batches
+    plan (tail index, else history) → load (caches, else the object store, all extents at once) → cut whole batches
 
 - A fetch inside a batch returns the whole batch; the first batch of a response is returned even above `bytes_max` (KIP-74).
 - With fewer than `bytes_min` bytes it waits, woken by the commit log, up to `wait_ms`.
 - Out of range is the store's word, never a cache's; a follower that lags is never an error.
 - A missing object (swept while we looked) is resolved again before the read fails.
+- What the tail does not know any more is found by `streams/history.py`: slices of WAL objects, and segments by their row groups.
 """
 
 import asyncio
@@ -13,20 +14,23 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bearlake import kernel
 from bearlake.cache.objects import ExtentKey, ObjectCache
-from bearlake.errors import BearlakeError, NotFound, OutOfRange, Unavailable
-from bearlake.index.tail import TailIndex, TailSlice
+from bearlake.errors import BearlakeError, NotFound, Unavailable
+from bearlake.index.tail import TailIndex
 from bearlake.metadata import CommitLog
-from bearlake.metadata.model import ObjectRef, PartitionBounds, PartitionKey
+from bearlake.metadata.model import PartitionBounds, PartitionKey
+from bearlake.streams.history import RESOLVE_COUNT_MAX, BlockPiece, History, Moved, Piece, bytes_from
 from bearlake.telemetry import metrics
+
+if TYPE_CHECKING:
+    from bearlake.table.blocks import Block
 
 log = logging.getLogger(__name__)
 
 _FROM_TAIL = metrics.FETCH_LOOKUPS.labels("tail")
-_FROM_STORE = metrics.FETCH_LOOKUPS.labels("store")
 
 _LEARN_PAUSE_S = 0.2
 """Before a waiting fetch asks again for bounds that the store did not tell."""
@@ -79,20 +83,26 @@ class ReaderSettings:
 
 @dataclass(slots=True)
 class _Plan:
-    """Slices to read for one range. `is_tail`: found in the tail index, so their objects are wanted by others too."""
+    """What to read for one range, and once it is loaded, its bytes (of a row group: its block, until it is spread).
+
+    `is_tail`: found in the tail index, so the objects are wanted by others too; then there are slices of WAL objects only.
+    """
 
     fetched: Fetched
-    slices: list[TailSlice]
+    slices: list[Piece]
     is_tail: bool
-    views: list[memoryview | None]
+    views: "list[memoryview | Block | None]"
 
 
 class Reader:
     """One server's read path. Used from the event loop's thread only."""
 
-    def __init__(self, commit_log: CommitLog, tail: TailIndex, cache: ObjectCache, settings: ReaderSettings) -> None:
+    def __init__(
+        self, commit_log: CommitLog, tail: TailIndex, history: History, cache: ObjectCache, settings: ReaderSettings
+    ) -> None:
         self._log = commit_log
         self._tail = tail
+        self._history = history
         self._cache = cache
         self._settings = settings
 
@@ -156,11 +166,13 @@ class Reader:
         plans = [_Plan(Fetched(range=item), [], True, []) for item in ranges]
         cold = [plan for plan in plans if not self._plan_from_tail(plan)]
         _FROM_TAIL.value += len(plans) - len(cold)
-        _FROM_STORE.value += len(cold)
         if cold:
-            await asyncio.gather(*(self._plan_from_store(plan) for plan in cold))
+            await asyncio.gather(*(self._plan_from_history(plan) for plan in cold))
         _ration(plans, bytes_max)
         is_cut = await self._load(plans)
+        for plan in plans:
+            if not plan.is_tail:
+                self._spread(plan)
         budget = bytes_max
         has_bytes = False
         for plan in plans:
@@ -184,34 +196,27 @@ class Reader:
         room = fetched.range.bytes_max
         while (piece := tail.at(handle)) is not None:
             plan.slices.append(piece)
-            room -= _bytes_from(piece, offset)
+            room -= bytes_from(piece.slice, offset)
             if room <= 0:
                 break
             handle += 1
         return True
 
-    async def _plan_from_store(self, plan: _Plan) -> None:
+    async def _plan_from_history(self, plan: _Plan, *, is_fresh: bool = False) -> None:
         fetched = plan.fetched
-        partition, offset, room = fetched.range
         plan.is_tail = False
-        try:
-            located = await self._log.locate(partition, offset, limit=self._settings.slices_per_lookup)
-        except BearlakeError as error:
-            fetched.error = error
-            return
-        bounds = located.bounds
-        fetched.start, fetched.end, fetched.last_stable = bounds
-        if not bounds.start <= offset <= bounds.end:
-            fetched.error = OutOfRange(
-                f"offset {offset} is outside [{bounds.start}, {bounds.end})", start=bounds.start, end=bounds.end
-            )
-            return
-        plan.slices = []
-        for piece, key, object_size in located.slices:
-            plan.slices.append(TailSlice(piece, ObjectRef(key, object_size)))
-            room -= _bytes_from(plan.slices[-1], offset)
-            if room <= 0:
-                break
+        plan.slices, plan.views = [], []
+        for _ in range(RESOLVE_COUNT_MAX):
+            try:
+                bounds, plan.slices = await self._history.plan(*fetched.range, is_fresh=is_fresh)
+                fetched.start, fetched.end, fetched.last_stable = bounds
+                return
+            except Moved:
+                is_fresh = True
+            except BearlakeError as error:
+                fetched.error = error
+                return
+        fetched.error = _missing(fetched)
 
     # -- load ----------------------------------------------------------------------------------------------------
 
@@ -220,20 +225,21 @@ class Reader:
         waiting = []
         extents: set[ExtentKey] = set()
         room = self._settings.load_bytes_max
-        is_cut = False
+        is_cut = is_filled = False
         for plan in plans:
             for at, piece in enumerate(plan.slices):
-                view = self._cache.peek(piece.object, piece.slice)
+                view = self._cache.peek(piece.object, piece.slice) if plan.is_tail else self._peek(piece)
                 if view is None:
-                    extent = self._cache.extent_of(piece.object, piece.slice, is_tail=plan.is_tail)
+                    extent = self._extent_of(piece, plan)
                     if extent not in extents:
                         size = extent[2] - extent[1]
-                        if extents and size > room:
+                        if is_filled and size > room:
                             del plan.slices[at:]
                             is_cut = True
                             break
                         extents.add(extent)
                         room -= size
+                        is_filled = is_filled or piece.slice.length > 0  # what may turn out empty never ends a plan
                 plan.views.append(view)
             if None in plan.views:
                 waiting.append(plan)
@@ -241,30 +247,61 @@ class Reader:
             await asyncio.gather(*(self._load_plan(plan) for plan in waiting))
         return is_cut
 
+    def _peek(self, piece: Piece) -> "memoryview | Block | None":
+        if isinstance(piece, BlockPiece):
+            return self._history.peek(piece)
+        return self._cache.peek(piece.object, piece.slice)
+
+    def _extent_of(self, piece: Piece, plan: _Plan) -> ExtentKey:
+        if isinstance(piece, BlockPiece):
+            group = piece.footer.groups[piece.group]
+            return (piece.object.key, group.start, group.start + group.size_bytes)
+        return self._cache.extent_of(piece.object, piece.slice, is_tail=plan.is_tail)
+
     async def _load_plan(self, plan: _Plan) -> None:
-        try:
-            await self._load_views(plan)
-        except NotFound:
-            # The object was swept while we looked: its offsets are elsewhere by now (I4).
-            self._tail.forget(plan.fetched.range.partition)
-            await self._plan_from_store(plan)
+        for _ in range(RESOLVE_COUNT_MAX):
             try:
-                await self._load_views(plan)
-            except NotFound as error:
-                log.error("a committed object is missing", extra={"error": repr(error)})  # noqa: TRY400
-                metrics.FETCH_MISSING.inc()
-                plan.fetched.error = Unavailable(f"committed bytes are missing: {error}")
+                plan.views = list(await asyncio.gather(*(self._get(piece, plan) for piece in plan.slices)))
+                return
+            except NotFound:
+                # The object was swept while we looked: its offsets are elsewhere by now (I4).
+                if plan.is_tail:
+                    self._tail.forget(plan.fetched.range.partition)
+                await self._plan_from_history(plan, is_fresh=True)
+                if plan.fetched.error is not None:
+                    return
             except BearlakeError as error:
                 plan.fetched.error = error
-        except BearlakeError as error:
-            plan.fetched.error = error
+                return
+        plan.fetched.error = _missing(plan.fetched)
 
-    async def _load_views(self, plan: _Plan) -> None:
-        plan.views = list(
-            await asyncio.gather(
-                *(self._cache.get(piece.object, piece.slice, is_tail=plan.is_tail) for piece in plan.slices)
-            )
-        )
+    async def _get(self, piece: Piece, plan: _Plan) -> "memoryview | Block":
+        if isinstance(piece, BlockPiece):
+            return await self._history.block(piece)
+        return await self._cache.get(piece.object, piece.slice, is_tail=plan.is_tail)
+
+    def _spread(self, plan: _Plan) -> None:
+        """Put the runs of batches in place of the blocks that hold them, and read on behind the last block."""
+        last = next((piece for piece in reversed(plan.slices) if isinstance(piece, BlockPiece)), None)
+        if last is None or plan.fetched.error is not None:
+            return
+        slices: list[Piece] = []
+        views: list[memoryview | Block | None] = []
+        at = plan.fetched.range.offset
+        for piece, view in zip(plan.slices, plan.views, strict=True):
+            if isinstance(piece, BlockPiece):
+                assert view is not None
+                assert not isinstance(view, memoryview)
+                for run, batches in piece.runs(view, at):
+                    slices.append(run)
+                    views.append(batches)
+                    at = run.slice.end_offset
+            else:
+                slices.append(piece)
+                views.append(view)
+                at = piece.slice.end_offset
+        plan.slices, plan.views = slices, views
+        self._history.read_ahead(last)
 
     # -- cut -----------------------------------------------------------------------------------------------------
 
@@ -274,8 +311,8 @@ class Reader:
         fetched = plan.fetched
         room = bytes_max
         offset = fetched.range.offset
-        for piece, view in zip(plan.slices, plan.views, strict=True):
-            assert view is not None
+        views = cast("list[memoryview]", plan.views)  # all are loaded, and blocks are spread
+        for piece, view in zip(plan.slices, views, strict=True):
             length = len(view)
             start = kernel.seek(view, 0, length, offset) if offset > piece.slice.base_offset else 0
             end = length
@@ -303,10 +340,12 @@ async def _wait(wake: asyncio.Event, seconds: float) -> None:
         metrics.FETCH_WAIT_SECONDS.observe(asyncio.get_running_loop().time() - start)
 
 
-def _bytes_from(piece: TailSlice, offset: int) -> int:
-    """About how many bytes of the slice lie from `offset` on, at least 1; exact when it is not inside the slice."""
-    _, base, count, _, length, _ = piece.slice
-    return length if offset <= base else max(1, length * (base + count - offset) // count)
+def _missing(fetched: Fetched) -> Unavailable:
+    """What a reader gets when an object that the store has just named is not there, again and again."""
+    partition, offset, _ = fetched.range
+    log.error("a committed object is missing", extra={"partition": partition, "offset": offset})
+    metrics.FETCH_MISSING.inc()
+    return Unavailable(f"committed bytes are missing: partition {partition}, offset {offset}")
 
 
 def _ration(plans: Sequence[_Plan], bytes_max: int) -> None:
@@ -316,7 +355,8 @@ def _ration(plans: Sequence[_Plan], bytes_max: int) -> None:
     for plan in plans:
         kept = 0
         while kept < len(plan.slices) and (room > 0 or is_first):
-            room -= _bytes_from(plan.slices[kept], plan.fetched.range.offset)
-            is_first = False
+            piece = plan.slices[kept].slice
+            room -= bytes_from(piece, plan.fetched.range.offset)
+            is_first = is_first and piece.length == 0  # may turn out empty: the one behind it is the first then
             kept += 1
         del plan.slices[kept:]

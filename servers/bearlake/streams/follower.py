@@ -1,4 +1,4 @@
-"""Following the commit log: every server applies every entry, in order, to its tail index and its catalog.
+"""Following the commit log: every server applies every entry, in order, to its indexes of slices and to its catalog.
 
 The server's own commits are applied directly when they are the next entry, so that a reader on the same server is woken without
 a look into the store; otherwise, and for everybody else's, the log is read. When this server was away for so long that entries were
@@ -10,11 +10,13 @@ import logging
 from dataclasses import dataclass
 
 from bearlake.errors import OutOfRange, Overloaded, Unavailable
+from bearlake.index.segments import SegmentIndex
 from bearlake.index.tail import TailIndex
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import Entry, EntryKind, ObjectCommitted, ObjectRef
 from bearlake.streams.catalog import Catalog
 from bearlake.telemetry import metrics
+from bearlake.telemetry.outage import Outage
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +34,19 @@ class FollowerSettings:
 
 
 class Follower:
-    """Keeps a `TailIndex` and a `Catalog` up to date. `run` is owned by the service's task group."""
+    """Keeps a `TailIndex`, a `SegmentIndex` and a `Catalog` up to date. `run` is owned by the service's task group."""
 
-    def __init__(self, commit_log: CommitLog, tail: TailIndex, catalog: Catalog, settings: FollowerSettings) -> None:
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        tail: TailIndex,
+        segments: SegmentIndex,
+        catalog: Catalog,
+        settings: FollowerSettings,
+    ) -> None:
         self._log = commit_log
         self._tail = tail
+        self._segments = segments
         self._catalog = catalog
         self._settings = settings
         self._is_lost = False
@@ -49,11 +59,13 @@ class Follower:
         """Take the head as the starting point and load the catalog, in this order: later changes are followed."""
         self.head = await self._log.head()
         self._tail.reset(self.head)
+        self._segments.reset(self.head)
         self._changed.clear()
         await self._catalog.load(self.head)
 
     async def run(self) -> None:
         """Follow for ever; ends only by cancellation."""
+        outage = Outage(log, "log not readable, trying again", "log readable again")
         while True:
             try:
                 if self._is_lost:
@@ -61,11 +73,12 @@ class Follower:
                     await self.start()
                     self._is_lost = False
                 await self._step()
+                outage.over()
             except OutOfRange:
                 self._is_lost = True
             except (Unavailable, Overloaded) as error:
                 metrics.LOG_FOLLOW_ERRORS.labels(type(error).__name__).inc()
-                log.warning("log not readable, trying again", extra={"error": repr(error)})
+                outage.failed(error)
                 await asyncio.sleep(self._settings.retry_pause_ms / 1000)
 
     async def _step(self) -> None:
@@ -81,6 +94,7 @@ class Follower:
             if entry.position <= self._tail.position:
                 continue
             self._tail.apply(entry)
+            self._segments.apply(entry)
             if entry.kind is EntryKind.STREAM:
                 self._changed[entry.stream_number] = None
         await self._refresh()
@@ -96,6 +110,7 @@ class Follower:
                 if stream.is_deleted:
                     for index in range(stream.partition_count):
                         self._tail.forget(stream.partition(index))
+                        self._segments.forget(stream.partition(index))
             for number in changed:
                 self._changed.pop(number, None)
         self._catalog.position = position

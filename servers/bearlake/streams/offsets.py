@@ -1,7 +1,7 @@
 """Offsets by question: earliest, latest, the first at or after a time, the one with the largest timestamp.
 
-Every answer is the store's truth as of now, never a cache's. A look-up by time finds the slice in the index and then reads
-that slice, since the exact record decides (KIP-79, KIP-734).
+Every answer is the store's truth as of now, never a cache's. A look-up by time finds the slice or segment in the index and then reads
+that, since the exact record decides (KIP-79, KIP-734); of a segment only the columns of offsets and times.
 """
 
 import asyncio
@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from bearlake import kernel
 from bearlake.cache.objects import ObjectCache
-from bearlake.errors import BearlakeError, NotFound
+from bearlake.errors import BearlakeError, NotFound, Unavailable
 from bearlake.metadata import CommitLog
-from bearlake.metadata.model import LocatedSlice, ObjectRef, PartitionBounds, PartitionKey
+from bearlake.metadata.model import LocatedSlice, ObjectKind, PartitionBounds, PartitionKey
 from bearlake.records import codec as record_codec
+from bearlake.streams.history import RESOLVE_COUNT_MAX, History, Moved
 
 UNCOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 """Bytes that one batch may decompress to when its records are looked at."""
@@ -53,8 +54,9 @@ NOTHING = OffsetAnswer(-1)
 class Offsets:
     """Answers offset questions. Used from the event loop's thread only."""
 
-    def __init__(self, commit_log: CommitLog, cache: ObjectCache) -> None:
+    def __init__(self, commit_log: CommitLog, history: History, cache: ObjectCache) -> None:
         self._log = commit_log
+        self._history = history
         self._cache = cache
 
     async def answer(self, questions: Sequence[OffsetQuestion]) -> list[OffsetAnswer]:
@@ -76,25 +78,42 @@ class Offsets:
                 return OffsetAnswer(known.start if timestamp in _STARTS else known.end)
             if timestamp == OffsetSpec.LATEST_TIERED:
                 return NOTHING
-            if timestamp == OffsetSpec.MAX_TIMESTAMP:
-                return await self._largest(partition)
-            return await self._first(partition, timestamp)
+            return await self._by_time(partition, timestamp)
         except BearlakeError as error:
             return OffsetAnswer(-1, -1, error)
+
+    async def _by_time(self, partition: PartitionKey, timestamp: int) -> OffsetAnswer:
+        for _ in range(RESOLVE_COUNT_MAX):
+            try:
+                if timestamp == OffsetSpec.MAX_TIMESTAMP:
+                    return await self._largest(partition)
+                return await self._first(partition, timestamp)
+            except Moved:  # swept while we looked: its offsets are elsewhere by now
+                continue
+        raise Unavailable(f"committed bytes are missing: partition {partition}, time {timestamp}")
 
     async def _first(self, partition: PartitionKey, timestamp: int) -> OffsetAnswer:
         located = await self._log.locate_timestamp(partition, timestamp)
         while located.slices:
             found = located.slices[0]
             if found.slice.max_timestamp >= timestamp:
-                for batch, base_offset, header in await self._batches(found):
-                    if header.max_timestamp >= timestamp:
-                        answer = _first_at(batch, base_offset, timestamp, located.bounds.start)
-                        if answer is not None:
-                            return answer
+                answer = await self._first_in(found, timestamp, located.bounds.start)
+                if answer is not None:
+                    return answer
             # Only the slice that holds the start can promise a record that is trimmed: look behind it.
             located = await self._log.locate(partition, found.slice.end_offset, limit=1)
         return NOTHING
+
+    async def _first_in(self, found: LocatedSlice, timestamp: int, start: int) -> OffsetAnswer | None:
+        if found.kind is ObjectKind.PARQUET:
+            record = await self._history.first_at(found, timestamp, start)
+            return OffsetAnswer(*record) if record is not None else None
+        for batch, base_offset, header in await self._batches(found):
+            if header.max_timestamp >= timestamp:
+                answer = _first_at(batch, base_offset, timestamp, start)
+                if answer is not None:
+                    return answer
+        return None
 
     async def _largest(self, partition: PartitionKey) -> OffsetAnswer:
         located = await self._log.locate_max_timestamp(partition)
@@ -116,6 +135,9 @@ class Offsets:
 
     async def _largest_in(self, found: LocatedSlice, start: int) -> OffsetAnswer:
         best = NOTHING
+        if found.kind is ObjectKind.PARQUET:
+            record = await self._history.first_at(found, None, start)
+            return OffsetAnswer(*record) if record is not None else best
         for batch, base_offset, header in await self._batches(found):
             if base_offset >= start:
                 if header.max_timestamp > best.timestamp:
@@ -128,8 +150,10 @@ class Offsets:
 
     async def _batches(self, found: LocatedSlice) -> list[tuple[memoryview, int, kernel.BatchHeader]]:
         """(bytes, base offset, header) of the slice's batches."""
-        piece, key, size = found
-        view = await self._cache.get(ObjectRef(key, size), piece, is_tail=False)
+        try:
+            view = await self._cache.get(found.object, found.slice, is_tail=False)
+        except NotFound as error:
+            raise Moved(f"object {found.object_key}") from error
         return [
             (view[position : position + header.length], base_offset, header)
             for position, base_offset, header in kernel.batches(view, 0, len(view))

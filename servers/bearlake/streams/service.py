@@ -3,7 +3,7 @@
 One `Streams` per server process. Every call carries the caller's `Principal`; authorization is asked here, in one place.
 
     produce   `submit` (callback, hot path) or `append` (await)  → writer
-    consume   `fetch`, `offsets`, `bounds`                       → reader, offsets
+    consume   `fetch`, `offsets`, `bounds`                       → reader, history, offsets
     manage    `catalog` (create, alter, delete), `trim`, `groups`
 """
 
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from bearlake.cache.objects import CacheSettings, ObjectCache
 from bearlake.clock import Clock, SystemClock
+from bearlake.index.segments import SegmentIndex
 from bearlake.index.tail import TailIndex
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import (
@@ -31,10 +32,12 @@ from bearlake.streams.catalog import Catalog, StreamView
 from bearlake.streams.fetch import Fetched, FetchRange, Reader, ReaderSettings
 from bearlake.streams.follower import Follower, FollowerSettings
 from bearlake.streams.groups.coordinator import Groups, GroupSettings
+from bearlake.streams.history import History, HistorySettings
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, Offsets
 from bearlake.streams.principal import AllowAll, Authorizer, Operation, Principal, Resource, require
 from bearlake.streams.upkeep import Upkeep, UpkeepSettings
 from bearlake.streams.writer import Writer, WriterSettings
+from bearlake.table.reader import DataFileReader
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -48,6 +51,8 @@ class StreamsSettings:
     """When records are flushed, and how much may wait."""
     reader: ReaderSettings = field(default_factory=ReaderSettings)
     """Bounds of reads."""
+    history: HistorySettings = field(default_factory=HistorySettings)
+    """What is kept and read ahead for consumers that lag behind the tail index."""
     cache: CacheSettings = field(default_factory=CacheSettings)
     """The object cache."""
     follower: FollowerSettings = field(default_factory=FollowerSettings)
@@ -76,8 +81,13 @@ class Streams:
         random_source: random.Random | None = None,
         authorizer: Authorizer | None = None,
         on_fenced: Callable[[], None] = lambda: None,
+        on_unknown: Callable[[], None] | None = None,
     ) -> None:
-        """`server` is the registration that fences what this process writes; `on_fenced` is called once when it lost it."""
+        """`server` is the registration that fences what this process writes; `on_fenced` is called once when it lost it.
+
+        `on_unknown` (if None, `on_fenced`) is called instead when nobody knows what became of a write: the process has to stop,
+        and to register anew.
+        """
         settings = settings or StreamsSettings()
         self.settings = settings
         self.metadata = metadata
@@ -87,7 +97,8 @@ class Streams:
         self.catalog = Catalog(metadata.streams, settings.stream_count_max)
         self._tail = TailIndex(settings.tail_slice_count_max, self._on_gap)
         self._cache = ObjectCache(store, settings.cache, _count_lookup)
-        self._follower = Follower(metadata.log, self._tail, self.catalog, settings.follower)
+        segments = SegmentIndex(settings.history.piece_count_max)
+        self._follower = Follower(metadata.log, self._tail, segments, self.catalog, settings.follower)
         self._writer = Writer(
             store,
             metadata.log,
@@ -97,9 +108,18 @@ class Streams:
             random_source or random.SystemRandom(),
             self._on_committed,
             on_fenced,
+            on_unknown or on_fenced,
         )
-        self._reader = Reader(metadata.log, self._tail, self._cache, settings.reader)
-        self._offsets = Offsets(metadata.log, self._cache)
+        self._history = History(
+            metadata.log,
+            self._tail,
+            segments,
+            DataFileReader(store, settings.history.files),
+            settings.history,
+            slices_per_lookup=settings.reader.slices_per_lookup,
+        )
+        self._reader = Reader(metadata.log, self._tail, self._history, self._cache, settings.reader)
+        self._offsets = Offsets(metadata.log, self._history, self._cache)
         self.groups = Groups(metadata, server, settings.groups)
         """Consumer groups that this server coordinates."""
         self._upkeep = Upkeep(metadata.log, settings.upkeep)
@@ -125,6 +145,7 @@ class Streams:
         """Stop; callers still waiting get UNAVAILABLE. The stores stay open, they belong to the caller."""
         await self.groups.close()
         await self._writer.close()
+        await self._history.close()
         await self._cache.close()
 
     # -- produce -------------------------------------------------------------------------------------------------
@@ -235,6 +256,10 @@ class Streams:
         metrics.INDEX_SLICES.set_function(lambda: self._tail.slice_count)
         metrics.CACHE_BYTES_MAX.set(settings.cache.bytes_max)
         metrics.CACHE_BYTES.set_function(lambda: self._cache.size_bytes)
+        metrics.HISTORY_BYTES_MAX.set(settings.history.block_bytes_max)
+        metrics.HISTORY_BYTES.set_function(lambda: self._history.block_bytes)
+        metrics.HISTORY_PIECES_MAX.set(settings.history.piece_count_max)
+        metrics.HISTORY_PIECES.set_function(lambda: self._history.piece_count)
 
 
 def _count_lookup(is_hit: bool) -> None:

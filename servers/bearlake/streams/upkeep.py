@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from bearlake.errors import BearlakeError
 from bearlake.metadata import CommitLog
 from bearlake.telemetry import metrics
+from bearlake.telemetry.outage import Outage
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +35,12 @@ class Upkeep:
 
     async def run(self) -> None:
         """Work for ever; ends only by cancellation. A store that does not answer is asked again in the next round."""
+        outage = Outage(log, "upkeep of the commit log failed, trying again", "upkeep of the commit log works again")
         while True:
             await asyncio.sleep(self._settings.pause_ms / 1000)
             try:
                 while count := await self._log.maintain(entry_count_min=self._settings.entry_count_min):
                     metrics.MAINTENANCE_ENTRIES.inc(count)
+                outage.over()
             except BearlakeError as error:
-                log.warning("upkeep of the commit log failed, trying again", extra={"error": repr(error)})
+                outage.failed(error)

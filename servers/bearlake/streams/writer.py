@@ -5,7 +5,8 @@
 - One object per flush, whatever the number of partitions (design: PUTs per second = servers x flush rate).
 - Several puts may be under way; commits happen in seal order, so that batches of one producer never overtake each other (I3).
 - A batch is acknowledged only after its object is durable and its commit is known (I1). A lost reply is neither success nor
-  failure: the commit is asked again with the same token until it is known or this server is fenced.
+  failure: the commit is asked again with the same token until it is known or this server is fenced. Not for ever: stores forget
+  tokens of deleted objects, and a server that does not know for `commit_unknown_ms_max` stops instead.
 - Memory is bounded by `bytes_max`: over it, protocol servers stop reading their sockets (`is_over_budget`, `on_relief`).
 
 Flush policy ("natural batching"): at once when nothing is in flight and `flush_when_idle`; when `flush_bytes` are waiting and an
@@ -16,16 +17,17 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import repeat
 
+from bearlake import kernel
 from bearlake.clock import Clock
 from bearlake.errors import BearlakeError, Conflict, Fenced, Overloaded, Unavailable
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import ObjectCommit, ObjectCommitted, ObjectRef, ServerRef
 from bearlake.objects import ObjectStore
 from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Result
+from bearlake.streams.attempt import Attempt
 from bearlake.streams.buffer import Entry, Sealed, WriteBuffer, seal
 from bearlake.telemetry import metrics
 from bearlake.wal import keys as wal_keys
@@ -46,8 +48,10 @@ class WriterSettings:
     linger_ms: float = 5.0
     """Longest wait (ms) for company after an object's first batch. 250 suits object stores (4 PUTs/s per server), 5 a local disk."""
     gather_ms: float = 0.5
-    """Pause (ms) after a flush before the next one goes "at once": clients that were just answered send again in it. Costs that much
-    latency under load, and saves up to half of the objects and commits."""
+    """Longest pause (ms) after a flush before the next one goes "at once": clients that were just answered send again in it. Costs that
+    much latency where they do not, and saves up to half of the objects and commits where they do."""
+    gather_batches_min: int = 8
+    """Batches of a flush that is followed by that pause: behind a smaller one there are too few clients to wait for."""
     flush_when_idle: bool = True
     """Flush at once when nothing is in flight. Lowest latency; on an object store it costs more PUTs at low load."""
     puts_in_flight_max: int = 4
@@ -60,6 +64,8 @@ class WriterSettings:
     """First pause (ms) before a commit is asked again; doubles up to `retry_pause_max_ms`, with jitter."""
     retry_pause_max_ms: int = 2_000
     """Longest pause (ms) between two attempts to commit."""
+    commit_unknown_ms_max: int = 600_000
+    """Longest time (ms) that a commit without an answer is asked again; then the server stops. At most half of what the stores remember."""
 
 
 class Writer:
@@ -75,16 +81,25 @@ class Writer:
         random_source: random.Random,
         on_committed: Callable[[ObjectRef, bytearray, ObjectCommitted], None],
         on_fenced: Callable[[], None],
+        on_unknown: Callable[[], None],
     ) -> None:
-        """`on_committed` gets every committed object (its buffer is given away); `on_fenced` is called once when fenced."""
+        """`on_committed` gets every committed object (its buffer is given away); `on_fenced` is called once when fenced.
+
+        `on_unknown` is called instead of it when a commit was not answered for `commit_unknown_ms_max`, or a bug ended a write:
+        this writer takes nothing more, and its server has to register anew.
+        """
         self._store = store
+        self._loop = asyncio.get_running_loop()  # Python 3.11 asks the kernel for the process id each time
         self._commit_log = commit_log
+        self._commit_here = commit_log.blocking_commit()
         self._server = server
         self._settings = settings
+        self._clock = clock
         self._keys = wal_keys.KeySource(clock, random_source.getrandbits)
         self._random = random_source
         self._on_committed = on_committed
         self._on_fenced = on_fenced
+        self._on_unknown = on_unknown
         self._open = WriteBuffer(0.0)
         self._full: deque[WriteBuffer] = deque()
         """Buffers that reached `object_bytes_max` and wait for an upload slot; bounded by `bytes_max`."""
@@ -97,6 +112,8 @@ class Writer:
         self._is_kicked = False
         self._is_draining = False
         self._last_done = 0.0
+        self._last_count = 0  # batches of the flush before
+        self._gather_count = 0  # waiting batches when all that the flush before has answered came again
         self._linger_timer: asyncio.TimerHandle | None = None
         self._linger_at = 0.0  # when it runs: a handle of uvloop that is due within half a millisecond cannot tell
         self._deadline_timer: asyncio.TimerHandle | None = None
@@ -108,31 +125,27 @@ class Writer:
 
         Never waits and never refuses: callers watch `is_over_budget`.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         if self._is_fenced:
-            for index in range(len(call.appends)):
-                call.resolve(index, SERVER_FENCED)
+            call.refuse(SERVER_FENCED)
             return
         call.deadline = loop.time() + self._settings.deadline_ms / 1000
         self._calls[call] = None
         limit = self._settings.object_bytes_max
         buffer = self._open
-        for index, item in enumerate(call.appends):
-            if item.hold is not None:
-                item.hold.acquire()
-            size = len(item.batch)
-            if buffer.size + size > limit and buffer.size:
-                self._full.append(buffer)
-                buffer = self._open = WriteBuffer(loop.time())
-            elif not buffer.size:
+        at, count = 0, len(call.appends)
+        while True:
+            before = buffer.size
+            if not before:
                 buffer.since = loop.time()
-            buffer.size += size
-            self._pending_bytes += size
-            entries = buffer.partitions.get(item.partition)
-            if entries is None:
-                buffer.partitions[item.partition] = [(call, index, item)]
-            else:
-                entries.append((call, index, item))
+            first = at
+            at, buffer.size = kernel.queue_appends(call, call.appends, at, buffer.partitions, before, limit)
+            self._pending_bytes += buffer.size - before
+            buffer.count += at - first
+            if at == count:
+                break
+            self._full.append(buffer)
+            buffer = self._open = WriteBuffer(0.0)
         if not self._is_kicked:
             self._is_kicked = True
             loop.call_soon(self._kick)
@@ -192,11 +205,12 @@ class Writer:
             buffer = self._open
             if not buffer.size:
                 return
-            now = asyncio.get_running_loop().time()
+            now = self._loop.time()
             age_ms = (now - buffer.since) * 1000
             gathered_ms = (now - self._last_done) * 1000
             is_idle = settings.flush_when_idle and not self._in_flight
-            if is_idle and gathered_ms >= settings.gather_ms:
+            has_gathered = gathered_ms >= settings.gather_ms or buffer.count >= self._gather_count
+            if is_idle and has_gathered:
                 reason = "idle"
             elif buffer.size >= settings.flush_bytes:
                 reason = "bytes"
@@ -212,13 +226,13 @@ class Writer:
             self._flush(buffer, reason)
 
     def _arm_linger(self, wait_ms: float) -> None:
-        at = asyncio.get_running_loop().time() + wait_ms / 1000
+        at = self._loop.time() + wait_ms / 1000
         if self._linger_timer is not None:
             if self._linger_at <= at:
                 return
             self._linger_timer.cancel()
         self._linger_at = at
-        self._linger_timer = asyncio.get_running_loop().call_at(at, self._linger_over)
+        self._linger_timer = self._loop.call_at(at, self._linger_over)
 
     def _linger_over(self) -> None:
         self._linger_timer = None
@@ -227,9 +241,10 @@ class Writer:
     def _flush(self, buffer: WriteBuffer, reason: str) -> None:
         """Seal a buffer and send it on its way."""
         sealed = seal(buffer, self._server)
+        self._last_count = len(sealed.entries)
         metrics.APPEND_FLUSHES.labels(reason).inc()
         metrics.APPEND_FLUSH_BYTES.observe(len(sealed.buffer))
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         before, self._last_commit = self._last_commit, loop.create_future()
         task = loop.create_task(self._write(sealed, before, self._last_commit))
         self._in_flight[task] = None
@@ -240,70 +255,109 @@ class Writer:
     async def _write(self, sealed: Sealed, before: asyncio.Future[None] | None, done: asyncio.Future[None]) -> None:
         entries, buffer, batches, size = sealed
         try:
-            key = self._keys.next()
-            try:
-                await self._store.put(key, (buffer,))
-            except BearlakeError as error:
-                log.warning("object not stored, its batches fail", extra={"key": key, "error": repr(error)})
-                if before is not None:
-                    await before
-                self._resolve(entries, repeat(UNAVAILABLE))
+            if self._is_fenced:
+                self._resolve(entries, [SERVER_FENCED] * len(entries))
                 return
+            key = self._keys.next()
+            commit = ObjectCommit(token=key, server=self._server, size=len(buffer), batches=batches)
+            is_next = before is None or before.done()
+            attempt = Attempt(self._commit_here, commit) if is_next and self._commit_here is not None else None
+            try:
+                if attempt is None:
+                    await self._store.put(key, (buffer,))
+                else:
+                    await self._store.put(key, (buffer,), attempt.run)
+            except BearlakeError as error:
+                if attempt is None or attempt.claim():
+                    log.warning("object not stored, its batches fail", extra={"key": key, "error": repr(error)})
+                    if before is not None:
+                        await before
+                    self._resolve(entries, [UNAVAILABLE] * len(entries))
+                    return
             if before is not None:
                 await before
-            commit = ObjectCommit(token=key, server=self._server, size=len(buffer), batches=batches)
             try:
-                result = await self._commit(commit)
-            except Conflict as error:
-                log.warning("committed so long ago that nobody knows how", extra={"key": key, "error": repr(error)})
-                self._resolve(entries, repeat(UNAVAILABLE))
+                if attempt is not None and attempt.result is not None:
+                    result: ObjectCommitted | None = attempt.result
+                    metrics.LOG_COMMITS.inc()
+                    metrics.LOG_COMMIT_SECONDS.observe(attempt.seconds)
+                else:
+                    result = await self._commit(commit)
+            except (Conflict, Unavailable) as error:
+                log.warning("what became of a commit stays unknown", extra={"key": key, "error": repr(error)})
+                self._resolve(entries, [UNAVAILABLE] * len(entries))
                 return
             if result is None:
-                self._resolve(entries, repeat(SERVER_FENCED))
+                self._resolve(entries, [SERVER_FENCED] * len(entries))
                 return
             _count(result, size)
             if result.position:
                 self._on_committed(ObjectRef(key, len(buffer)), buffer, result)
-            assert len(result.outcomes) == len(entries)
-            self._resolve(entries, result.outcomes)
+            self._resolve(entries, list(result.outcomes))
         finally:
             if not done.done():
                 done.set_result(None)
             self._release(size)
 
     async def _commit(self, commit: ObjectCommit) -> ObjectCommitted | None:
-        """Commit until the outcome is known; None when this server is fenced. Raises `Conflict`: known, but forgotten."""
-        loop = asyncio.get_running_loop()
-        started = loop.time()
+        """Commit until the outcome is known; None when this server is fenced and nothing was stored.
+
+        Raises:
+            Conflict: known once, but forgotten.
+            Unavailable: unknown, and never asked again: this server is over.
+        """
+        loop = self._loop
+        started, started_ms = loop.time(), self._clock.now_ms()
         pause_ms = self._settings.retry_pause_ms
+        is_unknown = False
         while not self._is_fenced:
             try:
                 result = await self._commit_log.commit(commit)
-                metrics.LOG_COMMITS.inc()
-                metrics.LOG_COMMIT_SECONDS.observe(loop.time() - started)
-                return result
             except Fenced:
-                self._fence()
+                self._end(self._on_fenced)
+                return None
             except (Unavailable, Overloaded) as error:
                 # I1: neither success nor failure. The same token is asked again; later objects wait behind this one (I3).
-                log.warning("commit not answered, asking again", extra={"key": commit.token, "error": repr(error)})
+                if not is_unknown:
+                    log.warning("commit not answered, asking again", extra={"key": commit.token, "error": repr(error)})
+                is_unknown = True
                 metrics.LOG_COMMIT_ERRORS.labels(type(error).__name__).inc()
                 await asyncio.sleep(pause_ms * (0.5 + self._random.random()) / 1000)
                 pause_ms = min(pause_ms * 2, self._settings.retry_pause_max_ms)
+                # The loop's time stands still while the machine sleeps, the store's does not: the clock counts too.
+                unknown_ms = max((loop.time() - started) * 1000, self._clock.now_ms() - started_ms)
+                if unknown_ms >= self._settings.commit_unknown_ms_max:
+                    log.error(  # noqa: TRY400
+                        "commit not answered for too long, this server stops",
+                        extra={"key": commit.token, "unknown_ms": round(unknown_ms), "error": repr(error)},
+                    )
+                    self._end(self._on_unknown)
+            else:
+                if is_unknown:
+                    log.info("commit answered", extra={"key": commit.token})
+                metrics.LOG_COMMITS.inc()
+                metrics.LOG_COMMIT_SECONDS.observe(loop.time() - started)
+                return result
+        if is_unknown:
+            raise Unavailable(f"nobody knows what became of the commit {commit.token}")
         return None
 
-    def _fence(self) -> None:
+    def _end(self, tell: Callable[[], None]) -> None:
+        """Take and ask nothing more; `tell` the owner, the first time."""
         if not self._is_fenced:
             self._is_fenced = True
-            self._on_fenced()
+            tell()
 
     def _written(self, task: asyncio.Task[None]) -> None:
         self._in_flight.pop(task, None)
-        self._last_done = asyncio.get_running_loop().time()
+        self._last_done = self._loop.time()
+        self._gather_count = 0
+        if self._last_count >= self._settings.gather_batches_min:
+            self._gather_count = self._open.count + self._last_count
         if not task.cancelled() and (error := task.exception()) is not None:
             # A bug: nothing was acknowledged, and nothing more can be promised.
             log.error("write path failed", exc_info=error)
-            self._fence()
+            self._end(self._on_unknown)
         self._kick()
 
     def _release(self, size: int) -> None:
@@ -315,7 +369,7 @@ class Writer:
 
     def _expire(self) -> None:
         """Answer calls whose deadline has passed (they stand in the order they came)."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         now = loop.time()
         self._deadline_timer = None
         while self._calls:
@@ -326,11 +380,10 @@ class Writer:
             del self._calls[call]
             call.expire()
 
-    def _resolve(self, entries: Sequence[Entry], results: Iterable[Result]) -> None:
-        for (call, index, _), result in zip(entries, results, strict=False):
-            call.resolve(index, result)
-            if call.is_done:
-                self._calls.pop(call, None)
+    def _resolve(self, entries: list[Entry], results: list[Result]) -> None:
+        for call in kernel.resolve_appends(entries, results):
+            self._calls.pop(call, None)
+            call.done()
 
 
 def _count(result: ObjectCommitted, size_bytes: int) -> None:

@@ -88,6 +88,32 @@ SERVER_DRAINING = gauge("bearlake_server_draining_boolean", "1 while the server 
 LOOP_DELAY_SECONDS = latency("bearlake_server_loop_delay_seconds", "How late the event loop ran a timer.")
 ADMIN_REQUESTS = counters("bearlake_admin_requests_total", "Admin API requests by status class.", "status")
 
+# REST
+REST_REQUESTS = counters("bearlake_rest_requests_total", "REST requests by status class.", "status")
+REST_REQUEST_SECONDS = latency("bearlake_rest_request_seconds", "From request head read to response ready.")
+REST_OPEN_REQUESTS = gauge("bearlake_rest_open_requests", "REST requests under way.")
+REST_OPEN_REQUESTS_MAX = gauge("bearlake_rest_open_requests_limit", "Limit of REST requests under way.")
+REST_CONNECTIONS = gauge("bearlake_rest_open_connections", "Open REST connections.")
+REST_CONNECTIONS_MAX = gauge("bearlake_rest_open_connections_limit", "Limit of open REST connections.")
+REST_CONSUMERS = gauge("bearlake_rest_consumers", "Consumer instances of this server.")
+REST_CONSUMERS_MAX = gauge("bearlake_rest_consumers_limit", "Limit of consumer instances.")
+REST_CONSUMERS_EXPIRED = counter("bearlake_rest_consumers_expired_total", "Consumer instances forgotten after idling.")
+REST_FOLLOWERS = gauge("bearlake_rest_followers", "Open long-polls and server-sent event streams.")
+REST_RECORDS = counters("bearlake_rest_records_total", "Records by direction: in, out.", "direction")
+
+# Schema registry
+REGISTRY_REQUESTS = counters("bearlake_registry_requests_total", "Schema registry requests by status class.", "status")
+REGISTRY_ERRORS = counters("bearlake_registry_errors_total", "Errors answered, by the registry's error code.", "error")
+REGISTRY_REQUEST_SECONDS = latency("bearlake_registry_request_seconds", "From request head read to response ready.")
+REGISTRY_OPEN_REQUESTS = gauge("bearlake_registry_open_requests", "Schema registry requests under way.")
+REGISTRY_OPEN_REQUESTS_MAX = gauge(
+    "bearlake_registry_open_requests_limit", "Limit of schema registry requests under way."
+)
+REGISTRY_CACHE_BYTES = gauge("bearlake_registry_cache_bytes", "Texts of schemas kept in memory.")
+REGISTRY_CACHE_BYTES_MAX = gauge("bearlake_registry_cache_bytes_limit", "Limit of texts of schemas in memory.")
+REGISTRY_CACHE_HITS = counter("bearlake_registry_cache_hits_total", "Schemas by id that were in memory.")
+REGISTRY_CACHE_MISSES = counter("bearlake_registry_cache_misses_total", "Schemas by id that the store was asked for.")
+
 # Kafka
 KAFKA_REQUESTS = counters("bearlake_kafka_requests_total", "Requests by API.", "api")
 KAFKA_REQUEST_SECONDS = latencies("bearlake_kafka_request_seconds", "From request read to response written.", "api")
@@ -105,6 +131,11 @@ KAFKA_RECEIVE_BYTES_MAX = gauge("bearlake_kafka_receive_buffer_limit_bytes", "Li
 KAFKA_UNSENT_BYTES = gauge("bearlake_kafka_unsent_bytes", "Bytes of responses that slow clients have not taken.")
 KAFKA_UNSENT_BYTES_MAX = gauge("bearlake_kafka_unsent_limit_bytes", "Limit of the unsent bytes, then fetches shrink.")
 KAFKA_PAUSED = gauge("bearlake_kafka_paused_connections", "Connections whose reading is paused by a budget.")
+
+# gRPC
+GRPC_CALLS = counters("bearlake_grpc_calls_total", "Calls begun, by method.", "method")
+GRPC_OPEN_CALLS = gauges("bearlake_grpc_open_calls", "Calls under way, by method.", "method")
+GRPC_ERRORS = counters("bearlake_grpc_errors_total", "Errors answered.", "method", "code", "reason")
 
 # Object store
 OBJECTS_SECONDS = latencies("bearlake_objects_operation_seconds", "Time per call of the object store.", "operation")
@@ -155,6 +186,17 @@ CACHE_BYTES = gauge("bearlake_cache_held_bytes", "Bytes in the object cache.")
 CACHE_BYTES_MAX = gauge("bearlake_cache_limit_bytes", "Limit of the bytes in the object cache.")
 CACHE_EVICTED_BYTES = counter("bearlake_cache_evicted_bytes_total", "Bytes dropped from the object cache.")
 
+# History
+HISTORY_BLOCKS = counters(
+    "bearlake_history_blocks_total", "Row groups of data files that readers needed, by where they were found.", "source"
+)
+HISTORY_DECODE_SECONDS = latency("bearlake_history_decode_seconds", "Time to read a row group and make batches of it.")
+HISTORY_BYTES = gauge("bearlake_history_held_bytes", "Bytes of decoded row groups in memory.")
+HISTORY_BYTES_MAX = gauge("bearlake_history_limit_bytes", "Limit of the bytes of decoded row groups in memory.")
+HISTORY_EVICTED_BYTES = counter("bearlake_history_evicted_bytes_total", "Bytes of decoded row groups dropped.")
+HISTORY_PIECES = gauge("bearlake_history_located_pieces", "Slices and segments that the segment index holds.")
+HISTORY_PIECES_MAX = gauge("bearlake_history_located_limit_pieces", "Limit of the pieces in the segment index.")
+
 # Groups and leases
 GROUPS_OWNED = gauge("bearlake_group_owned_groups", "Consumer groups that this server coordinates.")
 GROUP_MEMBERS = gauge("bearlake_group_members", "Members of the groups that this server coordinates.")
@@ -162,5 +204,61 @@ GROUP_REBALANCES = counter("bearlake_group_rebalances_total", "Completed rebalan
 GROUP_OFFSET_COMMITS = counter("bearlake_group_offset_commits_total", "Offset commits stored.")
 LEASE_ACQUIRES = counters("bearlake_lease_acquires_total", "Attempts to take a lease by outcome.", "outcome")
 MAINTENANCE_ENTRIES = counter("bearlake_log_rolled_up_entries_total", "Log entries rolled up by this server's upkeep.")
+
+# Compaction (the label `stream` is bounded: past 256 streams further ones share `other`)
+COMPACTION_PLANNING = gauge("bearlake_compaction_planning_boolean", "1 while this worker plans for all.")
+COMPACTION_OFFERED = counter("bearlake_compaction_offered_tasks_total", "Tasks that this worker's planner queued.")
+COMPACTION_TASKS = counters(
+    "bearlake_compaction_tasks_total", "Tasks of this worker by kind and what became of them.", "kind", "outcome"
+)
+COMPACTION_SECONDS = latencies(
+    "bearlake_compaction_step_seconds", "Time per step of a round: read, run, commit, swap.", "step"
+)
+COMPACTION_FRESHNESS_SECONDS = latency(
+    "bearlake_compaction_freshness_seconds", "From a task's oldest commit until the table has it."
+)
+COMPACTION_READ_BYTES = counters("bearlake_compaction_read_bytes_total", "Bytes of batches compacted.", "stream")
+COMPACTION_RECORD_BYTES = counters(
+    "bearlake_compaction_record_bytes_total", "Uncompressed bytes of records compacted.", "stream"
+)
+COMPACTION_WRITTEN_BYTES = counters(
+    "bearlake_compaction_written_bytes_total", "Bytes of data files written by compaction.", "stream"
+)
+COMPACTION_ROWS = counters("bearlake_compaction_rows_total", "Rows written by compaction.", "stream")
+COMPACTION_MERGED_BYTES = counter("bearlake_compaction_merged_bytes_total", "Bytes of data files written by merging.")
+COMPACTION_KEPT = counters(
+    "bearlake_compaction_kept_batches_total", "Batches kept raw, by why rows cannot hold them.", "reason"
+)
+COMPACTION_CONFLICTS = counter(
+    "bearlake_compaction_table_conflicts_total", "Table commits that contradicted the table."
+)
+COMPACTION_RETRIES = counters("bearlake_compaction_retries_total", "Steps asked again by error kind.", "error")
+COMPACTION_STREAM_RECORDS = gauges(
+    "bearlake_compaction_stream_records", "Offsets of a stream, summed: committed, compacted, table.", "stream", "what"
+)
+COMPACTION_STREAM_FRESHNESS = gauges(
+    "bearlake_compaction_stream_freshness_seconds", "Freshness of the last task.", "stream"
+)
+COMPACTION_STREAM_RATIO = gauges(
+    "bearlake_compaction_stream_compression_ratio", "Record bytes by file bytes, last task.", "stream"
+)
+COMPACTION_BACKLOG_BYTES = gauge("bearlake_compaction_backlog_bytes", "Bytes that wait for compaction, all streams.")
+COMPACTION_BACKLOG_RECORDS = gauge(
+    "bearlake_compaction_backlog_records", "Records that wait for compaction, all streams."
+)
+COMPACTION_BACKLOG_SECONDS = gauge(
+    "bearlake_compaction_backlog_seconds", "Age of the oldest record that waits for compaction."
+)
+COMPACTION_STREAM_BACKLOG = gauges(
+    "bearlake_compaction_stream_backlog_bytes", "Bytes that wait for compaction.", "stream"
+)
+COMPACTION_OPEN_TASKS = gauge("bearlake_compaction_open_tasks", "Tasks that wait or are worked on.")
+COMPACTION_ASIDE = gauge("bearlake_compaction_aside_tasks", "Tasks that failed too often. Alarm on any.")
+SWEEP_OBJECTS = counters(
+    "bearlake_sweep_deleted_objects_total", "Objects deleted by kind: wal, data, orphan, lost.", "kind"
+)
+SWEEP_TRIMMED = counter("bearlake_sweep_trimmed_partitions_total", "Partitions whose start retention moved.")
+SWEEP_SNAPSHOTS = counter("bearlake_sweep_expired_snapshots_total", "Table snapshots expired.")
+SWEEP_ERRORS = counters("bearlake_sweep_errors_total", "Failed rounds of upkeep by job and error kind.", "job", "error")
 
 ProcessCollector(registry=REGISTRY)

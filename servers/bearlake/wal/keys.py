@@ -32,21 +32,22 @@ def uuid7(time_ms: int, random_bits: int) -> uuid.UUID:
 class KeySource:
     """Makes the keys of one server's WAL objects; keys of different milliseconds sort by time."""
 
-    def __init__(self, clock: Clock, random_bits: Callable[[int], int]) -> None:
+    def __init__(self, clock: Clock, random_bits: Callable[[int], int], prefix: str = PREFIX) -> None:
         """`random_bits(n)` returns n random bits: `random.SystemRandom().getrandbits` in a server, seeded in a test."""
         self._clock = clock
         self._random_bits = random_bits
+        self._prefix = prefix
 
     def next(self) -> str:
         """A fresh key."""
         now_ms = self._clock.now_ms()
-        return f"{hour_prefix(now_ms)}{uuid7(now_ms, self._random_bits(_RANDOM_BITS))}"
+        return f"{hour_prefix(now_ms, self._prefix)}{uuid7(now_ms, self._random_bits(_RANDOM_BITS))}"
 
 
-def hour_prefix(time_ms: int) -> str:
+def hour_prefix(time_ms: int, prefix: str = PREFIX) -> str:
     """The prefix of all keys of the hour that contains `time_ms` (Unix milliseconds)."""
     hour = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
-    return f"{PREFIX}{hour.strftime(_HOUR_FORMAT)}/"
+    return f"{prefix}{hour.strftime(_HOUR_FORMAT)}/"
 
 
 def created_ms(key: str) -> int:

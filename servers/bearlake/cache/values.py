@@ -1,0 +1,116 @@
+"""A cache of values that are made from objects (footers, decoded row groups): bounded in bytes, single flight.
+
+Any number of readers of one key wait for one load; values used least recently go first. What is being loaded is bounded in bytes, too, so
+that the memory beside the cache stays bounded however many readers lag. A value that a reader still holds lives a little longer.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Generic, TypeVar
+
+from bearlake.cache.gate import ByteGate
+from bearlake.errors import BearlakeError
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class ValueCache(Generic[K, V]):
+    """Values by key. Used from the event loop's thread only."""
+
+    def __init__(
+        self,
+        *,
+        bytes_max: int,
+        loading_bytes_max: int,
+        size_of: Callable[[V], int],
+        on_lookup: Callable[[bool], None] = lambda is_hit: None,
+        on_evicted: Callable[[int], None] = lambda size_bytes: None,
+    ) -> None:
+        """Keep at most `bytes_max` bytes by `size_of` (one larger value excepted); loads hold what `get` says they need.
+
+        `on_lookup` is told of every look-up (True for a hit), `on_evicted` of the bytes that went.
+        """
+        self._bytes_max = bytes_max
+        self._size_of = size_of
+        self._on_lookup = on_lookup
+        self._on_evicted = on_evicted
+        self._gate = ByteGate(loading_bytes_max)
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._loading: dict[K, asyncio.Task[V]] = {}
+        self.size_bytes = 0
+
+    def peek(self, key: K) -> V | None:
+        """The value if it is here, else None; no waiting."""
+        value = self._values.get(key)
+        if value is not None:
+            self._values.move_to_end(key)
+            self._on_lookup(True)
+        return value
+
+    def knows(self, key: K) -> bool:
+        """Whether the value is here or on its way; not a use of it."""
+        return key in self._values or key in self._loading
+
+    async def get(self, key: K, load_bytes: int, load: Callable[[], Coroutine[None, None, V]]) -> V:
+        """The value; `load` makes it if it is not here, which takes about `load_bytes` of memory meanwhile.
+
+        Raises what `load` raises; a failure is not remembered.
+        """
+        value = self.peek(key)
+        if value is not None:
+            return value
+        self._on_lookup(False)
+        return await asyncio.shield(self._start(key, load_bytes, load))
+
+    def read_ahead(self, key: K, load_bytes: int, load: Callable[[], Coroutine[None, None, V]]) -> None:
+        """Begin to load the value if it is not here; without effect while other loads wait for room."""
+        if not self.knows(key) and not self._gate.is_full:
+            self._start(key, load_bytes, load)
+
+    def done_with(self, key: K) -> None:
+        """Somebody has read the value to its end and goes on behind it: it is the first to go when room is needed."""
+        if key in self._values:
+            self._values.move_to_end(key, last=False)
+
+    def _start(self, key: K, load_bytes: int, load: Callable[[], Coroutine[None, None, V]]) -> "asyncio.Task[V]":
+        task = self._loading.get(key)
+        if task is None:
+            task = self._loading[key] = asyncio.get_running_loop().create_task(self._load(key, load_bytes, load))
+            task.add_done_callback(lambda done: self._loaded(key, done))
+        return task
+
+    async def _load(self, key: K, load_bytes: int, load: Callable[[], Coroutine[None, None, V]]) -> V:
+        async with self._gate.hold(load_bytes):
+            value = await load()
+        self._insert(key, value)
+        return value
+
+    def _loaded(self, key: K, task: "asyncio.Task[V]") -> None:
+        self._loading.pop(key, None)
+        if not task.cancelled():
+            error = task.exception()  # every waiter may have gone; its error is then nobody's
+            if error is not None and not isinstance(error, BearlakeError):
+                asyncio.get_running_loop().call_exception_handler({"message": f"loading {key}", "exception": error})
+
+    def _insert(self, key: K, value: V) -> None:
+        before = self._values.pop(key, None)
+        if before is not None:
+            self.size_bytes -= self._size_of(before)
+        self._values[key] = value
+        self.size_bytes += self._size_of(value)
+        while self.size_bytes > self._bytes_max and len(self._values) > 1:
+            _, oldest = self._values.popitem(last=False)
+            size = self._size_of(oldest)
+            self.size_bytes -= size
+            self._on_evicted(size)
+
+    async def close(self) -> None:
+        """Cancel loads under way and drop all values."""
+        loading = list(self._loading.values())
+        for task in loading:
+            task.cancel()
+        await asyncio.gather(*loading, return_exceptions=True)
+        self._values.clear()
+        self.size_bytes = 0

@@ -1,0 +1,1 @@
+"""Compaction: WAL slices become Parquet data files of the stream's table, and the index is swapped to them."""

@@ -1,0 +1,272 @@
+"""What waits for compaction, as the planner keeps it: per partition the offsets that are in no task yet. Pure: no store, no clock.
+
+    compacted       start                end
+        │  in a task  │      waiting       │         `start` moves when a task is offered, `end` when records are committed
+        └─────────────┴────────────────────┘
+
+Only partitions with waiting records or an open task are remembered, at most `partition_count_max`; beyond that new ones are
+passed over and `is_partial` says that the store knows more. Times are those of the caller's clock, in seconds.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bearlake.compaction.settings import PlannerSettings
+from bearlake.metadata.compaction import OffsetRange, PartitionBacklog, Task, TaskKind, TaskOffer, TaskState
+from bearlake.metadata.model import PartitionKey, Slice, stream_number
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A partition's waiting records `[start, end)`: bytes, an upper bound of its slices, since when. `task_end`: of its task, or -1."""
+
+    start: int
+    end: int
+    size_bytes: int
+    slice_count: int
+    since_s: float
+    task_end: int = -1
+    task_id: int = 0
+
+
+@dataclass(slots=True)
+class StreamBacklog:
+    """A stream's partitions, how long (s) its records may wait, and its open tasks (those set aside do not count)."""
+
+    due_after_s: float
+    partitions: dict[PartitionKey, Waiting] = field(default_factory=dict)
+    tasks: set[int] = field(default_factory=set)
+
+    def ready(self) -> list[tuple[PartitionKey, Waiting]]:
+        """Partitions with waiting records and no task, oldest first."""
+        found = [item for item in self.partitions.items() if item[1].task_end < 0 and item[1].end > item[1].start]
+        found.sort(key=lambda item: (item[1].since_s, item[0]))
+        return found
+
+
+class Backlog:
+    """See the module."""
+
+    def __init__(self, settings: PlannerSettings) -> None:
+        self._settings = settings
+        self.streams: dict[int, StreamBacklog] = {}
+        self._due_after_s: dict[int, float] = {}
+        self.partition_count = 0
+        self.is_partial = False
+
+    # -- what is told --------------------------------------------------------------------------------------------
+
+    def load(self, told: PartitionBacklog, now_s: float) -> None:
+        """Learn of a partition from the store."""
+        records = told.end - told.compacted
+        waiting = Waiting(told.compacted, told.end, told.size_bytes, records, now_s - told.age_ms / 1000)
+        self._put(told.partition, waiting)
+
+    def committed(self, piece: Slice, now_s: float) -> bool:
+        """A slice was committed. False: it does not follow what is known, so the store must be asked."""
+        waiting = self.get(piece.partition)
+        if waiting is None:
+            if not self.is_partial:
+                self._put(piece.partition, Waiting(piece.base_offset, piece.end_offset, piece.length, 1, now_s))
+            return True
+        if piece.end_offset <= waiting.end:
+            return True
+        if waiting.start == waiting.end:
+            waiting.since_s = now_s
+        is_dense = piece.base_offset == waiting.end
+        waiting.end = piece.end_offset
+        waiting.size_bytes += piece.length
+        waiting.slice_count += 1
+        return is_dense
+
+    def trimmed(self, partition: PartitionKey, start: int) -> None:
+        """A partition's start offset moved."""
+        waiting = self.get(partition)
+        if waiting is not None and start > waiting.start:
+            _advance(waiting, min(start, waiting.end))
+            waiting.start, waiting.end = start, max(start, waiting.end)
+            self._drop_if_done(partition, waiting)
+
+    def busy(self, task: Task) -> None:
+        """A task is open: its partitions wait for it."""
+        if task.kind is TaskKind.COMPACT:
+            for partition, _, end in task.ranges:
+                waiting = self.get(partition)
+                if waiting is None:
+                    waiting = Waiting(end, end, 0, 0, 0.0)
+                    self._put(partition, waiting)
+                elif end > waiting.start:
+                    _advance(waiting, min(end, waiting.end))
+                    waiting.start, waiting.end = end, max(end, waiting.end)
+                waiting.task_end = end
+                waiting.task_id = task.id
+            stream = self.streams.get(task.stream_number)
+            if stream is not None and task.state is TaskState.OPEN:
+                stream.tasks.add(task.id)
+
+    def recount(self) -> None:
+        """All open tasks are told anew (`busy`)."""
+        for stream in self.streams.values():
+            stream.tasks.clear()
+
+    def compacted(self, partition: PartitionKey, offset: int) -> None:
+        """The store says what is compacted; if it is what the partition's task covers, the task is done."""
+        waiting = self.get(partition)
+        if waiting is not None and 0 <= waiting.task_end <= offset:
+            self.streams[stream_number(partition)].tasks.discard(waiting.task_id)
+            waiting.task_end, waiting.task_id = -1, 0
+            self._drop_if_done(partition, waiting)
+
+    def forget(self, partition: PartitionKey) -> None:
+        """Nothing waits here, as far as is known."""
+        stream = self.streams.get(stream_number(partition))
+        if stream is not None and stream.partitions.pop(partition, None) is not None:
+            self.partition_count -= 1
+            if not stream.partitions:
+                del self.streams[stream_number(partition)]
+
+    def forget_stream(self, number: int) -> None:
+        """The stream was deleted."""
+        self._due_after_s.pop(number, None)
+        stream = self.streams.pop(number, None)
+        if stream is not None:
+            self.partition_count -= len(stream.partitions)
+
+    def set_freshness(self, number: int, freshness_ms: int) -> None:
+        """How long from commit to table: `table.freshness_ms`. Kept also while nothing waits, for the streams seen last."""
+        if len(self._due_after_s) > self._settings.partition_count_max:
+            self._due_after_s.clear()
+        self._due_after_s[number] = due_after_s = freshness_ms * self._settings.due_fraction / 1000
+        stream = self.streams.get(number)
+        if stream is not None:
+            stream.due_after_s = due_after_s
+
+    def unknown_streams(self) -> list[int]:
+        """Streams with a backlog whose freshness was not told yet; they are not due before it is."""
+        return [number for number in self.streams if number not in self._due_after_s]
+
+    # -- what is asked -------------------------------------------------------------------------------------------
+
+    def get(self, partition: PartitionKey) -> Waiting | None:
+        """The partition, if something waits or is under way."""
+        stream = self.streams.get(stream_number(partition))
+        return None if stream is None else stream.partitions.get(partition)
+
+    def open_partitions(self) -> Iterator[PartitionKey]:
+        """Partitions with a task."""
+        for stream in self.streams.values():
+            for partition, waiting in stream.partitions.items():
+                if waiting.task_end >= 0:
+                    yield partition
+
+    def task_count(self, number: int | None = None) -> int:
+        """Open tasks of one stream, or of all."""
+        if number is None:
+            return sum(len(stream.tasks) for stream in self.streams.values())
+        stream = self.streams.get(number)
+        return 0 if stream is None else len(stream.tasks)
+
+    def due(self, now_s: float) -> tuple[list[int], float]:
+        """Streams that are due, the longest waiting first; and when (s) the next one will be, infinite if none is known to be."""
+        found: list[tuple[float, int]] = []
+        next_s = float("inf")
+        for number, stream in self.streams.items():
+            oldest_s, size = float("inf"), 0
+            for waiting in stream.partitions.values():
+                if waiting.task_end < 0 and waiting.end > waiting.start:
+                    oldest_s = min(oldest_s, waiting.since_s)
+                    size += waiting.size_bytes
+            if oldest_s + stream.due_after_s <= now_s or (size >= self._settings.due_bytes):
+                found.append((oldest_s, number))
+            else:
+                next_s = min(next_s, oldest_s + stream.due_after_s)
+        return [number for _, number in sorted(found)], next_s
+
+    def _put(self, partition: PartitionKey, waiting: Waiting) -> None:
+        number = stream_number(partition)
+        stream = self.streams.get(number)
+        if stream is None or partition not in stream.partitions:
+            if self.partition_count >= self._settings.partition_count_max:
+                self.is_partial = True
+                return
+            self.partition_count += 1
+        if stream is None:
+            stream = self.streams[number] = StreamBacklog(self._due_after_s.get(number, float("inf")))
+        stream.partitions[partition] = waiting
+
+    def _drop_if_done(self, partition: PartitionKey, waiting: Waiting) -> None:
+        if waiting.task_end < 0 and waiting.start >= waiting.end:
+            self.forget(partition)
+
+
+def _advance(waiting: Waiting, start: int) -> None:
+    """Take `[waiting.start, start)` away; bytes and slices in proportion, which is exact when nothing is left."""
+    left = waiting.end - start
+    total = waiting.end - waiting.start
+    if total > 0:
+        waiting.size_bytes = waiting.size_bytes * left // total
+        waiting.slice_count = min(waiting.slice_count, left)
+    waiting.start = start
+
+
+def pack(
+    ready: Sequence[tuple[PartitionKey, Waiting]],
+    cuts: Mapping[PartitionKey, Slice],
+    settings: PlannerSettings,
+    *,
+    number: int,
+    task_count_max: int,
+    now_s: float,
+) -> list[TaskOffer]:
+    """Offers for the partitions, in their order, each within the bounds of a task; at most `task_count_max`.
+
+    `cuts` are for partitions that are too large for one task: a slice of what to take now, `(_, start, count, _, length, _)`.
+    """
+    groups: list[list[tuple[OffsetRange, int, int, float]]] = []
+    room_bytes = room_slices = 0
+    for partition, waiting in ready:
+        cut = cuts.get(partition)
+        taken = OffsetRange(partition, waiting.start, waiting.end)
+        size, slices = waiting.size_bytes, waiting.slice_count
+        if cut is not None:
+            taken, size = OffsetRange(partition, cut.base_offset, cut.end_offset), cut.length
+            slices = settings.task_slice_count_max
+        is_full = not groups or len(groups[-1]) >= settings.task_partition_count_max
+        if is_full or size > room_bytes or slices > room_slices:
+            if len(groups) >= task_count_max:
+                break
+            groups.append([])
+            room_bytes, room_slices = settings.task_bytes_max, settings.task_slice_count_max
+        groups[-1].append((taken, size, taken.end - taken.start, waiting.since_s))
+        room_bytes -= size
+        room_slices -= slices
+    return [
+        TaskOffer(
+            kind=TaskKind.COMPACT,
+            stream_number=number,
+            ranges=sorted(taken for taken, _, _, _ in group),
+            size_bytes=sum(size for _, size, _, _ in group),
+            record_count=sum(count for _, _, count, _ in group),
+            age_ms=max(0, round(1000 * (now_s - min(since_s for _, _, _, since_s in group)))),
+        )
+        for group in groups
+    ]
+
+
+def is_too_large(waiting: Waiting, settings: PlannerSettings) -> bool:
+    """Whether the partition's waiting records may be more than a task holds."""
+    return waiting.size_bytes > settings.task_bytes_max or waiting.slice_count > settings.task_slice_count_max
+
+
+def cut(
+    partition: PartitionKey, start: int, slices: Collection[Slice], settings: PlannerSettings, end: int
+) -> Slice | None:
+    """As many of the slices from `start` on, up to `end`, as a task holds, as one slice; at least one. None: there are none."""
+    size, last = 0, None
+    for count, piece in enumerate(slices):
+        is_over = size + piece.length > settings.task_bytes_max or count >= settings.task_slice_count_max
+        if piece.base_offset >= end or (last is not None and is_over):
+            break
+        size += piece.length
+        last = piece.end_offset
+    return None if last is None else Slice(partition, start, last - start, 0, size, 0)

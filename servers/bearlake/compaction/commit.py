@@ -1,0 +1,310 @@
+"""The commit protocol of a task: prepare → table commit → swap; each step may be repeated (DESIGN.md, section 5).
+
+`Committer.recover` looks at what earlier epochs left behind; `commit` does the three steps for tasks of one stream together, with one
+table commit for all. Whoever's commit the table has (the marks say) is swapped in, also when that is an earlier epoch of the task.
+The data files of all other epochs have lost then, for ever: exactly those keys are deleted.
+
+A task's mark goes into the table even when it brings no file, because it is what keeps out an earlier epoch that wakes up late.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from bearlake.compaction import encoding
+from bearlake.compaction.model import TaskResult
+from bearlake.compaction.patience import Patience
+from bearlake.compaction.settings import WorkerSettings
+from bearlake.errors import BearlakeError, Conflict, Corrupt, Fenced, NotFound, Unavailable
+from bearlake.metadata import Metadata
+from bearlake.metadata.compaction import Swap, SwapObject, Task, TaskClaim, TaskKind
+from bearlake.metadata.model import LocatedSlice, ObjectRef, PartitionKey, Slice, Stream, partition_index
+from bearlake.objects import ObjectStore
+from bearlake.streams import configs as stream_configs
+from bearlake.table import Tables
+from bearlake.table import naming as table_naming
+from bearlake.table.model import TableChange, TableCommit, TableState, TaskMark
+from bearlake.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+TABLE_COUNT_MAX = 1_000
+"""Tables whose last state is remembered."""
+MARKS_KEPT_MAX = 32
+"""Marks in a table from which on those of closed tasks are dropped."""
+LATE_FACTOR = 2
+"""Files older than so many deadlines when they are prepared are not used: an orphan sweep may have judged them already."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Work:
+    """A claimed task on its way. `winner`: the epoch whose files are in the table, -1 while none is known to be."""
+
+    task: Task
+    stream: Stream
+    claim: TaskClaim
+    started_s: float
+    slices: Sequence[LocatedSlice] = ()
+    inputs: Sequence[ObjectRef] = ()
+    result: TaskResult = field(default_factory=lambda: TaskResult(items=()))
+    winner: int = -1
+
+    def objects(self) -> list[SwapObject]:
+        """What the index shall name, of the winning epoch."""
+        result = (
+            self.result if self.winner == self.claim.epoch else encoding.decode_result(self.task.results[self.winner])
+        )
+        return [one.swap for item in result.items for one in item.files] + [
+            kept for item in result.items for kept in item.kept
+        ]
+
+
+class Committer:
+    """See the module. Used by one worker, for several streams at once."""
+
+    def __init__(
+        self, metadata: Metadata, store: ObjectStore, tables: Tables, settings: WorkerSettings, patience: Patience
+    ) -> None:
+        self._metadata = metadata
+        self._store = store
+        self._tables = tables
+        self._settings = settings
+        self._patience = patience
+        self._states: OrderedDict[int, TableState] = OrderedDict()
+        self._calls = asyncio.Semaphore(settings.store_calls_max)
+
+    # -- before the run ------------------------------------------------------------------------------------------
+
+    async def location(self, stream: Stream) -> str:
+        """Key prefix of the stream's data files, without a slash at the end; its table is created if it has none yet.
+
+        Raises:
+            Conflict: its table belongs to somebody else.
+            Unavailable: the catalog did not answer.
+        """
+        rules = stream_configs.table_rules(stream.name, stream.configs)
+        if not rules.is_enabled:
+            return table_naming.location_key(stream)
+        state = self._states.get(stream.number)
+        if state is None:
+            state = await self._tables.ensure(stream)
+            self._remember(stream, state)
+        return state.location_key
+
+    async def recover(self, work: Work) -> None:
+        """Set `work.winner` if an earlier epoch's commit is in the table already.
+
+        Raises:
+            Conflict: somebody has committed the task, and the table does not say who.
+            Unavailable: the catalog did not answer.
+        """
+        task = work.task
+        if not task.results:
+            return
+        state = await self._tables.state(work.stream)
+        if state is None:
+            return
+        winner = state.applied.get(task.id)
+        if winner is not None and winner in task.results:
+            work.winner = winner
+        elif winner is not None or _is_reached(task, state):
+            raise Conflict(f"the table has task {task.id} of epoch {winner}, of which nothing was prepared")
+
+    # -- behind the run ------------------------------------------------------------------------------------------
+
+    async def commit(self, stream: Stream, works: Sequence[Work]) -> dict[int, BearlakeError]:
+        """Do all steps for tasks of one stream; returns what went wrong, by task id. Those that are left out are done."""
+        errors: dict[int, BearlakeError] = {}
+        fresh = [work for work in works if work.winner < 0]
+        await self._each(fresh, self._prepare, errors)
+        fresh = [work for work in fresh if work.task.id not in errors]
+        if fresh:
+            await self._list(stream, fresh, errors)
+        await self._each([work for work in works if work.task.id not in errors], self._swap, errors)
+        return errors
+
+    async def _each(
+        self, works: Iterable[Work], step: Callable[[Work], Awaitable[None]], errors: dict[int, BearlakeError]
+    ) -> None:
+        async def one(work: Work) -> None:
+            try:
+                async with self._calls:
+                    await step(work)
+            except BearlakeError as error:
+                errors[work.task.id] = error
+
+        async with asyncio.TaskGroup() as group:
+            for work in works:
+                group.create_task(one(work))
+
+    async def _prepare(self, work: Work) -> None:
+        check_cover(work)
+        result = encoding.encode_result(work.result)
+        await self._ask(lambda: self._metadata.tasks.prepare(work.claim, result))
+        # Looked at behind the step: from now on the sweep sees these keys in an open task, however long we are paused.
+        age_s = asyncio.get_running_loop().time() - work.started_s
+        if age_s * 1000 > LATE_FACTOR * self._settings.deadline_ms:
+            raise Unavailable(f"task {work.task.id}: its files are {age_s:.0f} s old, doing it anew")
+
+    async def _list(self, stream: Stream, works: Sequence[Work], errors: dict[int, BearlakeError]) -> None:
+        """Let the table list the files, all together if it can be."""
+        try:
+            if not await self._has_table(stream, works):
+                for work in works:
+                    work.winner = work.claim.epoch
+                return
+            try:
+                await self._apply(stream, works)
+            except (Conflict, NotFound) as error:
+                metrics.COMPACTION_CONFLICTS.inc()
+                log.info("table commit conflicts", extra={"stream": stream.name, "error": repr(error)})
+                self._states.pop(stream.number, None)
+                for work in works:
+                    await self._list_alone(stream, work, errors)
+        except BearlakeError as error:
+            for work in works:
+                errors.setdefault(work.task.id, error)
+
+    async def _list_alone(self, stream: Stream, work: Work, errors: dict[int, BearlakeError]) -> None:
+        """One task, so that it fails alone; a table that was dropped meanwhile is made anew, unless its stream was deleted."""
+        try:
+            found = await self._ask(lambda: self._metadata.streams.by_numbers([stream.number]))
+            if not found or found[0].is_deleted:
+                raise Fenced(f"stream {stream.name} was deleted")
+            await self._ask(lambda: self._tables.ensure(stream))
+            await self._apply(stream, [work])
+        except (Conflict, NotFound, Fenced) as error:
+            errors[work.task.id] = error
+
+    async def _apply(self, stream: Stream, works: Sequence[Work]) -> None:
+        commit = TableCommit(changes=[_change(work) for work in works])
+        closed = await self._closed(stream)
+        started_s = asyncio.get_running_loop().time()
+        state = await self._ask(lambda: self._tables.commit(stream, commit, closed_tasks=closed))
+        metrics.COMPACTION_SECONDS.labels("commit").observe(asyncio.get_running_loop().time() - started_s)
+        self._remember(stream, state)
+        for work in works:
+            winner = state.applied.get(work.task.id)
+            known = {*work.task.results, work.claim.epoch}
+            if winner not in known:
+                raise Conflict(f"the table has task {work.task.id} of epoch {winner}, of which nothing was prepared")
+            work.winner = winner
+
+    async def _has_table(self, stream: Stream, works: Iterable[Work]) -> bool:
+        if stream_configs.table_rules(stream.name, stream.configs).is_enabled:
+            return True
+        if not any(work.task.results for work in works):
+            return False
+        # An earlier epoch may still believe in the table: only a mark keeps it out.
+        return await self._ask(lambda: self._tables.state(stream)) is not None
+
+    async def _closed(self, stream: Stream) -> set[int]:
+        """Tasks whose marks may go. Those that are in a state we saw, and not among the tasks now, are closed for ever."""
+        state = self._states.get(stream.number)
+        if state is None or len(state.applied) <= MARKS_KEPT_MAX:
+            return set()
+        open_tasks = await self._open_tasks(stream)
+        return set(state.applied) - open_tasks
+
+    async def _open_tasks(self, stream: Stream) -> set[int]:
+        found: set[int] = set()
+        after = 0
+        while True:
+            page = await self._ask(partial(self._metadata.tasks.list, stream_number=stream.number, after=after))
+            if not page:
+                return found
+            found.update(task.id for task in page)
+            after = page[-1].id
+
+    async def _swap(self, work: Work) -> None:
+        swap = Swap(claim=work.claim, objects=work.objects())
+        started_s = asyncio.get_running_loop().time()
+        await self._ask(lambda: self._metadata.log.swap(swap))
+        metrics.COMPACTION_SECONDS.labels("swap").observe(asyncio.get_running_loop().time() - started_s)
+        await self.delete_files(work, keep=work.winner)
+
+    async def delete_files(self, work: Work, *, keep: int | None = None) -> None:
+        """Delete what all epochs of the task but `keep` wrote, which can never be in the table any more."""
+        results = {work.claim.epoch: work.result}
+        for epoch, text in work.task.results.items():
+            results[epoch] = encoding.decode_result(text)
+        winning = keys_of([results[keep]]) if keep is not None and keep in results else set()
+        keys = keys_of([result for epoch, result in results.items() if epoch != keep]) - winning
+        if not keys:
+            return
+        metrics.SWEEP_OBJECTS.labels("lost").inc(len(keys))
+        try:
+            await self._store.delete(sorted(keys))
+        except Unavailable as error:  # the orphan sweep finds them
+            log.info("files that lost are still there", extra={"count": len(keys), "error": repr(error)})
+
+    def state(self, number: int) -> TableState | None:
+        """The last known state of a stream's table."""
+        return self._states.get(number)
+
+    def _remember(self, stream: Stream, state: TableState) -> None:
+        self._states[stream.number] = state
+        self._states.move_to_end(stream.number)
+        while len(self._states) > TABLE_COUNT_MAX:
+            self._states.popitem(last=False)
+
+    async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
+        until_s = asyncio.get_running_loop().time() + self._settings.deadline_ms / 1000
+        return await self._patience.ask(call, until_s=until_s)
+
+
+def keys_of(results: Iterable[TaskResult]) -> set[str]:
+    """Keys of all objects that the results name."""
+    return {
+        swap.object.key
+        for result in results
+        for item in result.items
+        for swap in [*(one.swap for one in item.files), *item.kept]
+    }
+
+
+def check_cover(work: Work) -> None:
+    """I4, before anything is committed: what was written covers exactly the offsets that were read. Raises `Corrupt`."""
+    read = _runs(found.slice for found in work.slices)
+    written = _runs(
+        piece
+        for item in work.result.items
+        for swap in [*(one.swap for one in item.files), *item.kept]
+        for piece in swap.slices
+    )
+    if read != written:
+        raise Corrupt(f"task {work.task.id}: offsets {read} were read, {written} were written")
+
+
+def _runs(slices: Iterable[Slice]) -> dict[PartitionKey, list[list[int]]]:
+    """Offsets by partition, as runs without gaps."""
+    runs: dict[PartitionKey, list[list[int]]] = {}
+    for piece in sorted(slices):
+        found = runs.setdefault(piece.partition, [])
+        if found and found[-1][1] == piece.base_offset:
+            found[-1][1] = piece.end_offset
+        else:
+            found.append([piece.base_offset, piece.end_offset])
+    return runs
+
+
+def _is_reached(task: Task, state: TableState) -> bool:
+    return task.kind is TaskKind.COMPACT and all(
+        state.ends.get(partition_index(partition), 0) >= end for partition, _, end in task.ranges
+    )
+
+
+def _change(work: Work) -> TableChange:
+    """The task's part of a table commit."""
+    ranges = {partition_index(partition): (start, end) for partition, start, end in work.task.ranges}
+    return TableChange(
+        mark=TaskMark(task_id=work.task.id, epoch=work.claim.epoch, ranges=ranges),
+        add=[one.file for item in work.result.items for one in item.files],
+        remove=list(work.task.inputs) if work.task.kind is TaskKind.MERGE else (),
+    )

@@ -1,0 +1,194 @@
+"""`compaction/model.py` as JSON, version 1: what travels to executors and back, and what `TaskQueue.prepare` keeps.
+
+Slices are arrays in the order of their fields, bounds are hexadecimal; everything else is an object with the fields' names. Readers
+refuse a version that they do not know; old versions stay readable as long as tasks may hold them.
+"""
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bearlake.compaction.model import ItemResult, TaskResult, WorkItem, WrittenFile
+from bearlake.errors import Corrupt, Unsupported
+from bearlake.metadata.compaction import SwapObject, TaskKind
+from bearlake.metadata.model import LocatedSlice, ObjectKind, ObjectRef, Slice
+from bearlake.table.model import DataFile
+
+VERSION = 1
+
+_Json = Mapping[str, Any]  # as `json.loads` gives it
+
+
+def encode_item(item: WorkItem) -> bytes:
+    """The item as JSON."""
+    keys = sorted({located.object_key for located in item.slices})
+    number = {key: at for at, key in enumerate(keys)}
+    objects = {located.object_key: located.object for located in item.slices}
+    return _dump(
+        {
+            "kind": item.kind,
+            "stream_id": str(item.stream_id),
+            "output_prefix": item.output_prefix,
+            "kept_prefix": item.kept_prefix,
+            "objects": [objects[key] for key in keys],
+            "slices": [[number[located.object_key], *located.slice] for located in item.slices],
+            "inputs": list(item.inputs),
+            "file_bytes_max": item.file_bytes_max,
+            "row_group_bytes": item.row_group_bytes,
+        }
+    )
+
+
+def decode_item(encoded: bytes | str) -> WorkItem:
+    """The item.
+
+    Raises:
+        Corrupt: this is not an encoded item.
+        Unsupported: it has a newer version.
+    """
+    with _Reading("work item"):
+        fields = _load(encoded)
+        objects = [_object(value) for value in fields["objects"]]
+        return WorkItem(
+            kind=TaskKind(fields["kind"]),
+            stream_id=uuid.UUID(fields["stream_id"]),
+            output_prefix=fields["output_prefix"],
+            kept_prefix=fields["kept_prefix"],
+            slices=[LocatedSlice(_slice(value[1:]), *objects[value[0]]) for value in fields["slices"]],
+            inputs=[_object(value) for value in fields["inputs"]],
+            file_bytes_max=fields["file_bytes_max"],
+            row_group_bytes=fields["row_group_bytes"],
+        )
+
+
+def encode_item_result(result: ItemResult) -> bytes:
+    """The result of one item as JSON."""
+    return _dump(_item_result_fields(result))
+
+
+def decode_item_result(encoded: bytes | str) -> ItemResult:
+    """The result of one item.
+
+    Raises:
+        Corrupt: this is not an encoded result.
+        Unsupported: it has a newer version.
+    """
+    with _Reading("result of a work item"):
+        return _item_result(_load(encoded))
+
+
+def encode_result(result: TaskResult) -> bytes:
+    """The result of a task as JSON."""
+    return _dump({"items": [_item_result_fields(item) for item in result.items]})
+
+
+def decode_result(encoded: bytes | str) -> TaskResult:
+    """The result of a task.
+
+    Raises:
+        Corrupt: this is not an encoded result.
+        Unsupported: it has a newer version.
+    """
+    with _Reading("result of a task"):
+        return TaskResult(items=[_item_result(item) for item in _load(encoded)["items"]])
+
+
+def _item_result_fields(result: ItemResult) -> dict[str, object]:
+    return {
+        "files": [{"file": _file_fields(file.file), "swap": _swap_fields(file.swap)} for file in result.files],
+        "kept": [_swap_fields(swap) for swap in result.kept],
+        "row_count": result.row_count,
+        "read_bytes": result.read_bytes,
+        "record_bytes": result.record_bytes,
+        "written_bytes": result.written_bytes,
+        "kept_counts": dict(result.kept_counts),
+    }
+
+
+def _item_result(fields: _Json) -> ItemResult:
+    return ItemResult(
+        files=[WrittenFile(file=_file(value["file"]), swap=_swap(value["swap"])) for value in fields["files"]],
+        kept=[_swap(value) for value in fields["kept"]],
+        row_count=fields["row_count"],
+        read_bytes=fields["read_bytes"],
+        record_bytes=fields["record_bytes"],
+        written_bytes=fields["written_bytes"],
+        kept_counts=fields["kept_counts"],
+    )
+
+
+def _file_fields(file: DataFile) -> dict[str, object]:
+    return {
+        "key": file.key,
+        "size": file.size,
+        "row_count": file.row_count,
+        "max_timestamp_ms": file.max_timestamp_ms,
+        "split_offsets": list(file.split_offsets),
+        "column_sizes": dict(file.column_sizes),
+        "value_counts": dict(file.value_counts),
+        "null_value_counts": dict(file.null_value_counts),
+        "lower_bounds": {field: bound.hex() for field, bound in file.lower_bounds.items()},
+        "upper_bounds": {field: bound.hex() for field, bound in file.upper_bounds.items()},
+    }
+
+
+def _file(fields: _Json) -> DataFile:
+    return DataFile(
+        key=fields["key"],
+        size=fields["size"],
+        row_count=fields["row_count"],
+        max_timestamp_ms=fields["max_timestamp_ms"],
+        split_offsets=fields["split_offsets"],
+        column_sizes=_by_field(fields["column_sizes"]),
+        value_counts=_by_field(fields["value_counts"]),
+        null_value_counts=_by_field(fields["null_value_counts"]),
+        lower_bounds={int(field): bytes.fromhex(bound) for field, bound in fields["lower_bounds"].items()},
+        upper_bounds={int(field): bytes.fromhex(bound) for field, bound in fields["upper_bounds"].items()},
+    )
+
+
+def _swap_fields(swap: SwapObject) -> dict[str, object]:
+    return {"object": list(swap.object), "slices": [list(piece) for piece in swap.slices]}
+
+
+def _swap(fields: _Json) -> SwapObject:
+    return SwapObject(object=_object(fields["object"]), slices=[_slice(value) for value in fields["slices"]])
+
+
+def _object(value: Sequence[Any]) -> ObjectRef:
+    key, size, kind = value
+    return ObjectRef(key, size, ObjectKind(kind))
+
+
+def _slice(value: Sequence[Any]) -> Slice:
+    return Slice._make(value)
+
+
+def _by_field(fields: Mapping[str, int]) -> dict[int, int]:
+    return {int(field): value for field, value in fields.items()}
+
+
+def _dump(fields: dict[str, object]) -> bytes:
+    return json.dumps({"version": VERSION, **fields}, separators=(",", ":")).encode()
+
+
+def _load(encoded: bytes | str) -> _Json:
+    fields: _Json = json.loads(encoded)
+    if fields["version"] != VERSION:
+        raise Unsupported(f"version {fields['version']} of compaction's JSON; this reader knows version {VERSION}")
+    return fields
+
+
+class _Reading:
+    """Whatever is wrong with the JSON becomes `Corrupt`."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, LookupError | TypeError | ValueError | AttributeError):
+            raise Corrupt(f"{self._what}: {error!r}") from error

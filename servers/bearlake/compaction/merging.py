@@ -1,0 +1,179 @@
+"""Which small data files become a large one: size tiers, so that a row is rewritten once per tier at most.
+
+Tier t holds files of `fan_in ** t` to `fan_in ** (t + 1)` bytes; half of the target size and more is final. When a tier has
+`fan_in` files, or as many bytes as the target, its oldest files and those of lower tiers become one, of the target's size at most.
+With a fan-in of 8, 2 MB files reach 128 MB in two rewrites, and a table has at most 7 small files per tier that wait for company.
+
+`choose` is the policy, pure; `Merges` keeps the small files of the streams whose index changed, looked up behind what it knows.
+Source: size-tiered compaction of LSM trees (Apache Cassandra, `SizeTieredCompactionStrategy`).
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Collection
+from typing import NamedTuple
+
+from bearlake.compaction.settings import MergeSettings
+from bearlake.metadata import ObjectRegister
+from bearlake.metadata.compaction import Task, TaskKind, TaskOffer
+
+STREAM_COUNT_MAX = 1_000
+"""Streams whose small files are remembered; those that changed last."""
+PAGE_COUNT = 200
+"""Data files of one look-up."""
+TRY_COUNT_MAX = 3
+"""Merges that may fail for a file until it is left as it is (another engine may have taken it out of the table)."""
+
+
+class SmallFile(NamedTuple):
+    """A data file that may be merged: its key, bytes, the log position of its swap, and its records by the index."""
+
+    key: str
+    size: int
+    position: int
+    record_count: int
+
+
+def choose(files: Collection[SmallFile], settings: MergeSettings) -> list[SmallFile]:
+    """Files that shall become one now, oldest first; none when the table is healthy."""
+    tiers: dict[int, list[SmallFile]] = {}
+    for file in files:
+        if file.size * 2 < settings.file_bytes:
+            tiers.setdefault(_tier(file.size, settings.fan_in), []).append(file)
+    for tier in sorted(tiers, reverse=True):
+        found = tiers[tier]
+        if len(found) >= settings.fan_in or sum(file.size for file in found) >= settings.file_bytes:
+            lower = [file for other, members in tiers.items() if other <= tier for file in members]
+            inputs = _take(sorted(lower, key=lambda file: (file.position, file.key)), settings)
+            if len(inputs) > 1:
+                return inputs
+    return []
+
+
+def _tier(size: int, fan_in: int) -> int:
+    return int(math.log(max(size, 1), fan_in))
+
+
+def _take(files: list[SmallFile], settings: MergeSettings) -> list[SmallFile]:
+    inputs: list[SmallFile] = []
+    room = settings.file_bytes
+    for file in files:
+        if len(inputs) >= settings.input_count_max:
+            break
+        if file.size <= room:
+            inputs.append(file)
+            room -= file.size
+    return inputs
+
+
+class _Files:
+    """The small files of one stream: those of swaps up to `position`, and whether there may be newer ones."""
+
+    def __init__(self) -> None:
+        self.small: dict[str, SmallFile] = {}
+        self.position = 0
+        self.swap_count = 0
+        self.is_known = False
+
+
+class Merges:
+    """Offers merges for streams that `swapped`. Used by the planner."""
+
+    def __init__(self, objects: ObjectRegister, settings: MergeSettings) -> None:
+        self._objects = objects
+        self._settings = settings
+        self._files: OrderedDict[int, _Files] = OrderedDict()
+        self._open: dict[int, Task] = {}
+        self._tries: OrderedDict[str, int] = OrderedDict()
+
+    def reset(self) -> None:
+        """Forget everything: somebody else has planned."""
+        self._files.clear()
+        self._open.clear()
+        self._tries.clear()
+
+    def swapped(self, number: int) -> bool:
+        """The index of a stream names new data files; returns whether a merge of it is open, and perhaps done now."""
+        files = self._files.pop(number, None) or _Files()
+        files.swap_count += 1
+        self._files[number] = files
+        while len(self._files) > STREAM_COUNT_MAX:
+            self._files.popitem(last=False)
+        return any(task.stream_number == number for task in self._open.values())
+
+    def opened(self, task: Task) -> None:
+        """A merge is open: its inputs are taken."""
+        if task.kind is TaskKind.MERGE:
+            self._open[task.id] = task
+            files = self._files.get(task.stream_number)
+            if files is not None:
+                for key in task.inputs:
+                    files.small.pop(key, None)
+
+    def open_ids(self) -> list[int]:
+        """Merges that were open when last looked at."""
+        return sorted(self._open)
+
+    def closed(self, task_id: int) -> None:
+        """A merge is done or was dropped; in either case its stream is looked at again."""
+        task = self._open.pop(task_id, None)
+        if task is not None:
+            for key in task.inputs:  # those that are seen again were not merged: refused by the table, perhaps for ever
+                self._tries[key] = self._tries.pop(key, 0) + 1
+            while len(self._tries) > self._settings.file_count_remembered:
+                self._tries.popitem(last=False)
+            self.forget(task.stream_number)
+            self.swapped(task.stream_number)
+
+    def forget(self, number: int) -> None:
+        """Look the stream's files up anew when it is its turn again."""
+        self._files.pop(number, None)
+
+    async def offers(self) -> list[TaskOffer]:
+        """At most one merge per stream without an open one, as many as may be open in all. Raises `Unavailable`."""
+        settings = self._settings
+        room = settings.open_task_count_max - len(self._open)
+        if not settings.is_enabled or room <= 0:
+            return []
+        busy = {task.stream_number for task in self._open.values()}
+        found: list[TaskOffer] = []
+        for number, files in list(self._files.items()):
+            is_due = files.swap_count >= settings.fan_in or (files.swap_count > 0 and not files.is_known)
+            if number in busy or not is_due:
+                continue
+            await self._look_up(number, files)
+            inputs = choose(files.small.values(), settings)
+            if inputs:
+                found.append(_offer(number, inputs))
+                files.swap_count = settings.fan_in  # there may be more to merge
+            if len(found) >= room:
+                break
+        return found
+
+    async def _look_up(self, number: int, files: _Files) -> None:
+        settings = self._settings
+        taken = {key for task in self._open.values() for key in task.inputs}
+        swap_count, files.swap_count = files.swap_count, 0
+        while len(files.small) < settings.file_count_remembered:
+            page = await self._objects.data_files(number, after=files.position, limit=PAGE_COUNT)
+            for entry in page:
+                files.position = max(files.position, entry.position)
+                key, size, _ = entry.object
+                if size * 2 < settings.file_bytes and key not in taken and self._tries.get(key, 0) < TRY_COUNT_MAX:
+                    count = sum(piece.record_count for piece in entry.segments)
+                    files.small[key] = SmallFile(key, size, entry.position, count)
+            if len(page) < PAGE_COUNT:
+                files.is_known = True
+                return
+        files.swap_count = swap_count  # the rest comes when these are merged
+
+
+def _offer(number: int, inputs: list[SmallFile]) -> TaskOffer:
+    return TaskOffer(
+        kind=TaskKind.MERGE,
+        stream_number=number,
+        inputs=[file.key for file in inputs],
+        size_bytes=sum(file.size for file in inputs),
+        record_count=sum(file.record_count for file in inputs),
+        age_ms=0,
+    )

@@ -1,0 +1,310 @@
+"""The planner: turns what is committed into tasks, so that every stream is in its table in time. One at a time, by a lease.
+
+It starts from the store's backlog (`TaskQueue.uncompacted`) and open tasks, then follows the commit log: idle streams cost nothing.
+A stream is due by bytes or by age (`backlog.py`); due streams take turns, the longest waiting first, and a huge one has a bounded
+number of open tasks, so that it cannot starve a thousand small ones. When the log was truncated behind it, or its lease is lost,
+everything in memory is thrown away and it starts from scratch: nothing here is the truth.
+
+What is offered twice is left out by the store, so a reply that was lost needs no care; the planner then looks again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+
+from bearlake.compaction import backlog as backlogs
+from bearlake.compaction.backlog import Backlog
+from bearlake.compaction.merging import Merges
+from bearlake.compaction.settings import CompactionSettings
+from bearlake.errors import Conflict, Fenced, NotFound, OutOfRange, Overloaded, Unavailable
+from bearlake.metadata import Metadata
+from bearlake.metadata.compaction import Task, TaskKind, TaskOffer
+from bearlake.metadata.model import (
+    Entry,
+    EntryKind,
+    Lease,
+    PartitionKey,
+    ServerRef,
+    Slice,
+    stream_number,
+)
+from bearlake.streams import configs as stream_configs
+from bearlake.telemetry import metrics
+from bearlake.telemetry.outage import Outage
+
+log = logging.getLogger(__name__)
+
+LEASE = "compaction/planner"
+FIRST = PartitionKey(0)
+LOAD_SHARE = 5
+"""A round of planning is followed by a pause of at least so many times its own duration."""
+MERGE_PAUSE_S = 0.5
+"""After a change of a stream that has an open merge, tasks are looked up again so much later."""
+
+
+class _Lost(Exception):
+    """What is in memory is not to be trusted any more."""
+
+
+class Planner:
+    """See the module. `run` is owned by the service's task group; `is_planning` says whether this one is it."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        server: ServerRef,
+        settings: CompactionSettings,
+        *,
+        on_offered: Callable[[], None] = lambda: None,
+        on_fenced: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_offered` is called after tasks were queued, `on_fenced` when `server` is not its name's newest registration any more."""
+        self._metadata = metadata
+        self._server = server
+        self._settings = settings.planner
+        self._on_offered = on_offered
+        self._on_fenced = on_fenced
+        self._merges = Merges(metadata.objects, settings.merge)
+        self._backlog = Backlog(settings.planner)
+        self._position = 0
+        self._reconcile_at_s = 0.0
+        self._outage = Outage(log, "planning failed, trying again", "planning works again")
+        self.is_planning = False
+
+    async def run(self) -> None:
+        """Plan for ever, or wait for the turn; ends only by cancellation."""
+        pause_s = self._settings.retry_pause_ms / 1000
+        while True:
+            try:
+                await self._plan(await self._metadata.leases.acquire(LEASE, self._server))
+            except Conflict:  # another's turn
+                self._outage.over()
+            except _Lost:
+                pass
+            except OutOfRange:
+                log.warning("fell behind the truncated log, planning from scratch", extra={"position": self._position})
+            except Fenced:
+                if not await self._may_go_on():
+                    self._on_fenced()
+                    await asyncio.Event().wait()
+            except (Unavailable, Overloaded) as error:
+                self._outage.failed(error)
+            finally:
+                self.is_planning = False
+            await asyncio.sleep(pause_s)
+
+    async def _may_go_on(self) -> bool:
+        """After a write was fenced: whether it was only the lease that another took."""
+        try:
+            await self._metadata.servers.heartbeat(self._server)
+        except Fenced:
+            return False
+        except (Unavailable, Overloaded):
+            return True
+        return True
+
+    async def _plan(self, lease: Lease) -> None:
+        await self._load()
+        self.is_planning = True
+        loop = asyncio.get_running_loop()
+        while True:
+            started_s = loop.time()
+            await self._name_streams()
+            next_s = await self._offer_due(lease, started_s)
+            await self._offer(await self._merges.offers(), lease)
+            if loop.time() >= self._reconcile_at_s:
+                await self._reconcile()
+            if self._backlog.is_partial and 2 * self._backlog.partition_count < self._settings.partition_count_max:
+                raise _Lost
+            spent_s = loop.time() - started_s
+            await asyncio.sleep(max(self._settings.pause_ms / 1000, LOAD_SHARE * spent_s))
+            wait_s = min(self._settings.wait_ms / 1000, max(0.0, next_s - loop.time()))
+            await self._follow(round(wait_s * 1000))
+            self._outage.over()
+
+    # -- what is known -------------------------------------------------------------------------------------------
+
+    async def _load(self) -> None:
+        """Start from scratch: the log's position first, so that what comes later is followed."""
+        self._backlog = Backlog(self._settings)
+        self._merges.reset()
+        self._position = await self._metadata.log.head()
+        after = FIRST
+        while not self._backlog.is_partial:
+            page = await self._metadata.tasks.uncompacted(after=after, limit=self._settings.page_count)
+            now_s = asyncio.get_running_loop().time()
+            for told in page:
+                self._backlog.load(told, now_s)
+            if len(page) < self._settings.page_count:
+                break
+            after = page[-1].partition
+        await self._reconcile()
+
+    async def _name_streams(self) -> None:
+        """Learn the freshness of streams that are new here; those that are gone are forgotten."""
+        numbers = self._backlog.unknown_streams()
+        for at in range(0, len(numbers), self._settings.page_count):
+            await self._read_streams(numbers[at : at + self._settings.page_count])
+
+    async def _read_streams(self, numbers: Collection[int]) -> None:
+        found = {stream.number: stream for stream in await self._metadata.streams.by_numbers(numbers)}
+        for number in numbers:
+            stream = found.get(number)
+            if stream is None or stream.is_deleted:
+                self._backlog.forget_stream(number)
+                self._merges.forget(number)
+            else:
+                rules = stream_configs.table_rules(stream.name, stream.configs)
+                self._backlog.set_freshness(number, rules.freshness_ms)
+
+    async def _follow(self, wait_ms: int) -> None:
+        """Apply the next page of the log."""
+        await self._metadata.log.wait(self._position, wait_ms=wait_ms)
+        page = await self._metadata.log.follow(self._position, limit=self._settings.page_count)
+        now_s = asyncio.get_running_loop().time()
+        changed: set[int] = set()
+        swapped: set[PartitionKey] = set()
+        for entry in page.entries:
+            self._apply(entry, now_s, changed, swapped)
+        if changed:
+            await self._read_streams(changed)
+        if swapped:
+            await self._refresh(swapped)
+        if page.entries:
+            self._position = page.entries[-1].position
+
+    def _apply(self, entry: Entry, now_s: float, changed: set[int], swapped: set[PartitionKey]) -> None:
+        if entry.kind is EntryKind.COMMIT:
+            for piece in entry.slices:
+                if not self._backlog.committed(piece, now_s):
+                    raise _Lost
+        elif entry.kind is EntryKind.TRIM:
+            self._backlog.trimmed(entry.partition, entry.start_offset)
+        elif entry.kind is EntryKind.STREAM:
+            changed.add(entry.stream_number)
+        elif entry.kind is EntryKind.SWAP:
+            for partition, _, _ in entry.ranges:
+                waiting = self._backlog.get(partition)
+                if waiting is not None and waiting.task_end >= 0:
+                    swapped.add(partition)
+            for number in {stream_number(partition) for partition, _, _ in entry.ranges}:
+                if self._merges.swapped(number):  # a merge of it may be done
+                    self._reconcile_at_s = min(self._reconcile_at_s, now_s + MERGE_PAUSE_S)
+
+    async def _refresh(self, partitions: Collection[PartitionKey]) -> None:
+        """See which of the partitions' tasks are done."""
+        keys = sorted(partitions)
+        size = self._settings.page_count
+        for at in range(0, len(keys), size):
+            page = keys[at : at + size]
+            found = await self._metadata.tasks.compacted(page)
+            for partition in page:
+                if partition not in found:
+                    self._backlog.forget(partition)
+                else:
+                    self._backlog.compacted(partition, found[partition])
+
+    async def _reconcile(self) -> None:
+        """Look all open tasks up: whose partitions are taken, and which are done without our having seen it."""
+        taken: set[PartitionKey] = set()
+        merges: set[int] = set()
+        self._backlog.recount()
+        after = 0
+        while True:
+            page = await self._metadata.tasks.list(after=after, limit=self._settings.page_count)
+            for task in page:
+                self._opened(task)
+                taken.update(partition for partition, _, _ in task.ranges)
+                if task.kind is TaskKind.MERGE:
+                    merges.add(task.id)
+            if len(page) < self._settings.page_count:
+                break
+            after = page[-1].id
+        for task_id in self._merges.open_ids():
+            if task_id not in merges:
+                self._merges.closed(task_id)
+        free = [partition for partition in self._backlog.open_partitions() if partition not in taken]
+        for partition in free:
+            await self._look_again(partition)
+        self._reconcile_at_s = asyncio.get_running_loop().time() + self._settings.reconcile_ms / 1000
+
+    async def _look_again(self, partition: PartitionKey) -> None:
+        """Forget what is known of a partition, and ask the store."""
+        self._backlog.forget(partition)
+        for told in await self._metadata.tasks.uncompacted(after=PartitionKey(partition - 1), limit=1):
+            if told.partition == partition:
+                self._backlog.load(told, asyncio.get_running_loop().time())
+
+    # -- offers --------------------------------------------------------------------------------------------------
+
+    async def _offer_due(self, lease: Lease, now_s: float) -> float:
+        """Offer what is due, one task of each stream in turn; returns when (s) something will be due next."""
+        due, next_s = self._backlog.due(now_s)
+        room = self._settings.open_task_count_max - self._backlog.task_count()
+        queues: list[list[TaskOffer]] = []
+        for number in due[: max(0, room)]:
+            count_max = self._settings.stream_task_count_max - self._backlog.task_count(number)
+            if count_max > 0:
+                queues.append(await self._offers_of(number, count_max, now_s))
+        turns = [
+            queue[turn] for turn in range(self._settings.stream_task_count_max) for queue in queues if turn < len(queue)
+        ]
+        await self._offer(turns[: max(0, room)], lease)
+        return next_s
+
+    async def _offers_of(self, number: int, count_max: int, now_s: float) -> list[TaskOffer]:
+        ready = self._backlog.streams[number].ready()[: count_max * self._settings.task_partition_count_max]
+        cuts: dict[PartitionKey, Slice] = {}
+        for partition, waiting in ready[:]:
+            if len(cuts) < count_max and backlogs.is_too_large(waiting, self._settings):
+                found = await self._cut(partition, waiting)
+                if found is None:
+                    ready.remove((partition, waiting))
+                else:
+                    cuts[partition] = found
+        return backlogs.pack(ready, cuts, self._settings, number=number, task_count_max=count_max, now_s=now_s)
+
+    async def _cut(self, partition: PartitionKey, waiting: backlogs.Waiting) -> Slice | None:
+        limit = min(self._settings.task_slice_count_max, self._settings.page_count)
+        try:
+            located = await self._metadata.log.locate(partition, waiting.start, limit=limit)
+        except (NotFound, OutOfRange):
+            self._backlog.forget(partition)
+            return None
+        start = max(waiting.start, located.bounds.start)
+        slices = [found.slice for found in located.slices]
+        return backlogs.cut(partition, start, slices, self._settings, waiting.end)
+
+    async def _offer(self, offers: Sequence[TaskOffer], lease: Lease) -> None:
+        if not offers:
+            return
+        size = self._settings.page_count
+        for at in range(0, len(offers), size):
+            page = offers[at : at + size]
+            tasks = await self._metadata.tasks.offer(page, lease)
+            for task in tasks:
+                self._opened(task)
+            if tasks:
+                self._on_offered()
+            metrics.COMPACTION_OFFERED.inc(len(tasks))
+            await self._look_at_left_out(page, tasks)
+
+    def _opened(self, task: Task) -> None:
+        self._backlog.busy(task)
+        self._merges.opened(task)
+
+    async def _look_at_left_out(self, offers: Sequence[TaskOffer], tasks: Sequence[Task]) -> None:
+        """What we believed of these was wrong: a task has them already, or they were trimmed or compacted meanwhile."""
+        made = {partition for task in tasks for partition, _, _ in task.ranges}
+        made_inputs = {key for task in tasks for key in task.inputs}
+        is_left_out = False
+        for offer in offers:
+            if offer.kind is TaskKind.MERGE and offer.inputs[0] not in made_inputs:
+                self._merges.forget(offer.stream_number)
+                is_left_out = True
+            for partition, _, _ in offer.ranges:
+                if partition not in made:
+                    await self._look_again(partition)
+                    is_left_out = True
+        if is_left_out:
+            await self._reconcile()

@@ -1,0 +1,52 @@
+"""Retention: `retention.ms` and `retention.bytes` move start offsets (whole slices or segments), stream by stream, in pages.
+
+The bytes go later, by reference counts (`sweeper.py`), and the table keeps its rows: its own retention is `table.retention_ms`.
+Source: Apache Kafka documentation, "Topic Configs": retention.ms, retention.bytes, cleanup.policy.
+"""
+
+from bearlake.compaction.settings import SweepSettings
+from bearlake.metadata import Metadata
+from bearlake.metadata.model import Stream
+from bearlake.streams import configs as stream_configs
+from bearlake.telemetry import metrics
+
+
+class Retention:
+    """See the module."""
+
+    def __init__(self, metadata: Metadata, settings: SweepSettings) -> None:
+        self._metadata = metadata
+        self._settings = settings
+
+    async def run_once(self) -> None:
+        """One round over all streams. Raises `Unavailable`."""
+        after = ""
+        while True:
+            page = await self._metadata.streams.list(after=after, limit=self._settings.page_count)
+            for stream in page:
+                await self._retain(stream)
+            if len(page) < self._settings.page_count:
+                return
+            after = page[-1].name
+
+    async def _retain(self, stream: Stream) -> None:
+        before_ms, size_max = rules(stream)
+        if before_ms is None and size_max is None:
+            return
+        size = self._settings.page_count
+        for first in range(0, stream.partition_count, size):
+            indexes = range(first, min(first + size, stream.partition_count))
+            moved = await self._metadata.log.retain(
+                [stream.partition(index) for index in indexes], before_ms=before_ms, size_max=size_max
+            )
+            metrics.SWEEP_TRIMMED.inc(len(moved))
+
+
+def rules(stream: Stream) -> tuple[int | None, int | None]:
+    """Age (ms) and bytes per partition from which on records may go; None: they stay."""
+    configs = stream.configs
+    if "delete" not in stream_configs.value(configs, "cleanup.policy"):
+        return None, None
+    age_ms = int(stream_configs.value(configs, "retention.ms"))
+    size = int(stream_configs.value(configs, "retention.bytes"))
+    return (None if age_ms < 0 else age_ms), (None if size < 0 else size)

@@ -1,0 +1,158 @@
+"""A compaction worker, whole: planner, worker, sweeper, retention, upkeep of tables; owned by the process that serves it.
+
+Every worker runs all parts; leases decide who plans and sweeps. The process registers it (`serving/membership.py`) and keeps its
+heartbeat: claims and leases live as long as that registration.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bearlake.clock import Clock, SystemClock
+from bearlake.compaction.planner import Planner
+from bearlake.compaction.retention import Retention
+from bearlake.compaction.runner import Runner
+from bearlake.compaction.settings import CompactionSettings
+from bearlake.compaction.sweeper import Sweeper
+from bearlake.compaction.turns import take_turns
+from bearlake.compaction.upkeep import AsideUpkeep, TableUpkeep
+from bearlake.compaction.worker import Worker
+from bearlake.metadata import Metadata
+from bearlake.metadata.compaction import StreamBacklog
+from bearlake.metadata.model import ServerRef, Stream
+from bearlake.objects import ObjectStore
+from bearlake.table import Tables
+from bearlake.table.settings import TableSettings
+from bearlake.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+MEASURE_MS = 10_000
+"""Time between two looks at backlogs and offsets for the metrics."""
+MEASURED_STREAM_COUNT_MAX = 200
+MEASURED_PARTITION_COUNT_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactorStatus:
+    """What one worker is doing. `is_planning`: it plans for all at present."""
+
+    is_planning: bool
+    is_draining: bool
+    held_task_count: int
+
+
+class Compactor:
+    """One worker of compaction. Used from the event loop's thread only; stores, tables and runner belong to the caller."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        store: ObjectStore,
+        tables: Tables,
+        runner: Runner,
+        server: ServerRef,
+        settings: CompactionSettings | None = None,
+        *,
+        table_settings: TableSettings | None = None,
+        clock: Clock | None = None,
+        random_source: random.Random | None = None,
+        on_fenced: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`server` is the registration that fences what this process does; `on_fenced` is called when it was overtaken."""
+        settings = settings or CompactionSettings()
+        clock = clock or SystemClock()
+        self.settings = settings
+        self._metadata = metadata
+        self._server = server
+        self._is_draining = False
+        self.worker = Worker(
+            metadata,
+            store,
+            tables,
+            runner,
+            server,
+            settings,
+            clock=clock,
+            random_source=random_source or random.SystemRandom(),
+            on_fenced=on_fenced,
+        )
+        self.planner = Planner(metadata, server, settings, on_offered=self.worker.hint, on_fenced=on_fenced)
+        self._sweeper = Sweeper(metadata, store, tables, settings.sweep, clock)
+        self._retention = Retention(metadata, settings.sweep)
+        self._table_upkeep = TableUpkeep(metadata, tables, settings.sweep, table_settings or TableSettings(), clock)
+        self._aside = AsideUpkeep(metadata, settings.sweep)
+        metrics.COMPACTION_PLANNING.set_function(lambda: float(self.planner.is_planning))
+
+    async def run(self) -> None:
+        """Do all parts; ends only by cancellation. The process owns this task and stops when it dies."""
+        sweep = self.settings.sweep
+        jobs = [
+            ("sweep wal", self._sweeper.sweep_wal, sweep.pause_ms),
+            ("sweep files", self._sweeper.sweep_files, sweep.file_pause_ms),
+            ("sweep orphans", self._sweeper.sweep_orphans, sweep.orphan_pause_ms),
+            ("retention", self._retention.run_once, sweep.retention_pause_ms),
+            ("tables", self._table_upkeep.run_once, sweep.table_pause_ms),
+            ("aside", self._aside.run_once, min(sweep.aside_retry_ms, MEASURE_MS)),
+            ("measure", self.measure, MEASURE_MS),
+        ]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.planner.run(), name="plan compaction")
+            group.create_task(self.worker.run(), name="work on tasks")
+            for name, job, pause_ms in jobs:
+                turns = take_turns(
+                    name.replace(" ", "-"),
+                    self._metadata.leases,
+                    self._server,
+                    job,
+                    pause_ms=pause_ms,
+                    retry_pause_ms=sweep.retry_pause_ms,
+                )
+                group.create_task(turns, name=name)
+
+    async def drain(self) -> None:
+        """Claim nothing more; returns when what was claimed is done or given back."""
+        self._is_draining = True
+        await self.worker.drain()
+
+    async def close(self) -> None:
+        """Give back what is still held. `run` was cancelled before."""
+        await self.worker.close()
+
+    def status(self) -> CompactorStatus:
+        """What this worker does now."""
+        return CompactorStatus(
+            is_planning=self.planner.is_planning,
+            is_draining=self._is_draining,
+            held_task_count=self.worker.held_count,
+        )
+
+    # -- metrics -------------------------------------------------------------------------------------------------
+
+    async def measure(self) -> None:
+        """Look at what waits, and how far the streams with the largest backlogs are. Raises `Unavailable`."""
+        backlogs = await self._metadata.tasks.backlog()
+        metrics.COMPACTION_BACKLOG_BYTES.set(sum(one.size_bytes for one in backlogs))
+        metrics.COMPACTION_BACKLOG_RECORDS.set(sum(one.record_count for one in backlogs))
+        metrics.COMPACTION_BACKLOG_SECONDS.set(max((one.age_ms for one in backlogs), default=0) / 1000)
+        largest = sorted(backlogs, key=lambda one: -one.size_bytes)[:MEASURED_STREAM_COUNT_MAX]
+        sizes = {one.stream_number: one for one in largest}
+        numbers = {*sizes, *self.worker.reports.recent()}
+        for stream in await self._metadata.streams.by_numbers(sorted(numbers)[:MEASURED_STREAM_COUNT_MAX]):
+            if not stream.is_deleted:
+                await self._measure_stream(stream, sizes.get(stream.number))
+
+    async def _measure_stream(self, stream: Stream, backlog: StreamBacklog | None) -> None:
+        metrics.COMPACTION_STREAM_BACKLOG.labels(stream.name).set(backlog.size_bytes if backlog else 0)
+        count = min(stream.partition_count, MEASURED_PARTITION_COUNT_MAX)
+        keys = [stream.partition(index) for index in range(count)]
+        bounds = await self._metadata.log.bounds(keys)
+        compacted = await self._metadata.tasks.compacted(keys)
+        records = metrics.COMPACTION_STREAM_RECORDS
+        records.labels(stream.name, "committed").set(sum(found.end for found in bounds.values()))
+        records.labels(stream.name, "compacted").set(sum(compacted.values()))
+        table = self.worker.reports.table_records(stream.number)
+        if table is not None:
+            records.labels(stream.name, "table").set(table)

@@ -1,0 +1,144 @@
+"""Settings of a compaction worker, by part. The defaults suit one worker of two cores and 1 GB."""
+
+from dataclasses import dataclass, field
+
+from bearlake.compaction.workbench import TaskLimits
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerSettings:
+    """When records become a task, and how large tasks are. One worker at a time plans, for all."""
+
+    due_fraction: float = 0.3
+    """A stream is due when its oldest record has waited for this part of `table.freshness_ms`; the rest is for queue, run and commit."""
+    due_bytes: int = 64 * MIB
+    """A stream with this many waiting bytes is due at once. More makes larger files, and needs more memory per task."""
+    task_bytes_max: int = 128 * MIB
+    """Bytes of one task (one larger slice excepted); a larger backlog becomes several tasks."""
+    task_partition_count_max: int = 512
+    """Partitions of one task."""
+    task_slice_count_max: int = 20_000
+    """Slices of one task: bounds its description and its reads of the index."""
+    stream_task_count_max: int = 4
+    """Open tasks of one stream, on different partitions: what a huge stream may take of the workers at once."""
+    open_task_count_max: int = 4_000
+    """Open tasks in all; more streams wait for their turn, oldest first."""
+    partition_count_max: int = 500_000
+    """Partitions with a backlog in memory (about 300 bytes each); further ones are read from the store when these are done."""
+    page_count: int = 1_000
+    """Log entries, backlogs or tasks read from the store at once."""
+    pause_ms: int = 50
+    """Shortest time (ms) between two rounds of planning."""
+    wait_ms: int = 1_000
+    """Longest wait (ms) for the log before due times are looked at anyway."""
+    reconcile_ms: int = 5_000
+    """Time (ms) after which open tasks are looked up again, for those that ended without an entry in the log."""
+    retry_pause_ms: int = 500
+    """Pause (ms) before asking a store again that did not answer, and before asking for a lease that another holds."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.due_fraction < 1:
+            raise ValueError("due_fraction must be between 0 and 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeSettings:
+    """Merging of small data files into large ones, by tiers: each row is rewritten once per tier at most."""
+
+    file_bytes: int = 128 * MIB
+    """Target size of a data file (bytes). Larger files list and scan faster; smaller ones are pruned better."""
+    fan_in: int = 8
+    """Files of one tier that become one of the next. More rewrites less and leaves more small files."""
+    input_count_max: int = 32
+    """Files that one merge reads."""
+    file_count_remembered: int = 2_000
+    """Small files of one stream in memory; more are looked up when these are merged."""
+    open_task_count_max: int = 2
+    """Open merges in all: what they may take from compaction."""
+    is_enabled: bool = True
+    """Off only where something else rewrites the tables."""
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.fan_in <= self.input_count_max:
+            raise ValueError("fan_in must be between 2 and input_count_max")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """What one worker does at once, and how it treats failures."""
+
+    claim_count_max: int = 64
+    """Tasks claimed at once; small streams share a round."""
+    claim_bytes_max: int = 256 * MIB
+    """Bytes claimed at once. Bounds the memory of a round and how long a small task waits behind large ones."""
+    claim_pause_ms: int = 250
+    """Pause (ms) before asking again for tasks when there were none."""
+    item_bytes_max: int = 64 * MIB
+    """Bytes of one work item, the unit that executors work on side by side."""
+    row_group_bytes: int = 8 * MIB
+    """Uncompressed bytes of a row group: what a reader of history decodes at once. More compresses and scans a little better; a consumer
+    of many partitions keeps two per partition in memory."""
+    commits_under_way_max: int = 2
+    """Rounds that may commit while the next one runs."""
+    store_calls_max: int = 8
+    """Calls of the metadata store that one round makes at once."""
+    deadline_ms: int = 600_000
+    """Longest time (ms) from a claim until its files are written. Must be far below `sweep.orphan_grace_ms`."""
+    attempts_max: int = 5
+    """Failures after which a task is set aside for an operator."""
+    retry_first_ms: int = 1_000
+    """Wait (ms) before the second attempt; doubles with each, with jitter."""
+    retry_max_ms: int = 60_000
+    """Longest wait (ms) between attempts."""
+    unavailable_pause_ms: int = 500
+    """Pause (ms) after a store did not answer; doubles up to `retry_max_ms`. Nobody is blamed for that."""
+    aside_bytes_max: int = 32 * MIB
+    """Bytes copied at once when a task is set aside; each becomes an object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSettings:
+    """Deletion of what nothing needs any more, and the upkeep of tables. One worker at a time sweeps, for all."""
+
+    grace_ms: int = 3_000
+    """Time (ms) without a reference after which an object is deleted. Readers that still had its name look up again."""
+    pause_ms: int = 1_000
+    """Pause (ms) between rounds over unused WAL objects."""
+    page_count: int = 1_000
+    """Objects, streams or partitions of one step."""
+    file_pause_ms: int = 30_000
+    """Pause (ms) between rounds over unused data files, which may wait for snapshots to expire."""
+    orphan_grace_ms: int = 6 * 3_600_000
+    """Age (ms) at which an object that was never committed counts as left behind by a crash."""
+    orphan_pause_ms: int = 600_000
+    """Pause (ms) between searches for orphans; each lists one page of keys at a time."""
+    aside_retry_ms: int = 600_000
+    """Time (ms) after which a task that was set aside is tried once more; its partitions pin other streams' objects no longer than that."""
+    retention_pause_ms: int = 60_000
+    """Pause (ms) between rounds of `retention.ms` and `retention.bytes`."""
+    table_pause_ms: int = 60_000
+    """Pause (ms) between rounds over all tables: creation, snapshot expiry, `table.retention_ms`, dropping."""
+    retry_pause_ms: int = 1_000
+    """Pause (ms) before asking a store again that did not answer, and before asking for a lease that another holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionSettings:
+    """Settings of a compaction worker."""
+
+    planner: PlannerSettings = field(default_factory=PlannerSettings)
+    """When records become tasks."""
+    worker: WorkerSettings = field(default_factory=WorkerSettings)
+    """How tasks are worked on."""
+    task: TaskLimits = field(default_factory=TaskLimits)
+    """What one work item may take."""
+    merge: MergeSettings = field(default_factory=MergeSettings)
+    """How small data files become large ones."""
+    sweep: SweepSettings = field(default_factory=SweepSettings)
+    """How what nothing needs is deleted."""
+
+    def __post_init__(self) -> None:
+        if self.sweep.orphan_grace_ms < 4 * self.worker.deadline_ms:
+            raise ValueError("sweep.orphan_grace_ms must be at least four times worker.deadline_ms")

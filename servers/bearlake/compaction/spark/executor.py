@@ -1,0 +1,74 @@
+"""What runs in Spark's Python workers: one work item, from JSON to JSON.
+
+A worker process lives long and runs many items, one at a time; its event loop and its object store (with connections) live as
+long. The store is opened from a URL and settings without secrets; credentials are in the executor's own environment: the same
+variables, role or mounted file as every server's. So nothing secret is ever in Spark's configuration, pages, logs or job files.
+"""
+
+import asyncio
+import atexit
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from bearlake.compaction.encoding import decode_item, encode_item_result
+from bearlake.compaction.task import run
+from bearlake.compaction.workbench import TaskLimits, Workbench
+from bearlake.errors import BearlakeError, Invalid
+from bearlake.objects import ObjectStore
+from bearlake.objects.open import ObjectStoreSettings, open_store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemFunction:
+    """The function that Spark maps over encoded work items."""
+
+    store_url: str
+    store_settings: ObjectStoreSettings
+    limits: TaskLimits
+
+    def __call__(self, encoded: str) -> str:
+        """JSON `{"result": …}` or `{"error": kind, "message": …}`: an error of one item must not end the job of many."""
+        try:
+            return json.dumps({"result": _surroundings(self).run(encoded)})
+        except BearlakeError as error:
+            return json.dumps({"error": type(error).__name__, "message": str(error), "process": os.getpid()})
+        except Exception as error:  # noqa: BLE001 (boundary: a bug in one item is that item's failure)
+            return json.dumps({"error": Invalid.__name__, "message": repr(error), "process": os.getpid()})
+
+
+class _Surroundings:
+    """An event loop, a store and a thread, for all items of this process."""
+
+    def __init__(self, function: ItemFunction) -> None:
+        self._runner = asyncio.Runner()
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="compaction")
+        self._workbench = replace(Workbench(limits=function.limits), threads=self._threads)
+        self._store: ObjectStore = open_store(function.store_url, function.store_settings)
+        atexit.register(self.close)
+
+    def run(self, encoded: str) -> str:
+        """The encoded result of an encoded item."""
+        result = self._runner.run(run(decode_item(encoded), self._store, self._workbench))
+        return encode_item_result(result).decode()
+
+    def close(self) -> None:
+        """Release connections and threads."""
+        self._runner.run(self._store.close())
+        self._threads.shutdown()
+        self._runner.close()
+
+
+_found: dict[ItemFunction, _Surroundings] = {}
+
+
+def _surroundings(function: ItemFunction) -> _Surroundings:
+    """Those of this process; there is one function at a time."""
+    if function not in _found:
+        for other in _found.values():
+            atexit.unregister(other.close)
+            other.close()
+        _found.clear()
+        _found[function] = _Surroundings(function)
+    return _found[function]

@@ -1,0 +1,91 @@
+"""A work item from beginning to end: read, compute (`compaction/compactor.py`, `compaction/merge.py`), put; no state but objects.
+
+This is what runs on Spark's executors, in tests and in the simulation alike. An item may be stopped anywhere and run again, also
+twice at once: every attempt writes under keys of its own, and only the result that reaches `TaskQueue.prepare` counts.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from bearlake.compaction.compactor import Compactor, Loaded
+from bearlake.compaction.kept import Kept
+from bearlake.compaction.merge import merge
+from bearlake.compaction.model import ItemResult, WorkItem
+from bearlake.compaction.output import Output, put_all
+from bearlake.compaction.together import both, together
+from bearlake.compaction.workbench import Workbench
+from bearlake.errors import Corrupt, OutOfRange
+from bearlake.metadata.compaction import TaskKind
+from bearlake.metadata.model import LocatedSlice, ObjectKind
+from bearlake.objects import ByteRange, ObjectStore
+from bearlake.wal.keys import KeySource
+
+
+async def run(item: WorkItem, store: ObjectStore, workbench: Workbench) -> ItemResult:
+    """Do the item's work; its objects are durable when this returns.
+
+    Memory is bounded by `workbench.limits` and `item.file_bytes_max`, whatever the size of the item (one larger slice excepted).
+
+    Raises:
+        NotFound: an object that the item reads does not exist (any more).
+        Corrupt: an object contradicts its checksums or the index; the message names it.
+        Unavailable: the store did not answer in time.
+    """
+    if item.kind is TaskKind.MERGE:
+        return await merge(item, store, workbench)
+    return await _compact(item, store, workbench)
+
+
+async def _compact(item: WorkItem, store: ObjectStore, workbench: Workbench) -> ItemResult:
+    limits = workbench.limits
+    keys = KeySource(workbench.clock, workbench.random_bits, item.kept_prefix)
+    compactor = Compactor(
+        Output(item.output_prefix, workbench.random_bits),
+        Kept(item.stream_id.bytes, keys, limits.kept_bytes),
+        row_group_bytes=item.row_group_bytes,
+        file_bytes_max=item.file_bytes_max,
+        batch_bytes_max=limits.batch_bytes_max,
+    )
+    rest = windows(item.slices, limits.window_bytes)
+    loaded = await read_window(next(rest, ()), store, limits.read_concurrent_count)
+    while loaded:
+        reading = read_window(next(rest, ()), store, limits.read_concurrent_count)
+        loaded, _ = await both(reading, put_all(compactor.feed(loaded), store, workbench))
+    await put_all(compactor.finish(), store, workbench)
+    return compactor.result()
+
+
+def windows(slices: Sequence[LocatedSlice], bytes_max: int) -> Iterator[Sequence[LocatedSlice]]:
+    """Cut `slices` into runs of at most `bytes_max` bytes, but at least one slice."""
+    start = size = 0
+    for at, located in enumerate(slices):
+        assert located.kind is ObjectKind.WAL
+        if size and size + located.slice.length > bytes_max:
+            yield slices[start:at]
+            start, size = at, 0
+        size += located.slice.length
+    if size:
+        yield slices[start:]
+
+
+async def read_window(window: Sequence[LocatedSlice], store: ObjectStore, concurrent_count: int) -> list[Loaded]:
+    """The slices' bytes, in order; each object is asked once for all its ranges, `concurrent_count` objects at a time."""
+    slots = asyncio.Semaphore(concurrent_count)
+    loaded: list[Loaded | None] = [None] * len(window)
+
+    async def read_object(key: str, members: Sequence[int]) -> None:
+        pieces = [window[at].slice for at in members]
+        ranges = [ByteRange(piece.position, piece.position + piece.length) for piece in pieces]
+        async with slots:
+            try:
+                views = await store.read(key, ranges)
+            except OutOfRange as error:
+                raise Corrupt(f"object {key} ends before the slices that the index has in it") from error
+        for at, view in zip(members, views, strict=True):
+            loaded[at] = Loaded(window[at], view)
+
+    members_of: dict[str, list[int]] = {}
+    for at, located in enumerate(window):
+        members_of.setdefault(located.object_key, []).append(at)
+    await together([read_object(key, members) for key, members in members_of.items()])
+    return [entry for entry in loaded if entry is not None]

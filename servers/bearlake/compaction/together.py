@@ -1,0 +1,28 @@
+"""Several coroutines at once, as one: all their results, or the first error."""
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results in order. When one fails, the others are cancelled and awaited, and its error is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in work]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+async def both(left: Coroutine[Any, Any, S], right: Coroutine[Any, Any, T]) -> tuple[S, T]:
+    """`together` for two of different types."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            first, second = group.create_task(left), group.create_task(right)
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return first.result(), second.result()

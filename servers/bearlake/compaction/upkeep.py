@@ -1,0 +1,102 @@
+"""Upkeep of tables, and of tasks that were set aside: slow rounds over all streams, deleted ones too.
+
+A table is created with its stream (at the next round, or by the first task), its old snapshots are expired, rows older than
+`table.retention_ms` leave it, and it is dropped with its stream if `table.on_delete` says so; the bytes go by `sweeper.py`.
+"""
+
+import logging
+
+from bearlake.clock import Clock
+from bearlake.compaction.settings import SweepSettings
+from bearlake.compaction.sweeper import all_streams
+from bearlake.errors import Conflict, NotFound
+from bearlake.metadata import Metadata
+from bearlake.metadata.compaction import TaskState
+from bearlake.metadata.model import Stream
+from bearlake.streams import configs as stream_configs
+from bearlake.table import Tables
+from bearlake.table.settings import TableSettings
+from bearlake.telemetry import metrics
+
+log = logging.getLogger(__name__)
+LOOK_COUNT = 3
+"""Rounds in which a deleted stream's table must have been gone, until nobody looks any more."""
+
+
+class TableUpkeep:
+    """See the module."""
+
+    def __init__(
+        self, metadata: Metadata, tables: Tables, settings: SweepSettings, table_settings: TableSettings, clock: Clock
+    ) -> None:
+        """`clock` is compared with the rows' timestamps."""
+        self._metadata = metadata
+        self._tables = tables
+        self._settings = settings
+        self._table_settings = table_settings
+        self._clock = clock
+        self._gone_counts: dict[int, int] = {}
+
+    async def run_once(self) -> None:
+        """One round. Raises `Unavailable`."""
+        async for stream in all_streams(self._metadata, self._settings.page_count):
+            try:
+                await self._keep_up(stream)
+            except (Conflict, NotFound) as error:  # another engine works on it: next time
+                log.warning("upkeep of a table failed", extra={"stream": stream.name, "error": repr(error)})
+
+    async def _keep_up(self, stream: Stream) -> None:
+        rules = stream_configs.table_rules(stream.name, stream.configs)
+        if stream.is_deleted:
+            if rules.is_dropped_on_delete:
+                await self._drop(stream)
+            return
+        if rules.is_enabled:
+            await self._tables.ensure(stream)
+        elif await self._tables.state(stream) is None:
+            return
+        if rules.retention_ms is not None:
+            await self._tables.delete_before(stream, self._clock.now_ms() - rules.retention_ms)
+        expired = await self._tables.expire(
+            stream,
+            keep_ms=self._table_settings.snapshot_keep_ms,
+            keep_count_min=self._table_settings.snapshot_count_min,
+        )
+        metrics.SWEEP_SNAPSHOTS.inc(expired)
+
+    async def _drop(self, stream: Stream) -> None:
+        """Drop a deleted stream's table; more than once, since a worker that was slow may have made it anew."""
+        gone_count = self._gone_counts.get(stream.number, 0)
+        if gone_count < LOOK_COUNT:
+            is_gone = await self._tables.state(stream) is None
+            self._gone_counts[stream.number] = gone_count + 1 if is_gone else 0
+            if not is_gone:
+                await self._tables.drop(stream)
+
+
+class AsideUpkeep:
+    """Lets tasks that were set aside be tried again every now and then."""
+
+    def __init__(self, metadata: Metadata, settings: SweepSettings) -> None:
+        self._metadata = metadata
+        self._settings = settings
+
+    async def run_once(self) -> None:
+        """One round. Raises `Unavailable`."""
+        after = open_count = aside_count = 0
+        while page := await self._metadata.tasks.list(after=after, limit=self._settings.page_count):
+            after = page[-1].id
+            for task in page:
+                is_aside = task.state is TaskState.ASIDE
+                aside_count += is_aside
+                open_count += not is_aside
+                if is_aside and task.wait_ms == 0:
+                    await self._try_again(task.id)
+        metrics.COMPACTION_OPEN_TASKS.set(open_count)
+        metrics.COMPACTION_ASIDE.set(aside_count)
+
+    async def _try_again(self, task_id: int) -> None:
+        try:
+            await self._metadata.tasks.retry(task_id)
+        except NotFound:
+            return

@@ -1,0 +1,50 @@
+"""What work items need beside the object store: limits, a clock, randomness, and a thread for computing."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from bearlake.clock import Clock, SystemClock
+
+T = TypeVar("T")
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskLimits:
+    """What one work item may take. Memory of an item: two windows, three row groups, one data file, one batch (and 150 MB of libraries)."""
+
+    window_bytes: int = 32 * MIB
+    """Bytes of WAL slices read at once; the next is read while one is worked on. Less asks more often for objects with many partitions."""
+
+    batch_bytes_max: int = 256 * MIB
+    """Uncompressed records section of one batch; a larger one is kept as it came and has no rows. Guards against compression bombs."""
+
+    kept_bytes: int = 8 * MIB
+    """Size at which an object of kept batches is sealed."""
+
+    read_concurrent_count: int = 8
+    """Objects read at once."""
+
+    merge_bytes: int = 96 * MIB
+    """Uncompressed rows that a merge holds; more inputs than that are read in several passes by partition and offset."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workbench:
+    """The surroundings of work items. `threads` None: compute in the event loop's own thread (executors of Spark, simulation)."""
+
+    limits: TaskLimits = field(default_factory=TaskLimits)
+    clock: Clock = field(default_factory=SystemClock)
+    random_bits: Callable[[int], int] = random.SystemRandom().getrandbits
+    threads: Executor | None = None
+
+    async def compute(self, step: Callable[[], T]) -> T:
+        """The result of `step`, which takes milliseconds to seconds of CPU."""
+        if self.threads is None:
+            await asyncio.sleep(0)
+            return step()
+        return await asyncio.get_running_loop().run_in_executor(self.threads, step)

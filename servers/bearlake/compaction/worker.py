@@ -1,0 +1,395 @@
+"""The worker: claims tasks, lets a runner do them, commits what came out. Any number of workers, each of them may die at any moment.
+
+    claim → look what earlier epochs left (commit.py) → read the index, cut into items → run ─┬─► commit, at most a few rounds at a time
+      └──────────────────────────── next round, while the former ones commit ◄────────────────┘
+
+Failures. A store that does not answer is nobody's fault: tasks are given back, and the worker pauses. A round that fails otherwise
+is given back too, and as many tasks are then claimed one at a time, so that the guilty one fails alone: it waits, longer each
+time, and is set aside after `attempts_max` attempts. What was fenced or cancelled is simply let go.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import Any
+
+from bearlake.clock import Clock
+from bearlake.compaction.aside import KEPT_PREFIX, move_aside
+from bearlake.compaction.claims import Claims
+from bearlake.compaction.commit import Committer, Work
+from bearlake.compaction.model import ItemResult, TaskResult, WorkItem
+from bearlake.compaction.patience import Patience
+from bearlake.compaction.report import Outcome, Reporter
+from bearlake.compaction.runner import Runner
+from bearlake.compaction.settings import CompactionSettings
+from bearlake.errors import BearlakeError, Conflict, Fenced, Invalid, NotFound, Overloaded, Unavailable
+from bearlake.metadata import Metadata
+from bearlake.metadata.compaction import OffsetRange, TaskClaim, TaskKind
+from bearlake.metadata.model import LocatedSlice, ObjectKind, ObjectRef, ServerRef, Stream
+from bearlake.objects import ObjectStore
+from bearlake.table import Tables
+from bearlake.telemetry import metrics
+from bearlake.telemetry.outage import Outage
+from bearlake.wal.keys import KeySource
+
+log = logging.getLogger(__name__)
+
+ERROR_LENGTH_MAX = 1_000
+
+
+class Worker:
+    """See the module. `run` is owned by the service's task group; `drain` ends it in good order."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        store: ObjectStore,
+        tables: Tables,
+        runner: Runner,
+        server: ServerRef,
+        settings: CompactionSettings,
+        *,
+        clock: Clock,
+        random_source: random.Random,
+        on_fenced: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_fenced` is called when `server` is not its name's newest registration any more."""
+        self._metadata = metadata
+        self._store = store
+        self._runner = runner
+        self._server = server
+        self._settings = settings.worker
+        self._file_bytes = settings.merge.file_bytes
+        self._aside_retry_ms = settings.sweep.aside_retry_ms
+        self._on_fenced = on_fenced
+        self._patience = Patience(
+            random_source,
+            pause_ms=settings.worker.unavailable_pause_ms,
+            pause_max_ms=settings.worker.retry_max_ms,
+        )
+        self._committer = Committer(metadata, store, tables, settings.worker, self._patience)
+        self._keys = KeySource(clock, random_source.getrandbits, KEPT_PREFIX)
+        self._claims = Claims(metadata.tasks, server)
+        self._hint = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._is_draining = False
+        self._alone_count = 0
+        self._trouble = Outage(log, "a step of compaction failed, trying again", "compaction works again")
+        self.reports = Reporter(self._committer)
+
+    def hint(self) -> None:
+        """There may be tasks: look now."""
+        self._hint.set()
+
+    @property
+    def held_count(self) -> int:
+        """Tasks that this worker holds."""
+        return self._claims.held_count
+
+    async def run(self) -> None:
+        """Work for ever; ends only by cancellation."""
+        slots = asyncio.Semaphore(self._settings.commits_under_way_max)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._settle_debts()
+                works = [] if self._is_draining else await self._claim()
+                if works:
+                    self._idle.clear()
+                    works = await self._run_round(works)
+                if not works:
+                    self._settle()
+                    await self._pause()
+                    continue
+                await slots.acquire()
+                committing = group.create_task(self._commit_round(works))
+                committing.add_done_callback(lambda _: slots.release())
+
+    async def drain(self) -> None:
+        """Claim nothing more, and return when everything that was claimed is done or given back."""
+        self._is_draining = True
+        self._hint.set()
+        await self._idle.wait()
+
+    async def close(self) -> None:
+        """Give back what is held; `run` was cancelled before. Stores that do not answer find out by the registration's end."""
+        claims = self._claims.drop()
+        if claims:
+            try:
+                await self._metadata.tasks.release(claims)
+            except BearlakeError as error:
+                log.info("could not give tasks back", extra={"count": len(claims), "error": repr(error)})
+
+    def _settle(self) -> None:
+        if self._claims.is_empty:
+            self._idle.set()
+
+    async def _pause(self) -> None:
+        """Until there may be something to do."""
+        pause_s = self._settings.claim_pause_ms / 1000
+        if self._trouble.failure_count:
+            await asyncio.sleep(self._patience.pause_s(self._trouble.failure_count))
+            return
+        self._hint.clear()
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._hint.wait()
+        except TimeoutError:
+            pass
+
+    # -- claiming ------------------------------------------------------------------------------------------------
+
+    async def _claim(self) -> list[Work]:
+        """Claim tasks and see what they are about; nothing when there are none, or a store does not answer."""
+        limit = self._settings.claim_count_max if self._alone_count <= 0 else 1
+        self._alone_count -= 1
+        try:
+            tasks = await self._metadata.tasks.claim(
+                self._server, limit=limit, bytes_max=self._settings.claim_bytes_max
+            )
+        except Fenced:
+            log.warning("this worker's registration was overtaken", extra={"server": self._server})
+            self._claims.drop()
+            self._idle.set()
+            self._on_fenced()
+            await asyncio.Event().wait()
+        except (Unavailable, Overloaded) as error:
+            self._claims.doubt()
+            self._trouble.failed(error, step="claim")
+            return []
+        started_s = asyncio.get_running_loop().time()
+        claims = self._claims.take(tasks)
+        if not tasks:
+            self._trouble.over()
+            return []
+        try:
+            found = await self._metadata.streams.by_numbers({task.stream_number for task in tasks})
+        except (Unavailable, Overloaded) as error:
+            self._trouble.failed(error, step="read streams")
+            self._release(claims.values())
+            return []
+        streams = {stream.number: stream for stream in found if not stream.is_deleted}
+        works = []
+        for task in tasks:
+            stream = streams.get(task.stream_number)
+            if stream is None:
+                await self._let_go(claims[task.id], self._metadata.tasks.cancel(claims[task.id]))
+            else:
+                works.append(Work(task=task, stream=stream, claim=claims[task.id], started_s=started_s))
+        return works
+
+    # -- running -------------------------------------------------------------------------------------------------
+
+    async def _run_round(self, works: list[Work]) -> list[Work]:
+        """Run what has to be run; returns what is to be committed."""
+        ready = []
+        items: list[list[WorkItem]] = []
+        for work in works:
+            try:
+                await self._committer.recover(work)
+                items.append([] if work.winner >= 0 else await self._items(work))
+                ready.append(work)
+            except BearlakeError as error:
+                await self._failed(work, error)
+        if not ready:
+            return []
+        started_s = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(self._settings.deadline_ms / 1000):
+                flat = [item for group in items for item in group]
+                results = list(await self._runner.run(flat)) if flat else []
+        except (BearlakeError, TimeoutError) as error:
+            await self._round_failed(ready, error)
+            return []
+        metrics.COMPACTION_SECONDS.labels("run").observe(asyncio.get_running_loop().time() - started_s)
+        _deal_out(ready, items, results)
+        return ready
+
+    async def _items(self, work: Work) -> list[WorkItem]:
+        """The work items of a task, by the index as it is now. Raises `Conflict` for a merge that cannot be done any more."""
+        task = work.task
+        prefix = f"{await self._committer.location(work.stream)}/data/{task.id:016x}-{task.epoch}"
+        if task.kind is TaskKind.MERGE:
+            await self._read_inputs(work)
+            groups: Sequence[Sequence[LocatedSlice]] = [work.slices]
+        else:
+            work.slices = await self._metadata.log.slices(task.ranges)
+            if any(found.kind is not ObjectKind.WAL for found in work.slices):  # we were paused for long
+                raise Unavailable(f"task {task.id} was done by somebody else meanwhile")
+            groups = cut(work.slices, self._settings.item_bytes_max)
+        return [
+            WorkItem(
+                kind=task.kind,
+                stream_id=work.stream.id,
+                output_prefix=f"{prefix}-{number}",
+                kept_prefix=KEPT_PREFIX,
+                slices=group,
+                inputs=work.inputs,
+                file_bytes_max=self._file_bytes,
+                row_group_bytes=self._settings.row_group_bytes,
+            )
+            for number, group in enumerate(groups)
+        ]
+
+    async def _read_inputs(self, work: Work) -> None:
+        """The segments that the index has in the files to merge."""
+        task = work.task
+        wanted = set(task.inputs)
+        slices: list[LocatedSlice] = []
+        inputs: list[ObjectRef] = []
+        after = 0
+        while wanted:
+            page = await self._metadata.objects.data_files(work.stream.number, after=after)
+            if not page:
+                raise _Outdated(f"merge {task.id}: {len(wanted)} of its files are not in the index any more")
+            for entry in page:
+                after = max(after, entry.position)
+                if entry.object.key in wanted:
+                    wanted.remove(entry.object.key)
+                    inputs.append(entry.object)
+                    slices += [LocatedSlice(piece, *entry.object) for piece in entry.segments]
+        slices.sort()
+        # A file may be named by rows that were trimmed and not yet forgotten, while an earlier merge has taken all others: its rows
+        # are in another file by now.
+        ranges = [OffsetRange(piece.partition, piece.base_offset, piece.end_offset) for piece, *_ in slices]
+        current = {found.object_key for found in await self._metadata.log.slices(ranges)}
+        if not current.issuperset(task.inputs):
+            raise _Outdated(f"merge {task.id}: nothing in the index is left of one of its files")
+        work.slices, work.inputs = slices, inputs
+
+    # -- committing ----------------------------------------------------------------------------------------------
+
+    async def _commit_round(self, works: Sequence[Work]) -> None:
+        """Commit stream by stream, so that each table has one commit for all of its tasks."""
+        streams: dict[int, list[Work]] = {}
+        for work in works:
+            streams.setdefault(work.stream.number, []).append(work)
+        async with asyncio.TaskGroup() as group:
+            for found in streams.values():
+                group.create_task(self._commit_stream(found[0].stream, found))
+        self._settle()
+
+    async def _commit_stream(self, stream: Stream, works: Sequence[Work]) -> None:
+        errors = await self._committer.commit(stream, works)
+        now_s = asyncio.get_running_loop().time()
+        for work in works:
+            error = errors.get(work.task.id)
+            if error is None:
+                self._claims.done(work.claim)
+                self._trouble.over()
+                self.reports.done(work, now_s)
+            elif isinstance(error, Conflict) and work.task.kind is TaskKind.MERGE and work.winner < 0:
+                # Its files are not in the table: so nobody can commit this merge, and nobody needs what was written for it.
+                await self._committer.delete_files(work)
+                await self._cancel(work)
+            else:
+                await self._failed(work, error)
+
+    # -- what went wrong -----------------------------------------------------------------------------------------
+
+    async def _round_failed(self, works: Sequence[Work], error: BaseException) -> None:
+        if len(works) == 1:
+            await self._failed(works[0], error)
+            return
+        if not isinstance(error, Unavailable | Overloaded):
+            self._alone_count = len(works)
+        self._trouble.failed(error, step="run a round of tasks")
+        self._release([work.claim for work in works])
+
+    async def _failed(self, work: Work, error: BaseException) -> None:
+        """One task failed."""
+        if isinstance(error, Fenced):
+            self.reports.ended(work.task, Outcome.FENCED)
+            self._release([work.claim])  # without effect if another holds it
+        elif isinstance(
+            error, _Outdated
+        ):  # an earlier epoch may still commit what it wrote: the orphan sweep judges it
+            await self._cancel(work)
+        elif isinstance(error, Unavailable | Overloaded):
+            self._trouble.failed(error, step="run a task")
+            self._release([work.claim])
+        else:
+            await self._blame(work, error)
+
+    async def _blame(self, work: Work, error: BaseException) -> None:
+        task, settings = work.task, self._settings
+        is_aside = task.attempt_count + 1 >= settings.attempts_max
+        details = {"task": task.id, "stream": work.stream.name, "attempt": task.attempt_count + 1, "error": repr(error)}
+        if is_aside:
+            try:
+                moved = await move_aside(
+                    task, work.claim, work.stream, self._metadata, self._store, self._keys.next, settings
+                )
+                log.error("a compaction task was set aside", extra={**details, "moved_bytes": moved})
+            except (Unavailable, Overloaded, Conflict) as problem:  # next time
+                log.warning("a task could not be set aside yet", extra={**details, "problem": repr(problem)})
+                is_aside = False
+            except Fenced:
+                pass  # told below
+            except (NotFound, Invalid) as problem:
+                log.error("a task was set aside, its objects are damaged", extra={**details, "problem": repr(problem)})  # noqa: TRY400
+        else:
+            log.warning("a compaction task failed, trying it again", extra=details)
+        pause_s = self._patience.pause_s(task.attempt_count, settings.retry_first_ms)
+        if is_aside:
+            pause_s = self._aside_retry_ms / 1000
+        self.reports.ended(task, Outcome.ASIDE if is_aside else Outcome.FAILED)
+        await self._let_go(
+            work.claim,
+            self._metadata.tasks.fail(
+                work.claim, repr(error)[:ERROR_LENGTH_MAX], retry_after_ms=round(pause_s * 1000), is_aside=is_aside
+            ),
+        )
+
+    async def _cancel(self, work: Work) -> None:
+        """A merge whose files have changed."""
+        self.reports.ended(work.task, Outcome.CANCELLED)
+        await self._let_go(work.claim, self._metadata.tasks.cancel(work.claim))
+
+    def _release(self, claims: Collection[TaskClaim]) -> None:
+        self._claims.owe(claims)
+        metrics.COMPACTION_TASKS.labels("any", Outcome.RELEASED).inc(len(claims))
+
+    async def _let_go(self, claim: TaskClaim, step: Coroutine[Any, Any, None]) -> None:
+        """Do the last step for a claim; without an answer it is given back."""
+        self._claims.done(claim)
+        try:
+            await step
+        except (Fenced, NotFound):
+            pass
+        except (Unavailable, Overloaded) as error:
+            self._trouble.failed(error, step="end a task")
+            self._release([claim])
+
+    async def _settle_debts(self) -> None:
+        try:
+            await self._claims.settle()
+        except (Unavailable, Overloaded) as error:
+            self._trouble.failed(error, step="give tasks back")
+
+
+class _Outdated(Conflict):
+    """A merge cannot be done any more; nothing was tried."""
+
+
+def cut(slices: Sequence[LocatedSlice], bytes_max: int) -> list[list[LocatedSlice]]:
+    """Runs of the slices of at most `bytes_max` bytes, but at least one slice."""
+    groups: list[list[LocatedSlice]] = []
+    room = 0
+    for found in slices:
+        if not groups or found.slice.length > room:
+            groups.append([])
+            room = bytes_max
+        groups[-1].append(found)
+        room -= found.slice.length
+    return groups
+
+
+def _deal_out(works: Sequence[Work], items: Sequence[Sequence[WorkItem]], results: Sequence[ItemResult]) -> None:
+    """Give each task the results of its items."""
+    assert len(results) == sum(map(len, items)), (len(results), list(map(len, items)))
+    at = 0
+    for work, group in zip(works, items, strict=True):
+        work.result = TaskResult(items=results[at : at + len(group)])
+        at += len(group)

@@ -1,0 +1,339 @@
+"""The way through history: from an offset that the tail does not know any more to the slices and row groups that hold it.
+
+    plan (segment index, else the metadata store; footers say which row groups) → block (cache, else read and decoded) → pieces
+
+- A segment is read by row groups; each becomes a block of record batches once, for all readers (single flight, bounded in bytes).
+- While a block is served, the next one of the same partition is read ahead.
+- Offsets of a segment without rows (control batches, aborted records) are answered with empty batches, so that readers get past them.
+- Whether an offset is in range is said by the tail's followed bounds or by the store, never by what is cached here.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from bearlake import kernel
+from bearlake.cache.values import ValueCache
+from bearlake.errors import Corrupt, NotFound, OutOfRange
+from bearlake.index.segments import SegmentIndex
+from bearlake.index.tail import TailIndex, TailSlice
+from bearlake.metadata import CommitLog
+from bearlake.metadata.model import (
+    LocatedSlice,
+    ObjectKind,
+    ObjectRef,
+    PartitionBounds,
+    PartitionKey,
+    Slice,
+    partition_index,
+)
+from bearlake.table.reader import DataFileReader, DataFileSettings
+from bearlake.telemetry import metrics
+
+if TYPE_CHECKING:
+    from bearlake.table.blocks import Block
+    from bearlake.table.footer import Footer
+
+RESOLVE_COUNT_MAX = 3
+"""How often an offset is looked up anew because an object was swept between look-up and read. Once is rare already."""
+
+_FROM_HISTORY = metrics.FETCH_LOOKUPS.labels("history")
+_FROM_STORE = metrics.FETCH_LOOKUPS.labels("store")
+
+_BLOCKS_FROM_MEMORY = metrics.HISTORY_BLOCKS.labels("memory")
+_BLOCKS_FROM_FILES = metrics.HISTORY_BLOCKS.labels("files")
+
+_PREFIX = Struct(">qiibI")
+_FIELDS = Struct(">hiqqqhii")
+_LENGTH_END = 12
+_DELTA_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistorySettings:
+    """Bounds of reading history."""
+
+    piece_count_max: int = 20_000
+    """Located slices and segments remembered (about 500 bytes each). Fewer cost lagging consumers more look-ups in the metadata store."""
+    block_bytes_max: int = 128 * 1024 * 1024
+    """Bytes of decoded row groups kept in memory (one larger excepted). At least two row groups (8 MiB each) per partition that is
+    being read, or they are decoded more than once."""
+    decoding_bytes_max: int = 64 * 1024 * 1024
+    """Memory (bytes) of row groups that are being read and decoded at once; further ones wait. A row group takes its compressed
+    bytes and twice its uncompressed ones."""
+    footer_bytes_max: int = 16 * 1024 * 1024
+    """Bytes of parsed footers kept in memory; a data file of 128 MiB takes about 50 KiB."""
+    read_ahead_count: int = 1
+    """Row groups that are read ahead of a consumer, per partition; 0: none. More help against slow object stores."""
+    files: DataFileSettings = field(default_factory=DataFileSettings)
+    """How data files are read."""
+
+
+class Moved(NotFound):
+    """An object that the index named is gone: its offsets are elsewhere by now, look them up again."""
+
+
+class BlockPiece(NamedTuple):
+    """The part of a segment that one row group holds.
+
+    `slice` has about its offsets and bytes; `end` is the segment's end; `rest` are the segment's row groups behind this one.
+    """
+
+    slice: Slice
+    object: ObjectRef
+    footer: "Footer"
+    group: int
+    end: int
+    rest: Sequence[int]
+
+    def runs(self, block: "Block", start: int) -> Iterator[tuple[TailSlice, memoryview]]:
+        """The block's batches with offsets from `start` on, and empty ones for offsets without rows; as slices with their bytes."""
+        partition = self.slice.partition
+        at = start
+        for base, end, view in block.views(partition_index(partition), start, self.end):
+            yield from self._gap(at, base)
+            yield TailSlice(Slice(partition, base, end - base, 0, len(view), 0), self.object), view
+            at = end
+        if not self.rest:
+            yield from self._gap(at, self.end)
+
+    def _gap(self, start: int, end: int) -> Iterator[tuple[TailSlice, memoryview]]:
+        while start < end:
+            count = min(end - start, _DELTA_MAX)
+            view = empty_batch(start, count)
+            yield TailSlice(Slice(self.slice.partition, start, count, 0, len(view), 0), self.object), view
+            start += count
+
+
+Piece = TailSlice | BlockPiece
+
+
+class History:
+    """One server's view of what is not in its tail index. Used from the event loop's thread only."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        tail: TailIndex,
+        segments: SegmentIndex,
+        files: DataFileReader,
+        settings: HistorySettings,
+        *,
+        slices_per_lookup: int,
+    ) -> None:
+        self._log = commit_log
+        self._tail = tail
+        self._segments = segments
+        self._files = files
+        self._settings = settings
+        self._slices_per_lookup = slices_per_lookup
+        self._footers: ValueCache[str, Footer] = ValueCache(
+            bytes_max=settings.footer_bytes_max,
+            loading_bytes_max=settings.footer_bytes_max,
+            size_of=lambda footer: footer.memory_bytes,
+        )
+        self._blocks: ValueCache[tuple[str, int], Block] = ValueCache(
+            bytes_max=settings.block_bytes_max,
+            loading_bytes_max=settings.decoding_bytes_max,
+            size_of=lambda block: len(block.buffer),
+            on_lookup=_count_lookup,
+            on_evicted=metrics.HISTORY_EVICTED_BYTES.inc,
+        )
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of decoded row groups in memory."""
+        return self._blocks.size_bytes
+
+    @property
+    def piece_count(self) -> int:
+        """Located pieces in memory."""
+        return self._segments.piece_count
+
+    # -- plan ----------------------------------------------------------------------------------------------------
+
+    async def plan(
+        self, partition: PartitionKey, offset: int, bytes_max: int, *, is_fresh: bool
+    ) -> tuple[PartitionBounds, list[Piece]]:
+        """The partition's bounds, and the pieces from `offset` on that have about `bytes_max` bytes. `is_fresh`: ask the store.
+
+        Raises:
+            OutOfRange: the offset is not in `[start, end]`, says the store.
+            NotFound: no such partition.
+            Moved: a data file is gone: ask again, fresh.
+            Corrupt, Unavailable, Unsupported: as reading data files.
+        """
+        known = None if is_fresh else self._known(partition, offset)
+        bounds, found = known or await self._ask(partition, offset)
+        pieces: list[Piece] = []
+        room = bytes_max
+        for located in found:
+            for piece in await self._pieces(located, offset):
+                pieces.append(piece)
+                room -= bytes_from(piece.slice, offset)
+                if room <= 0:
+                    return bounds, pieces
+        return bounds, pieces
+
+    def _known(self, partition: PartitionKey, offset: int) -> tuple[PartitionBounds, Sequence[LocatedSlice]] | None:
+        tail = self._tail.get(partition)
+        if tail is None or not 0 <= tail.start <= offset < tail.end:
+            return None
+        found = self._segments.find(partition, offset, limit=self._slices_per_lookup)
+        if not found:
+            return None
+        _FROM_HISTORY.value += 1
+        end = max(tail.end, found[-1].slice.end_offset)  # the store may have told of more than was followed so far
+        return PartitionBounds(tail.start, end, end), found
+
+    async def _ask(self, partition: PartitionKey, offset: int) -> tuple[PartitionBounds, Sequence[LocatedSlice]]:
+        _FROM_STORE.value += 1
+        located = await self._log.locate(partition, offset, limit=self._slices_per_lookup)
+        start, end, _ = located.bounds
+        if not start <= offset <= end:
+            raise OutOfRange(f"offset {offset} is outside [{start}, {end})", start=start, end=end)
+        self._segments.learn(partition, located)
+        return located.bounds, located.slices
+
+    async def _pieces(self, located: LocatedSlice, offset: int) -> Sequence[Piece]:
+        if located.kind is not ObjectKind.PARQUET:
+            return [TailSlice(located.slice, located.object)]
+        return _blocks_of(located, await self._footer(located.object), offset)
+
+    async def _footer(self, ref: ObjectRef) -> "Footer":
+        try:
+            return self._footers.peek(ref.key) or await self._footers.get(
+                ref.key, self._settings.files.footer_bytes, partial(self._files.footer, ref)
+            )
+        except NotFound as error:
+            raise Moved(f"data file {ref.key}") from error
+
+    # -- blocks --------------------------------------------------------------------------------------------------
+
+    def peek(self, piece: BlockPiece) -> "Block | None":
+        """The piece's block if it is here, else None; no waiting."""
+        return self._blocks.peek((piece.object.key, piece.group))
+
+    async def block(self, piece: BlockPiece) -> "Block":
+        """The piece's block, read and decoded if it is not here. Raises `Moved`, `Corrupt`, `Unavailable`."""
+        ref, group = piece.object, piece.group
+        try:
+            return await self._blocks.get(
+                (ref.key, group), _load_bytes(piece.footer, group), partial(self._read, ref, piece.footer, group)
+            )
+        except NotFound as error:
+            raise Moved(f"data file {ref.key}") from error
+
+    async def _read(self, ref: ObjectRef, footer: "Footer", group: int) -> "Block":
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        block = await self._files.block(ref, footer, group)
+        metrics.HISTORY_DECODE_SECONDS.observe(loop.time() - started)
+        return block
+
+    def read_ahead(self, piece: BlockPiece) -> None:
+        """Begin to read what comes behind a piece that is being served, as far as it is known where that is. What lies before it has
+        been read: consumers go forward, so it makes room first (least recently used alone would drop what was read ahead for others).
+        """
+        self._blocks.done_with((piece.object.key, piece.group - 1))
+        left = self._settings.read_ahead_count
+        ref, footer, groups, end = piece.object, piece.footer, piece.rest, piece.end
+        while left > 0:
+            for group in groups[:left]:
+                load = partial(self._read, ref, footer, group)
+                self._blocks.read_ahead((ref.key, group), _load_bytes(footer, group), load)
+            left -= len(groups)
+            found = self._segments.find(piece.slice.partition, end, limit=1)
+            if left <= 0 or not found or found[0].kind is not ObjectKind.PARQUET:
+                return
+            ref, next_end = found[0].object, found[0].slice.end_offset
+            known = self._footers.peek(ref.key)
+            if known is None:  # the next fetch finds it, and reads its first row group ahead
+                self._footers.read_ahead(ref.key, self._settings.files.footer_bytes, partial(self._files.footer, ref))
+                return
+            footer, groups = known, known.holding(partition_index(piece.slice.partition), end, next_end)
+            end = next_end
+
+    # -- times ---------------------------------------------------------------------------------------------------
+
+    async def first_at(self, found: LocatedSlice, timestamp: int | None, start: int) -> tuple[int, int] | None:
+        """(offset, timestamp in ms) of a segment's first record at or after `timestamp` (ms) with an offset of at least `start`; if
+        `timestamp` is None, of the first with the largest. None when there is none. Raises `Moved`, `Corrupt`, `Unavailable`."""
+        from bearlake.table.blocks import Rows
+
+        piece, ref = found.slice, found.object
+        footer = await self._footer(ref)
+        rows = Rows(partition_index(piece.partition), max(start, piece.base_offset), piece.end_offset)
+        best: tuple[int, int] | None = None
+        for group in footer.holding(*rows):
+            newest = footer.groups[group].timestamp_max // 1000
+            if newest < timestamp if timestamp is not None else best is not None and newest <= best[1]:
+                continue
+            try:
+                answer = await self._files.first_at(ref, footer, group, rows, timestamp)
+            except NotFound as error:
+                raise Moved(f"data file {ref.key}") from error
+            if answer is not None and timestamp is not None:
+                return answer
+            if answer is not None and (best is None or answer[1] > best[1]):
+                best = answer
+        return best
+
+    async def close(self) -> None:
+        """Stop reading and drop everything."""
+        await self._footers.close()
+        await self._blocks.close()
+        await self._files.close()
+
+
+def _count_lookup(is_hit: bool) -> None:
+    (_BLOCKS_FROM_MEMORY if is_hit else _BLOCKS_FROM_FILES).inc()
+
+
+def bytes_from(piece: Slice, offset: int) -> int:
+    """About how many bytes of the slice lie from `offset` on, at least 1; exact when it is not inside the slice."""
+    _, base, count, _, length, _ = piece
+    return length if offset <= base else max(1, length * (base + count - offset) // count)
+
+
+def empty_batch(base_offset: int, count: int) -> memoryview:
+    """A record batch without records that takes `count` offsets (1 … 2**31 - 1), as Kafka's cleaner leaves them."""
+    fields = _FIELDS.pack(0, count - 1, -1, -1, -1, -1, -1, 0)
+    length = _PREFIX.size + len(fields) - _LENGTH_END
+    return memoryview(_PREFIX.pack(base_offset, length, 0, 2, kernel.crc32c(fields)) + fields)
+
+
+def _blocks_of(located: LocatedSlice, footer: "Footer", offset: int) -> list[BlockPiece]:
+    """The segment's row groups from the one that may hold `offset` on.
+
+    A row group that it shares with other partitions may turn out to end before the offset: such a piece counts no bytes while
+    another one follows, so that a plan never ends with it.
+    """
+    piece = located.slice
+    start, end = max(offset, piece.base_offset), piece.end_offset
+    index = partition_index(piece.partition)
+    groups = footer.holding(index, start, end)
+    if not groups:  # behind the last row: its row group gives the empty batch
+        groups = footer.holding(index, piece.base_offset, end)[-1:]
+    if not groups:
+        raise Corrupt(f"data file {located.object_key} has no rows of the segment {piece}")
+    found = []
+    for at, number in enumerate(groups):
+        group = footer.groups[number]
+        base, next_base, length = start, end, 0
+        if group.is_of_one_partition:
+            base, next_base, length = group.offset_min, group.offset_max + 1, group.size_bytes
+        elif at == len(groups) - 1:
+            length = group.size_bytes * min(piece.record_count, group.row_end - group.row_start)
+            length //= group.row_end - group.row_start
+        about = Slice(piece.partition, base, next_base - base, 0, length, piece.max_timestamp)
+        found.append(BlockPiece(about, located.object, footer, number, end, groups[at + 1 :]))
+    return found
+
+
+def _load_bytes(footer: "Footer", group: int) -> int:
+    found = footer.groups[group]
+    return found.end - found.start + 2 * found.size_bytes

@@ -1,0 +1,78 @@
+"""The table of a stream: Parquet data files, an Apache Iceberg table that lists them, and the way back to record batches.
+
+One copy: the data files serve SQL engines through the table and Kafka consumers through the segment index. This file has the
+interface and needs neither pyarrow nor pyiceberg; `table/model.py` has the values.
+
+    model.py    what a data file is to the table; marks and commits
+    schema.py   columns and field ids; Arrow and Iceberg forms of them
+    writer.py   rows → Parquet file (+ its `DataFile`)       reader.py   row groups → record batches
+    iceberg.py  `Tables` on PyIceberg, by threads of its own     marks.py  which tasks a table has seen; pure
+    naming.py   a stream's table name and folder             lookup.py  finding and making a stream's table
+    io.py       Iceberg's metadata files through our object store
+    catalog.py  the catalog (SQLite, PostgreSQL, REST)       commit.py  append and replace, exactly once
+    upkeep.py   snapshot expiry, which files live snapshots name
+    query.py    SQL over tables (DuckDB)                     foreign.py  the libraries' errors into ours
+
+Columns (field ids in `schema.py`): `_partition_id int`, `_offset long`, `_timestamp timestamptz`, `_key binary`,
+`_headers list<struct<key string, value binary>>`, `_value binary`, and `_batch struct<base_offset long, attributes int,
+producer_id long, producer_epoch int, base_sequence int>`: the record batch that the row came in, so that consumers get the same
+batches before and after compaction (I6).
+"""
+
+from collections.abc import Collection
+from typing import Protocol
+
+from bearlake.metadata.model import Stream
+from bearlake.table.model import TableCommit, TableState, TableSummary
+
+
+class Tables(Protocol):
+    """The tables of all streams in one catalog. Every method raises `Unavailable` when the catalog or the object store did not answer.
+
+    The catalog's libraries block: implementations call them on their own threads, bounded, and with deadlines.
+    """
+
+    async def ensure(self, stream: Stream) -> TableState:
+        """The stream's table, created if it does not exist.
+
+        Raises:
+            Conflict: the table exists and belongs to somebody else, or its columns are not ours.
+        """
+
+    async def state(self, stream: Stream) -> TableState | None:
+        """The stream's table as it is now; None when there is none."""
+
+    async def commit(self, stream: Stream, commit: TableCommit, *, closed_tasks: Collection[int]) -> TableState:
+        """Add and remove data files, with the tasks' marks, in one atomic commit; exactly once per task.
+
+        Looks first whether marks are there already: a task whose ends the table has reached is not applied again, whichever epoch did
+        it (`TableState.applied` says which). Each try is conditional on the metadata that was looked at; conflicts with other
+        writers are retried on fresh metadata, files are never rewritten. Marks of `closed_tasks` are dropped; all others stay (a list of
+        open tasks would be old by now, and would drop the mark of a task that was offered since).
+
+        Raises:
+            Conflict: the table's ends contradict a task's starts, or a file to remove is not in the table (nothing was changed).
+            NotFound: the table was dropped.
+            Unavailable: it may or may not have happened: call again, the marks decide.
+        """
+
+    async def live_files(self, stream: Stream, keys: Collection[str]) -> set[str]:
+        """Those of the data files that any snapshot of the table still names."""
+
+    async def expire(self, stream: Stream, *, keep_ms: int, keep_count_min: int) -> int:
+        """Expire snapshots older than `keep_ms` (the newest `keep_count_min` stay) and delete metadata files nothing names; how many."""
+
+    async def delete_before(self, stream: Stream, timestamp_ms: int) -> int:
+        """Remove data files from the table whose newest `_timestamp` is older: the table's own retention. How many were removed."""
+
+    async def drop(self, stream: Stream) -> None:
+        """Drop the table from the catalog; its files stay for the sweeper. Absent: no effect."""
+
+    async def summary(self, stream: Stream) -> TableSummary | None:
+        """Figures for people: files, rows, sizes, snapshots; None when there is no table."""
+
+    async def close(self) -> None:
+        """Release threads and connections."""
+
+
+__all__ = ["TableCommit", "TableState", "TableSummary", "Tables"]

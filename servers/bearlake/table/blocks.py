@@ -1,0 +1,230 @@
+"""Row groups back into record batches: the bytes that consumers get of data files (I6).
+
+A *block* is one row group, encoded: a buffer of record batches back to back and, per partition, the *runs* of batches whose offsets follow
+each other without gaps. Batches keep their boundaries, offsets, timestamps and producer fields. They are uncompressed, but those that
+were compressed and would be large now are compressed again by the codec that their producer chose.
+
+Pure functions for a thread: pyarrow gives the GIL up while it decodes, the kernel while it encodes. None of pyarrow's errors leaves.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bearlake import kernel
+from bearlake.errors import Corrupt
+from bearlake.records import compression
+from bearlake.records.batch import COMPRESSION_MASK, HEADER_BYTES, Compression
+from bearlake.table.footer import TIME_COLUMNS, UNREADABLE, Footer
+from bearlake.table.schema import (
+    BATCH,
+    BATCH_FIELDS,
+    COLUMNS,
+    HEADER_KEY,
+    HEADER_VALUE,
+    HEADERS,
+    KEY,
+    OFFSET,
+    PARTITION_ID,
+    TIMESTAMP,
+    VALUE,
+)
+from bearlake.table.sparse import SparseFile
+
+_MICROSECONDS = 1000
+_LENGTH = Struct(">i")
+_LENGTH_AT = 8
+_LENGTH_END = 12
+_CRC = Struct(">I")
+_CRC_AT = 17
+_CRC_START = 21
+_ATTRIBUTES = Struct(">h")
+
+
+class Run(NamedTuple):
+    """Batches with the offsets `[start, end)` in the bytes `[position, position_end)` of a block."""
+
+    start: int
+    end: int
+    position: int
+    position_end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """An encoded row group; `runs` by partition index, in offset order."""
+
+    buffer: memoryview
+    runs: Mapping[int, Sequence[Run]]
+
+    def views(self, partition: int, start: int, end: int) -> Iterator[tuple[int, int, memoryview]]:
+        """(start offset, end offset, batches) of the runs with offsets in `[start, end)`, in order.
+
+        The first batch may begin before `start`, when that lies inside it; `end` is where a batch ends.
+        """
+        for run in self.runs.get(partition, ()):
+            if run.end <= start or run.start >= end:
+                continue
+            low, high = run.position, run.position_end
+            if run.start < start:
+                low = kernel.seek(self.buffer, low, high, start)
+            if run.end > end:
+                high = kernel.seek(self.buffer, low, high, end)
+            if low < high:
+                yield max(run.start, start), min(run.end, end), self.buffer[low:high]
+
+
+def decode(file: SparseFile, footer: Footer, group: int, compressed_bytes_min: int) -> Block:
+    """Encode a row group, whose bytes are in `file`; batches above `compressed_bytes_min` are compressed again if they were.
+
+    Raises:
+        Corrupt: the rows cannot be decoded, or are not rows of ours.
+    """
+    columns = columns_of(_read(file, footer, group, COLUMNS))
+    try:
+        buffer, batches = kernel.encode_columns(columns, 0, columns.row_count)
+    except ValueError as error:
+        raise Corrupt(f"data file, row group {group}: {error}") from error
+    if any(batch.attributes & COMPRESSION_MASK and batch.length > compressed_bytes_min for batch in batches):
+        buffer, batches = _compress(buffer, batches, compressed_bytes_min)
+    return Block(buffer=memoryview(buffer).toreadonly(), runs=_runs(batches))
+
+
+class Rows(NamedTuple):
+    """Rows of one partition with offsets `[start, end)`."""
+
+    partition: int
+    start: int
+    end: int
+
+
+def first_at(file: SparseFile, footer: Footer, group: int, rows: Rows, timestamp: int | None) -> tuple[int, int] | None:
+    """(offset, timestamp in ms) of the first of the rows at or after `timestamp` (ms), or, if None, of the first with the largest.
+
+    None when there is no such row. `file` has `TIME_COLUMNS` of the row group.
+
+    Raises:
+        Corrupt: the rows cannot be decoded.
+    """
+    table = _read(file, footer, group, TIME_COLUMNS)
+    offsets, times = table[OFFSET], table[TIMESTAMP].cast(pa.int64())
+    wanted = pc.and_(pc.equal(table[PARTITION_ID], rows.partition), pc.greater_equal(offsets, rows.start))
+    wanted = pc.and_(wanted, pc.less(offsets, rows.end))
+    if timestamp is None:
+        timestamp_us = pc.max(times.filter(wanted)).as_py()
+        if timestamp_us is None:
+            return None
+    else:
+        timestamp_us = timestamp * _MICROSECONDS
+    at = pc.index(pc.and_(wanted, pc.greater_equal(times, timestamp_us)), True).as_py()
+    return (offsets[at].as_py(), times[at].as_py() // _MICROSECONDS) if at >= 0 else None
+
+
+def columns_of(table: pa.Table) -> kernel.Columns:
+    """The columns as the kernel wants them, without a copy where a column is in one piece.
+
+    Raises:
+        Corrupt: a column is not what `schema.ARROW_SCHEMA` says, or rows do not say which batch they came in.
+    """
+    try:
+        pieces = {name: _one_piece(table[name]) for name in COLUMNS}
+        headers = pieces[HEADERS].values
+        batch = {name: pieces[BATCH].field(name) for name in BATCH_FIELDS}
+        header_key, header_value = headers.field(HEADER_KEY), headers.field(HEADER_VALUE)
+    except (pa.ArrowException, KeyError, AttributeError) as error:
+        raise Corrupt(f"data file: not the columns of a stream: {error}") from error
+    if pieces[BATCH].null_count:
+        raise Corrupt("data file: rows that do not say which batch they came in")
+    _, list_offsets, *_ = pieces[HEADERS].buffers()
+    key_validity, key_offsets, key_data = pieces[KEY].buffers()
+    value_validity, value_offsets, value_data = pieces[VALUE].buffers()
+    _, header_key_offsets, header_key_data = header_key.buffers()
+    header_value_validity, header_value_offsets, header_value_data = header_value.buffers()
+    return kernel.Columns(
+        row_count=table.num_rows,
+        partition_id=_values(pieces[PARTITION_ID]),
+        offset=_values(pieces[OFFSET]),
+        timestamp=_values(pieces[TIMESTAMP]),
+        key_offsets=_view(key_offsets),
+        key_data=_view(key_data),
+        key_validity=_bitmap(key_validity),
+        header_list_offsets=_view(list_offsets),
+        header_key_offsets=_view(header_key_offsets),
+        header_key_data=_view(header_key_data),
+        header_value_offsets=_view(header_value_offsets),
+        header_value_data=_view(header_value_data),
+        header_value_validity=_bitmap(header_value_validity),
+        value_offsets=_view(value_offsets),
+        value_data=_view(value_data),
+        value_validity=_bitmap(value_validity),
+        **{name: _values(batch[name]) for name in BATCH_FIELDS},
+    )
+
+
+def _read(file: SparseFile, footer: Footer, group: int, columns: Sequence[str]) -> pa.Table:
+    try:
+        source = pq.ParquetFile(pa.PythonFile(file, mode="r"), metadata=footer.metadata, pre_buffer=False)
+        return source.read_row_group(group, columns=list(columns), use_threads=False)
+    except UNREADABLE as error:
+        raise Corrupt(f"data file, row group {group}: {error}") from error
+
+
+def _one_piece(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1 and column.chunk(0).offset == 0:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks)
+
+
+def _values(array: pa.Array) -> memoryview:
+    return _view(array.buffers()[1])
+
+
+def _view(buffer: pa.Buffer | None) -> memoryview:
+    return memoryview(b"") if buffer is None else memoryview(buffer)
+
+
+def _bitmap(buffer: pa.Buffer | None) -> memoryview | None:
+    return None if buffer is None else memoryview(buffer)
+
+
+def _compress(
+    buffer: bytearray, batches: Sequence[kernel.EncodedBatch], compressed_bytes_min: int
+) -> tuple[bytearray, list[kernel.EncodedBatch]]:
+    """Compress the large ones among the batches that were compressed; the rest moves up."""
+    out = bytearray()
+    moved = []
+    view = memoryview(buffer)
+    for batch in batches:
+        position = len(out)
+        whole = view[batch.position : batch.position + batch.length]
+        codec = Compression(batch.attributes & COMPRESSION_MASK)
+        if codec is Compression.NONE or batch.length <= compressed_bytes_min:
+            out += whole
+        else:
+            out += whole[:HEADER_BYTES]
+            out += compression.compress(codec, whole[HEADER_BYTES:])
+            (attributes,) = _ATTRIBUTES.unpack_from(out, position + _CRC_START)
+            _ATTRIBUTES.pack_into(out, position + _CRC_START, attributes | codec)
+            _LENGTH.pack_into(out, position + _LENGTH_AT, len(out) - position - _LENGTH_END)
+            _CRC.pack_into(out, position + _CRC_AT, kernel.crc32c(out, position + _CRC_START, len(out)))
+        moved.append(batch._replace(position=position, length=len(out) - position))
+    return out, moved
+
+
+def _runs(batches: Sequence[kernel.EncodedBatch]) -> dict[int, list[Run]]:
+    runs: dict[int, list[Run]] = {}
+    partition, start, end, position, position_end = -1, 0, -1, 0, 0
+    for next_partition, base_offset, end_offset, at, length, _, _ in batches:
+        if next_partition != partition or base_offset != end:
+            if partition >= 0:
+                runs.setdefault(partition, []).append(Run(start, end, position, position_end))
+            partition, start, position = next_partition, base_offset, at
+        end, position_end = end_offset, at + length
+    if partition >= 0:
+        runs.setdefault(partition, []).append(Run(start, end, position, position_end))
+    return runs

@@ -1,0 +1,330 @@
+"""Append and replace data files, exactly once: load → look at the marks → commit on the condition of what was looked at → again.
+
+One Iceberg commit has the files, the marks (table properties) and up to two snapshots: an append, and a replacement
+(MERGE: files added and removed). A commit without rows still makes an (empty) snapshot, since the condition is the table's current
+snapshot. PyIceberg's own retry is not used: it repeats on fresh metadata without looking, so an overtaken worker would append twice.
+
+After any failure the table is loaded again and its marks decide. Manifests of a failed try are deleted only when the table was seen
+without them; others are left to `upkeep.py`. Everything in this file blocks.
+Source: Apache Iceberg table spec, "Snapshots", "Manifests", "Optimistic Concurrency"; PyIceberg 0.12, `table/update/snapshot.py`.
+"""
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import (
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update import AssertTableUUID
+from pyiceberg.table.update.snapshot import _MergeAppendFiles, _SnapshotProducer
+from pyiceberg.typedef import EMPTY_DICT, Record
+
+from bearlake.errors import BearlakeError, Conflict, Unavailable
+from bearlake.table import schema
+from bearlake.table.foreign import translated
+from bearlake.table.io import Locations
+from bearlake.table.marks import Decision, decide, read_marks
+from bearlake.table.model import DataFile, TableCommit
+from bearlake.table.settings import TableSettings
+
+log = logging.getLogger(__name__)
+
+FORMAT_VERSION: Final = 2
+"""Of Iceberg's table format: the newest that PyIceberg writes."""
+
+Stage: TypeAlias = Callable[["Attempt"], None]
+"""Stages updates into a try, or none when nothing is left to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committer:
+    """Commits to tables of one catalog. `randomness` draws the pauses between tries; `stopping` ends them."""
+
+    locations: Locations
+    settings: TableSettings
+    randomness: random.Random
+    stopping: threading.Event
+
+    def commit(self, table: Table, commit: TableCommit, closed_tasks: Collection[int]) -> Table:
+        """See `Tables.commit`; returns the table as it is afterwards."""
+
+        def stage(transaction: Attempt) -> None:
+            decision = decide(read_marks(transaction.table_metadata.properties), commit.changes, closed_tasks)
+            if decision.changes:
+                self._stage(transaction, decision)
+
+        return self.repeat(table, stage)
+
+    def repeat(self, table: Table, stage: Stage) -> Table:
+        """Commit what `stage` puts into a transaction, on fresh metadata for each try, until it was done or nothing is left to do.
+
+        `stage` must find out from the metadata whether an earlier try was done. `table` must be fresh, and is used for the first try.
+
+        Raises:
+            Conflict, NotFound: as `stage` does, or the table is gone.
+            Unavailable: too many tries; the last may or may not have happened.
+        """
+        failure: Exception | None = None
+        for attempt in range(self.settings.commit_attempt_count_max):
+            try:
+                if attempt > 0:
+                    if self.stopping.wait(self._pause_s(attempt)):
+                        break
+                    with translated(table_name(table)):
+                        table = table.catalog.load_table(table.name())
+                with translated(table_name(table)):
+                    transaction = Attempt(table)
+                    stage(transaction)
+                    return transaction.commit()
+            except (_Lost, Unavailable) as error:
+                failure = error
+                log.info("a commit to the table is tried again", extra={"table": table_name(table), "why": str(error)})
+        raise Unavailable(f"{table_name(table)}: not committed in {attempt + 1} tries") from failure
+
+    def _pause_s(self, attempt: int) -> float:
+        return self.randomness.uniform(0, min(self.settings.commit_pause_max_ms, 10 * 2**attempt)) / 1000
+
+    def _stage(self, transaction: "Attempt", decision: Decision) -> None:
+        transaction.set_properties(decision.marks.properties())
+        summary = decision.summary()
+        appends = [change for change in decision.changes if not change.remove]
+        replacements = [change for change in decision.changes if change.remove]
+        if appends:
+            transaction.stage_append(
+                [self._file(transaction, file) for change in appends for file in change.add], summary
+            )
+        if replacements:
+            added = [self._file(transaction, file) for change in replacements for file in change.add]
+            removed = [key for change in replacements for key in change.remove]
+            transaction.stage_replace(added, removed, self.locations, summary)
+
+    def _file(self, transaction: Transaction, file: DataFile) -> IcebergFile:
+        metadata = transaction.table_metadata
+        return IcebergFile.from_args(
+            _table_format_version=metadata.format_version,
+            content=DataFileContent.DATA,
+            file_path=self.locations.location(file.key),
+            file_format=FileFormat.PARQUET,
+            partition=Record(),
+            record_count=file.row_count,
+            file_size_in_bytes=file.size,
+            column_sizes=dict(file.column_sizes),
+            value_counts=dict(file.value_counts),
+            null_value_counts=dict(file.null_value_counts),
+            nan_value_counts={},
+            lower_bounds=dict(file.lower_bounds),
+            upper_bounds=dict(file.upper_bounds),
+            key_metadata=None,
+            split_offsets=list(file.split_offsets),
+            equality_ids=None,
+            sort_order_id=_sort_order_id(metadata),
+            spec_id=metadata.default_spec_id,
+        )
+
+
+def _sort_order_id(metadata: TableMetadata) -> int | None:
+    """That of our rows' order, unless the table's owner has chosen another one for new files."""
+    ours = schema.iceberg_sort_order().fields
+    return next((order.order_id for order in metadata.sort_orders if order.fields == ours), None)
+
+
+class _Lost(Exception):
+    """Another commit was faster, and this one certainly did not happen."""
+
+
+def table_name(table: Table) -> str:
+    """Namespace and name, for messages."""
+    return ".".join(table.name())
+
+
+class Attempt(Transaction):
+    """One try of a commit: staged once, committed once, on the condition that the table's snapshot is the one it was loaded with."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self._made: list[_SnapshotProducer[Any]] = []  # Any: producers are generic over themselves
+
+    def stage_append(self, files: Iterable[IcebergFile], summary: Mapping[str, str]) -> None:
+        """Stage a snapshot that adds files. Manifests are merged when enough have gathered."""
+        self._check_writable()
+        producer = _Append(
+            operation=Operation.APPEND, transaction=self, io=self._table.io, snapshot_properties=dict(summary)
+        )
+        self._made.append(producer)
+        for file in files:
+            producer.append_data_file(file)
+        producer.commit()
+
+    def stage_replace(
+        self,
+        added: Sequence[IcebergFile],
+        removed: Collection[str],
+        locations: Locations,
+        summary: Mapping[str, str],
+        operation: Operation = Operation.REPLACE,
+    ) -> None:
+        """Stage a snapshot that adds files and removes those with the keys `removed`.
+
+        Raises:
+            Conflict: one of them is not in the table, or other engines deleted rows of it.
+        """
+        self._check_writable()
+        producer = Rewrite(self, operation, dict(summary))
+        self._made.append(producer)
+        producer.plan(set(removed), locations)
+        for file in added:
+            producer.append_data_file(file)
+        producer.commit()
+
+    def _check_writable(self) -> None:
+        if self._table.metadata.format_version != FORMAT_VERSION:
+            version = self._table.metadata.format_version
+            raise Conflict(
+                f"{table_name(self._table)} was changed to format version {version}, which is only read here"
+            )
+
+    def commit(self) -> Table:
+        """Commit what was staged; the table as it is afterwards.
+
+        Raises:
+            _Lost: certainly not done.
+            Whatever else the catalog raises: done or not.
+        """
+        if not self._updates:
+            return self._table
+        table, metadata = self._table, self._table.metadata
+        requirements = (*self._requirements, AssertTableUUID(uuid=metadata.table_uuid))
+        try:
+            response = table.catalog.commit_table(table, requirements, self._updates)
+        except CommitFailedException as error:
+            self._clean(table)
+            raise _Lost(str(error)) from error
+        unused = {entry.metadata_file for entry in metadata.metadata_log}
+        unused -= {entry.metadata_file for entry in response.metadata.metadata_log}
+        unused.update(*(producer.merged for producer in self._made if isinstance(producer, _Append)))
+        table.metadata, table.metadata_location = response.metadata, response.metadata_location
+        _forget(table, unused)
+        return table
+
+    def _clean(self, table: Table) -> None:
+        """Delete the manifests of a lost try, unless the table has its snapshots after all (a proxy repeated the request)."""
+        try:
+            with translated(table_name(table)):
+                current = table.catalog.load_table(table.name())
+        except BearlakeError:
+            return
+        if not any(current.metadata.snapshot_by_id(producer.snapshot_id) for producer in self._made):
+            for producer in self._made:
+                _forget(table, {*producer._written_manifests, *producer._written_manifest_lists})
+
+
+def _forget(table: Table, locations: Collection[str]) -> None:
+    """Delete metadata files that nothing names; what cannot be deleted now is left to `upkeep.py`."""
+    for location in locations:
+        try:
+            table.io.delete(location)
+        except (BearlakeError, OSError) as error:
+            log.info("a metadata file stays until the next upkeep", extra={"file": location, "why": str(error)})
+
+
+class _Append(_MergeAppendFiles):
+    """PyIceberg's append with manifest merging, without its own retry; `merged` are manifests that it wrote only to merge them."""
+
+    merged: frozenset[str] = frozenset()
+
+    def commit(self) -> None:
+        """Stage the snapshot."""
+        self._transaction._apply(*self._commit())
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        named = super()._process_manifests(manifests)
+        self.merged = frozenset(self._written_manifests) - {manifest.manifest_path for manifest in named}
+        return named
+
+
+class Rewrite(_SnapshotProducer["Rewrite"]):
+    """A snapshot that removes named files and adds others; PyIceberg 0.12 has none of operation `replace`."""
+
+    def __init__(self, transaction: Attempt, operation: Operation, summary: dict[str, str]) -> None:
+        super().__init__(
+            operation=operation, transaction=transaction, io=transaction._table.io, snapshot_properties=summary
+        )
+        self._removed: list[ManifestEntry] = []
+        self._rest: list[tuple[ManifestFile, list[ManifestEntry]]] = []
+        self._untouched: list[ManifestFile] = []
+
+    def plan(self, keys: Collection[str], locations: Locations) -> None:
+        """Find the files to remove. Raises `Conflict`, see `Attempt.stage_replace`."""
+        missing = set(keys)
+        snapshot = self._transaction.table_metadata.current_snapshot()
+        manifests = snapshot.manifests(self._io) if snapshot else []
+        for manifest in manifests:
+            entries = manifest.fetch_manifest_entry(self._io, discard_deleted=True)
+            is_data = manifest.content == ManifestContent.DATA
+            found = [e for e in entries if is_data and locations.key_or_none(e.data_file.file_path) in missing]
+            missing -= {locations.key(entry.data_file.file_path) for entry in found}
+            self._removed += found
+            self._deleted_data_files.update(entry.data_file for entry in found)
+            if not found:
+                self._untouched.append(manifest)
+            elif rest := [entry for entry in entries if entry.data_file not in self._deleted_data_files]:
+                self._rest.append((manifest, rest))
+        if missing:
+            raise Conflict(f"{len(missing)} data files to remove are not in the table, among them {min(missing)}")
+        has_deletes = any(manifest.content == ManifestContent.DELETES for manifest in manifests)
+        if has_deletes and self._operation == Operation.REPLACE:
+            self._refuse_deleted_rows(keys, locations)
+
+    def commit(self) -> None:
+        """Stage the snapshot."""
+        self._transaction._apply(*self._commit())
+
+    def _refuse_deleted_rows(self, keys: Collection[str], locations: Locations) -> None:
+        """A rewrite reads whole files, so it would bring back rows that delete files have removed from them."""
+        for task in self._transaction._scan().plan_files():
+            if task.delete_files and locations.key_or_none(task.file.file_path) in keys:
+                raise Conflict(f"another engine has deleted rows of {task.file.file_path}")
+
+    def _deleted_entries(self) -> list[ManifestEntry]:
+        return [_with_status(entry, ManifestEntryStatus.DELETED, self._snapshot_id) for entry in self._removed]
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        manifests = list(self._untouched)
+        for manifest, entries in self._rest:
+            with self.new_manifest_writer(self.spec(manifest.partition_spec_id)) as writer:
+                for entry in entries:
+                    writer.add_entry(_with_status(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id))
+            manifests.append(writer.to_manifest_file())
+        return manifests
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        wanted, self._operation = self._operation, Operation.OVERWRITE  # the totals are counted alike
+        try:
+            summary = super()._summary(snapshot_properties)
+        finally:
+            self._operation = wanted
+        return Summary(wanted, **summary.additional_properties)
+
+
+def _with_status(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None) -> ManifestEntry:
+    return ManifestEntry.from_args(
+        status=status,
+        snapshot_id=snapshot_id,
+        sequence_number=entry.sequence_number,
+        file_sequence_number=entry.file_sequence_number,
+        data_file=entry.data_file,
+    )

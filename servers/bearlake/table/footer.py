@@ -1,0 +1,138 @@
+"""The footer of a data file: where its row groups lie, and which partitions, offsets and times they hold.
+
+Row groups end where a batch ends, and rows are sorted by (`_partition_id`, `_offset`); the statistics of those columns say which row
+group may hold an offset. In a row group with rows of several partitions the offsets' bounds belong to all of them together: then
+only the partitions' bounds count. Source: Apache Parquet format, "File Format", "Metadata".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bearlake.errors import Corrupt
+from bearlake.objects import ByteRange
+from bearlake.table.schema import OFFSET, PARTITION_ID, TIMESTAMP
+
+TIME_COLUMNS = (PARTITION_ID, OFFSET, TIMESTAMP)
+"""What a look-up by time reads; the columns with statistics."""
+
+UNREADABLE = (pa.ArrowException, OSError, ValueError)
+"""What pyarrow raises for damaged files; `ValueError` for names that are not UTF-8."""
+
+_MEMORY_RATIO = 4
+"""A parsed footer takes about four times its serialized bytes."""
+
+
+class RowGroup(NamedTuple):
+    """Rows `[row_start, row_end)` of the file; bounds are inclusive, `timestamp_max` in µs.
+
+    `start` and `end` are its bytes in the file, `size_bytes` what they are uncompressed.
+    """
+
+    row_start: int
+    row_end: int
+    partition_min: int
+    partition_max: int
+    offset_min: int
+    offset_max: int
+    timestamp_max: int
+    start: int
+    end: int
+    size_bytes: int
+
+    @property
+    def is_of_one_partition(self) -> bool:
+        """Whether the offsets' bounds are those of one partition."""
+        return self.partition_min == self.partition_max
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footer:
+    """A parsed footer: row groups in order, and Parquet's own form of it."""
+
+    groups: Sequence[RowGroup]
+    metadata: pq.FileMetaData
+    memory_bytes: int
+
+    def holding(self, partition: int, start: int, end: int) -> Sequence[int]:
+        """Numbers of the row groups that may hold rows of the partition with offsets `[start, end)`, in order.
+
+        A row group of several partitions may turn out to hold none; one of this partition alone that holds none is the last.
+        """
+        found = []
+        for at, group in enumerate(self.groups):
+            if not group.partition_min <= partition <= group.partition_max:
+                continue
+            if not group.is_of_one_partition:
+                found.append(at)
+                continue
+            if group.offset_min >= end:
+                break
+            if group.offset_max >= start:
+                found.append(at)
+            if group.offset_max >= end - 1:
+                break  # rows are sorted
+        return found
+
+    def time_ranges(self, group: int) -> Sequence[ByteRange]:
+        """Bytes of the `TIME_COLUMNS` of a row group."""
+        found = []
+        row_group = self.metadata.row_group(group)
+        for at in range(row_group.num_columns):
+            column = row_group.column(at)
+            if column.path_in_schema in TIME_COLUMNS:
+                start = _start_of(column)
+                found.append(ByteRange(start, start + column.total_compressed_size))
+        return found
+
+
+def parse(tail: memoryview) -> Footer:
+    """Parse the footer; `tail` are the last bytes of the file, at least the whole footer.
+
+    Raises:
+        Corrupt: these are not the footer of one of our data files.
+    """
+    try:
+        metadata = pq.read_metadata(pa.BufferReader(tail))
+        groups = []
+        row_start = 0
+        for at in range(metadata.num_row_groups):
+            groups.append(_row_group(metadata.row_group(at), row_start))
+            row_start = groups[-1].row_end
+    except UNREADABLE as error:
+        raise Corrupt(f"footer of a data file: {error}") from error
+    return Footer(groups=groups, metadata=metadata, memory_bytes=metadata.serialized_size * _MEMORY_RATIO)
+
+
+def _row_group(group: pq.RowGroupMetaData, row_start: int) -> RowGroup:
+    columns = [group.column(at) for at in range(group.num_columns)]
+    bounds = {}
+    for column in columns:
+        if column.path_in_schema in TIME_COLUMNS:
+            statistics = column.statistics
+            if statistics is None or not statistics.has_min_max:
+                raise Corrupt(f"data file: no statistics of {column.path_in_schema}")
+            bounds[column.path_in_schema] = statistics.min_raw, statistics.max_raw
+    if len(bounds) != len(TIME_COLUMNS):
+        raise Corrupt(f"data file: it has no columns {', '.join(sorted(set(TIME_COLUMNS) - set(bounds)))}")
+    start = min(map(_start_of, columns))
+    return RowGroup(
+        row_start,
+        row_start + group.num_rows,
+        *bounds[PARTITION_ID],
+        *bounds[OFFSET],
+        bounds[TIMESTAMP][1],
+        start,
+        max(_start_of(column) + column.total_compressed_size for column in columns),
+        group.total_byte_size,
+    )
+
+
+def _start_of(column: pq.ColumnChunkMetaData) -> int:
+    """Where a column chunk begins: at its dictionary, if it has one."""
+    if column.has_dictionary_page:
+        return int(min(column.dictionary_page_offset, column.data_page_offset))
+    return int(column.data_page_offset)

@@ -1,0 +1,221 @@
+"""`Tables` on a PyIceberg catalog and an `ObjectStore`.
+
+Every call runs on one of a few threads of its own, which ask the event loop for the object store's part (`table/io.py`). A call that
+outlives its deadline raises `Unavailable` while its thread goes on to its own, shorter, deadlines: what it was doing may still happen,
+and the marks tell. The catalog is opened with the first call, so that a worker starts before its catalog does.
+"""
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TypeVar
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from bearlake.clock import Clock, SystemClock
+from bearlake.errors import NotFound, Unavailable
+from bearlake.metadata.model import Stream
+from bearlake.objects import ObjectStore
+from bearlake.table import upkeep
+from bearlake.table.catalog import open_catalog
+from bearlake.table.commit import Committer
+from bearlake.table.foreign import translated
+from bearlake.table.io import Locations, StoreBridge
+from bearlake.table.lookup import Lookup
+from bearlake.table.marks import read_marks
+from bearlake.table.model import TableCommit, TableState, TableSummary
+from bearlake.table.names import MetadataNames
+from bearlake.table.settings import TableSettings
+
+T = TypeVar("T")
+
+
+def open_tables(
+    settings: TableSettings,
+    store: ObjectStore,
+    store_url: str,
+    *,
+    clock: Clock | None = None,
+    randomness: random.Random | None = None,
+) -> "IcebergTables":
+    """The tables in the catalog of `settings`, with their files in `store`, whose URL is `store_url`.
+
+    Call it on the event loop that the store belongs to. Connects to nothing yet; `close` does not close the store.
+    """
+    return IcebergTables(settings, store, store_url, clock or SystemClock(), randomness or random.Random())  # noqa: S311
+
+
+class IcebergTables:
+    """See `Tables`."""
+
+    def __init__(
+        self, settings: TableSettings, store: ObjectStore, store_url: str, clock: Clock, randomness: random.Random
+    ) -> None:
+        urls = [settings.location_url, store_url] if settings.location_url else [store_url]
+        self.settings = settings
+        self.locations = Locations(*urls)
+        self._store = store
+        self._clock = clock
+        self.bridge = StoreBridge(
+            store,
+            self.locations,
+            deadline_ms=settings.file_deadline_ms,
+            cache_bytes_max=settings.metadata_cache_bytes_max,
+        )
+        self._stopping = threading.Event()
+        self._committer = Committer(
+            locations=self.locations, settings=settings, randomness=randomness, stopping=self._stopping
+        )
+        self._names = MetadataNames(self.locations, settings.metadata_names_cached_count_max)
+        self._threads = ThreadPoolExecutor(settings.thread_count, thread_name_prefix="tables")
+        self._places = asyncio.Semaphore(settings.pending_count_max)
+        self._lock = threading.Lock()
+        self._catalog: Catalog | None = None
+        self._lookup: Lookup | None = None
+
+    async def ensure(self, stream: Stream) -> TableState:
+        """See `Tables.ensure`."""
+        return await self.run(stream.name, lambda: self._state(self.lookup().ensure(stream)))
+
+    async def state(self, stream: Stream) -> TableState | None:
+        """See `Tables.state`."""
+
+        def state() -> TableState | None:
+            table = self.lookup().find(stream)
+            return None if table is None else self._state(table)
+
+        return await self.run(stream.name, state)
+
+    async def commit(self, stream: Stream, commit: TableCommit, *, closed_tasks: Collection[int]) -> TableState:
+        """See `Tables.commit`."""
+        return await self.run(
+            stream.name, lambda: self._state(self._committer.commit(self._existing(stream), commit, closed_tasks))
+        )
+
+    async def live_files(self, stream: Stream, keys: Collection[str]) -> set[str]:
+        """See `Tables.live_files`."""
+
+        def live() -> set[str]:
+            table = self.lookup().find(stream)
+            return set() if table is None else upkeep.live_files(table, keys, self._names)
+
+        return await self.run(stream.name, live)
+
+    async def expire(self, stream: Stream, *, keep_ms: int, keep_count_min: int) -> int:
+        """See `Tables.expire`."""
+        now_ms = self._clock.now_ms()
+
+        def expire() -> tuple[Table, set[str]] | None:
+            table = self.lookup().find(stream)
+            if table is None:
+                return None
+            before_ms = now_ms - keep_ms
+            return upkeep.expire(
+                table, self._committer, self._names, before_ms=before_ms, keep_count_min=keep_count_min
+            )
+
+        if (expired := await self.run(stream.name, expire)) is None:
+            return 0
+        table, released = expired
+        folder = f"{self.locations.key(table.metadata.location)}/metadata/"
+        listed = [found async for found in self._store.list(folder)]
+
+        def delete() -> int:
+            before_ms = now_ms - self.settings.metadata_grace_ms
+            current = table.catalog.load_table(table.name())
+            return upkeep.delete_unnamed(current, listed, released, self.bridge, self._names, before_ms=before_ms)
+
+        return await self.run(stream.name, delete)
+
+    async def delete_before(self, stream: Stream, timestamp_ms: int) -> int:
+        """See `Tables.delete_before`."""
+
+        def delete() -> int:
+            table = self.lookup().find(stream)
+            return 0 if table is None else upkeep.delete_before(table, self._committer, timestamp_ms)
+
+        return await self.run(stream.name, delete)
+
+    async def drop(self, stream: Stream) -> None:
+        """See `Tables.drop`."""
+
+        def drop() -> None:
+            if (table := self.lookup().find(stream)) is not None:
+                table.catalog.drop_table(table.name())
+                self.lookup().forget(stream)
+
+        try:
+            await self.run(stream.name, drop)
+        except NotFound:
+            return  # somebody else was faster
+
+    async def summary(self, stream: Stream) -> TableSummary | None:
+        """See `Tables.summary`."""
+
+        def summary() -> TableSummary | None:
+            table = self.lookup().find(stream)
+            return None if table is None else upkeep.summary(table, self._state(table))
+
+        return await self.run(stream.name, summary)
+
+    async def close(self) -> None:
+        """See `Tables.close`. What runs is stopped at its next step, and waited for `close_deadline_ms` at most."""
+        self._stopping.set()
+        self.bridge.close()
+        self._threads.shutdown(wait=False)
+        ended = asyncio.to_thread(self._threads.shutdown, wait=True)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.close_deadline_ms / 1000):
+                await ended
+        with self._lock:
+            catalog, self._catalog, self._lookup = self._catalog, None, None
+        if catalog is not None:
+            await asyncio.to_thread(catalog.close)
+
+    async def run(self, what: str, call: Callable[[], T], *, deadline_ms: int | None = None) -> T:
+        """Run a blocking call on one of the threads; `what` is named by errors, which are ours. `deadline_ms`: the settings' when None."""
+
+        def translate() -> T:
+            if self._stopping.is_set():
+                raise Unavailable(f"table of {what}: the tables are being closed")
+            with translated(f"table of {what}"):
+                return call()
+
+        deadline_ms = self.settings.deadline_ms if deadline_ms is None else deadline_ms
+        if self._stopping.is_set():
+            raise Unavailable(f"table of {what}: the tables are closed")
+        try:
+            async with asyncio.timeout(deadline_ms / 1000), self._places:
+                return await asyncio.get_running_loop().run_in_executor(self._threads, translate)
+        except TimeoutError as error:
+            raise Unavailable(f"table of {what}: no answer within {deadline_ms} ms") from error
+
+    def lookup(self) -> Lookup:
+        """The lookup in the catalog, opened when it is not. Blocks: for calls inside `run`."""
+        with self._lock:
+            if self._lookup is None:
+                self._catalog = open_catalog(self.settings, self.bridge.properties())
+                self._lookup = Lookup(self._catalog, self.locations, self.settings)
+            return self._lookup
+
+    def _existing(self, stream: Stream) -> Table:
+        table = self.lookup().find(stream)
+        if table is None:
+            raise NotFound(f"stream {stream.name} has no table")
+        return table
+
+    def _state(self, table: Table) -> TableState:
+        marks = read_marks(table.metadata.properties)
+        namespace, name = table.name()[0], table.name()[-1]
+        return TableState(
+            identifier=(namespace, name),
+            location_key=self.locations.key(table.metadata.location),
+            metadata_location=table.metadata_location,
+            snapshot_id=table.metadata.current_snapshot_id,
+            ends=marks.ends,
+            applied=marks.applied,
+        )

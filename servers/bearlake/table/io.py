@@ -1,0 +1,334 @@
+"""Iceberg's metadata files through our object store: PyIceberg's `FileIO` over an `ObjectStore`.
+
+So metadata files are as durable as WAL objects, are metered and retried like them, meet the same injected faults, and need no second
+set of credentials. PyIceberg blocks: its threads hand each call to the event loop that owns the store and wait with a deadline;
+the loop itself never waits for a thread here, so the two cannot lock each other.
+
+PyIceberg makes its own `FileIO` objects, from a class name and properties that are text: the properties carry the number of a `StoreBridge`
+that lives in this process. Source: `pyiceberg.io` 0.12.
+"""
+
+import asyncio
+import io
+import itertools
+import re
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Coroutine
+from concurrent.futures import CancelledError
+from types import TracebackType
+from typing import Any, Final, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
+
+from bearlake.errors import AlreadyExists, Invalid, NotFound, Unavailable
+from bearlake.objects import ByteRange, ObjectStore
+
+T = TypeVar("T")
+
+BRIDGE_PROPERTY: Final = "bearlake.bridge"
+"""Property of a catalog that names the bridge its files go through."""
+METADATA_SUFFIXES: Final = (".avro", ".metadata.json")
+"""How the names of Iceberg's metadata files end."""
+RANGE_BYTES: Final = 1 << 20
+"""Bytes read at least from a large file."""
+WHOLE_BYTES_MAX: Final = 8 << 20
+"""Files up to this size are read in one piece: metadata files are; data files are read in the ranges that are asked for."""
+
+_bridges: "weakref.WeakValueDictionary[str, StoreBridge]" = weakref.WeakValueDictionary()
+_numbers = itertools.count(1)
+
+
+class Outside(Invalid):
+    """The location lies outside the object store."""
+
+
+class Locations:
+    """Iceberg's locations of an object store's keys. `urls`: the store's own URL, or what other engines call it; the first is written."""
+
+    def __init__(self, *urls: str) -> None:
+        self._bases = [_normal(url).rstrip("/") + "/" if _normal(url) != "memory:///" else "memory:///" for url in urls]
+
+    def location(self, key: str) -> str:
+        """The location of an object."""
+        return self._bases[0] + key
+
+    def key(self, location: str) -> str:
+        """The key of the object at a location, whichever engine wrote it (`file:/a`, `s3a://…`).
+
+        Raises:
+            Outside: it is not in this object store.
+        """
+        normal = _normal(location)
+        for base in self._bases:
+            if normal.startswith(base):
+                return normal[len(base) :]
+        raise Outside(f"{location} is not in the object store {self._bases[0]}")
+
+    def key_or_none(self, location: str) -> str | None:
+        """The key, or None for a location outside this object store."""
+        try:
+            return self.key(location)
+        except Outside:
+            return None
+
+
+def _normal(location: str) -> str:
+    if location.startswith("file:"):
+        parts = urlsplit(location)
+        return "file://" + unquote(parts.path) if "%" in location else "file://" + re.sub("^/+", "/", parts.path)
+    return re.sub(r"^s3[an]://", "s3://", location)
+
+
+class StoreBridge:
+    """An object store as threads see it. Made on the store's event loop; usable from other threads while that loop runs.
+
+    Metadata files never change, so those last written or read are kept in memory, `cache_bytes_max` bytes in all: a commit to a table
+    of ours then reads nothing from the store.
+    """
+
+    def __init__(self, store: ObjectStore, locations: Locations, *, deadline_ms: int, cache_bytes_max: int) -> None:
+        self.locations = locations
+        self.store = store
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._deadline_s = deadline_ms / 1000
+        self._is_closed = False
+        self._files: OrderedDict[str, bytes] = OrderedDict()
+        self._files_bytes = 0
+        self._files_bytes_max = cache_bytes_max
+        self._files_lock = threading.Lock()
+        self.name = str(next(_numbers))
+        _bridges[self.name] = self
+
+    def properties(self) -> dict[str, str]:
+        """Properties that make PyIceberg use this bridge."""
+        return {"py-io-impl": f"{StoreFileIO.__module__}.{StoreFileIO.__qualname__}", BRIDGE_PROPERTY: self.name}
+
+    def call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the store's loop and wait for it. Raises what it raises, and `Unavailable` after the deadline."""
+        assert threading.get_ident() != self._thread, "the event loop would wait for itself"
+        if self._is_closed or self._loop.is_closed():
+            raise Unavailable("the object store is being closed")
+        future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        try:
+            return future.result(self._deadline_s)
+        except (TimeoutError, CancelledError) as error:
+            future.cancel()
+            raise Unavailable(f"the object store did not answer within {self._deadline_s:g} s") from error
+
+    def close(self) -> None:
+        """Calls from now on are `Unavailable`; the store stays open."""
+        self._is_closed = True
+
+    def whole(self, key: str) -> bytes | None:
+        """A small file's bytes, from memory if it is there; None for a large file.
+
+        Raises:
+            FileNotFoundError: no such object, as PyIceberg expects it.
+        """
+        if (content := self._kept(key)) is not None:
+            return content
+        size = self.size(key)
+        if size > WHOLE_BYTES_MAX:
+            return None
+        content = self.read(key, 0, size)
+        self._keep(key, content)
+        return content
+
+    def read(self, key: str, start: int, end: int) -> bytes:
+        """Bytes `[start, end)` of an object. Raises like `whole`."""
+
+        async def read() -> bytes:
+            return bytes((await self.store.read(key, [ByteRange(start, end)]))[0])
+
+        try:
+            return self.call(read)
+        except NotFound as error:
+            raise FileNotFoundError(f"{key} does not exist") from error
+
+    def size(self, key: str) -> int:
+        """Size of an object. Raises like `whole`."""
+        if (content := self._kept(key)) is not None:
+            return len(content)
+        try:
+            return self.call(lambda: self.store.size(key))
+        except NotFound as error:
+            raise FileNotFoundError(f"{key} does not exist") from error
+
+    def put(self, key: str, content: bytes) -> None:
+        """Store an object, durably.
+
+        Raises:
+            FileExistsError: the key is taken, as PyIceberg expects it.
+        """
+        try:
+            self.call(lambda: self.store.put(key, [content]))
+        except AlreadyExists as error:
+            raise FileExistsError(f"{key} exists") from error
+        self._keep(key, content)
+
+    def delete(self, keys: Collection[str]) -> None:
+        """Delete objects; absent ones are fine."""
+        with self._files_lock:
+            for key in keys:
+                self._files_bytes -= len(self._files.pop(key, b""))
+        self.call(lambda: self.store.delete(keys))
+
+    def _kept(self, key: str) -> bytes | None:
+        with self._files_lock:
+            content = self._files.get(key)
+            if content is not None:
+                self._files.move_to_end(key)
+            return content
+
+    def _keep(self, key: str, content: bytes) -> None:
+        if not key.endswith(METADATA_SUFFIXES):
+            return
+        with self._files_lock:
+            self._files_bytes += len(content) - len(self._files.pop(key, b""))
+            self._files[key] = content
+            while self._files_bytes > self._files_bytes_max:
+                _, gone = self._files.popitem(last=False)
+                self._files_bytes -= len(gone)
+
+
+class StoreFileIO(FileIO):
+    """Files of a bridge, by location. See `pyiceberg.io.FileIO`."""
+
+    def __init__(self, properties: dict[str, str]) -> None:
+        super().__init__(properties)
+        bridge = _bridges.get(properties.get(BRIDGE_PROPERTY, ""))
+        if bridge is None:
+            raise Unavailable("the object store of this catalog is closed")
+        self._bridge = bridge
+
+    def new_input(self, location: str) -> "StoreInput":
+        """See `FileIO.new_input`."""
+        return StoreInput(self._bridge, location)
+
+    def new_output(self, location: str) -> "StoreOutput":
+        """See `FileIO.new_output`."""
+        return StoreOutput(self._bridge, location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """See `FileIO.delete`; an absent file is fine."""
+        key = self._bridge.locations.key(location if isinstance(location, str) else location.location)
+        self._bridge.delete([key])
+
+
+class StoreInput(InputFile):
+    """A file that is read."""
+
+    def __init__(self, bridge: StoreBridge, location: str) -> None:
+        super().__init__(location)
+        self._bridge = bridge
+        self._key = bridge.locations.key(location)
+
+    def __len__(self) -> int:
+        return self._bridge.size(self._key)
+
+    def exists(self) -> bool:
+        """See `InputFile.exists`."""
+        try:
+            self._bridge.size(self._key)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def open(self, seekable: bool = True) -> InputStream:
+        """The file as a stream; a small one is read at once."""
+        content = self._bridge.whole(self._key)
+        if content is not None:
+            return io.BytesIO(content)
+        return io.BufferedReader(_Ranged(self._bridge, self._key, self._bridge.size(self._key)), RANGE_BYTES)
+
+
+class _Ranged(io.RawIOBase):
+    """A large file, read in the ranges that are asked for."""
+
+    def __init__(self, bridge: StoreBridge, key: str, size: int) -> None:
+        self._bridge, self._key, self._size, self._position = bridge, key, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:  # any writable buffer, as io.RawIOBase has it
+        end = min(self._size, self._position + len(buffer))
+        if end <= self._position:
+            return 0
+        found = self._bridge.read(self._key, self._position, end)
+        buffer[: len(found)] = found
+        self._position = end
+        return len(found)
+
+
+class StoreOutput(OutputFile):
+    """A file that is written: one put when it is closed."""
+
+    def __init__(self, bridge: StoreBridge, location: str) -> None:
+        super().__init__(location)
+        self._bridge = bridge
+        self._key = bridge.locations.key(location)
+
+    def __len__(self) -> int:
+        return self._bridge.size(self._key)
+
+    def exists(self) -> bool:
+        """See `OutputFile.exists`."""
+        return self.to_input_file().exists()
+
+    def to_input_file(self) -> StoreInput:
+        """See `OutputFile.to_input_file`."""
+        return StoreInput(self._bridge, self.location)
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        """A stream; the object exists when it is closed. Objects are immutable and every metadata file's name is new: never overwrites."""
+        return _Put(self._bridge, self._key)
+
+
+class _Put(OutputStream):
+    """Collects a file's bytes. What is left by an exception, or forgotten, is not put."""
+
+    def __init__(self, bridge: StoreBridge, key: str) -> None:
+        self._bridge, self._key = bridge, key
+        self._parts: list[bytes] | None = []
+        self._size = 0
+
+    def write(self, b: bytes) -> int:
+        assert self._parts is not None, "written after close"
+        self._parts.append(bytes(b))
+        self._size += len(b)
+        return len(b)
+
+    def tell(self) -> int:
+        return self._size
+
+    def close(self) -> None:
+        parts, self._parts = self._parts, None
+        if parts is None:
+            return
+        self._bridge.put(self._key, b"".join(parts))
+
+    def __enter__(self) -> "_Put":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        self._parts = None

@@ -1,0 +1,126 @@
+"""Which table is a stream's: its name, its location, its owner; and making it.
+
+A table belongs to the stream whose id is in its properties. When the name is taken by another (an older incarnation whose table was
+kept, a stream with a similar name, a table of somebody else), the stream's table is `<name>_<first 8 hex digits of its id>`.
+Everything in this file blocks.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.table import Table
+from sqlalchemy.exc import IntegrityError
+
+from bearlake.errors import Conflict
+from bearlake.metadata.model import Stream
+from bearlake.table import schema
+from bearlake.table.io import Locations, Outside
+from bearlake.table.marks import STREAM_ID_PROPERTY
+from bearlake.table.naming import location_key, table_identifiers
+from bearlake.table.settings import TableSettings
+
+_CREATE_TRIES = 3
+
+
+@dataclass(slots=True)
+class Lookup:
+    """Tables of one catalog by stream. Remembers where it found them; a remembered place is checked with every use."""
+
+    catalog: Catalog
+    locations: Locations
+    settings: TableSettings
+    _found: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def find(self, stream: Stream) -> Table | None:
+        """The stream's table, freshly loaded; None when there is none.
+
+        Raises:
+            Conflict: its columns are not ours.
+        """
+        known = self._found.get(str(stream.id))
+        candidates = table_identifiers(stream)
+        for identifier in [known, *candidates] if known in candidates else candidates:
+            if identifier is not None and (table := self._load(identifier)) is not None and _is_owned(table, stream):
+                self._found[str(stream.id)] = identifier
+                _check_columns(table)
+                return table
+        self._found.pop(str(stream.id), None)
+        return None
+
+    def ensure(self, stream: Stream) -> Table:
+        """The stream's table, made when absent.
+
+        Raises:
+            Conflict: both names are taken by others, or its columns are not ours.
+        """
+        for _ in range(_CREATE_TRIES):
+            if (table := self.find(stream)) is not None:
+                return table
+            free = [identifier for identifier in table_identifiers(stream) if not self._is_taken(identifier)]
+            if not free:
+                raise Conflict(f"stream {stream.name}: the tables {table_identifiers(stream)} belong to others")
+            try:
+                return self._create(stream, free[0])
+            except TableAlreadyExistsError:  # by another worker, or by another stream
+                continue
+        raise Conflict(f"stream {stream.name}: its table's name is taken again and again")
+
+    def forget(self, stream: Stream) -> None:
+        """The stream's table was dropped."""
+        self._found.pop(str(stream.id), None)
+
+    def _load(self, identifier: tuple[str, str]) -> Table | None:
+        try:
+            return self.catalog.load_table(identifier)
+        except (NoSuchTableError, Outside):  # outside: somebody else's
+            return None
+
+    def _is_taken(self, identifier: tuple[str, str]) -> bool:
+        try:
+            self.catalog.load_table(identifier)
+        except NoSuchTableError:
+            return False
+        except Outside:
+            return True
+        return True
+
+    def _create(self, stream: Stream, identifier: tuple[str, str]) -> Table:
+        with suppress(NamespaceAlreadyExistsError, IntegrityError):  # made by another worker at the same moment
+            self.catalog.create_namespace_if_not_exists(identifier[0])
+        self.catalog.create_table(
+            identifier,
+            schema.iceberg_schema(),
+            location=self.locations.location(location_key(stream)),
+            partition_spec=UNPARTITIONED_PARTITION_SPEC,
+            sort_order=schema.iceberg_sort_order(),
+            properties=schema.table_properties(self.settings, str(stream.id)),
+        )
+        table = self.catalog.load_table(identifier)
+        _check_columns(table)
+        self._found[str(stream.id)] = identifier
+        return table
+
+
+def _is_owned(table: Table, stream: Stream) -> bool:
+    return table.metadata.properties.get(STREAM_ID_PROPERTY) == str(stream.id)
+
+
+def _check_columns(table: Table) -> None:
+    """Our columns must be there under our ids; names may have changed, and others may have been added."""
+    found = table.schema()
+    if table.metadata.spec().fields:
+        raise Conflict(f"table {'.'.join(table.name())} is partitioned: our data files are not")
+    for ours in schema.iceberg_schema().fields:
+        try:
+            theirs = found.find_field(ours.field_id)
+        except ValueError:
+            raise Conflict(
+                f"table {'.'.join(table.name())} has no column {ours.name} (field id {ours.field_id})"
+            ) from None
+        if theirs.field_type != ours.field_type:
+            raise Conflict(
+                f"table {'.'.join(table.name())}: column {theirs.name} is {theirs.field_type}, not {ours.field_type}"
+            )

@@ -1,0 +1,102 @@
+"""Which tasks a table has seen: the marks in its properties, and what a commit has to do given them. Pure.
+
+A COMPACT task moves the table's ends of its partitions over [start, end). It is applied when all of its ends are reached, to be applied
+when none is beyond its start, and contradicts the table otherwise. An end below the start is a gap: offsets that were trimmed,
+or compacted while the stream had no table. A MERGE task is applied when its id is marked. Marks and data files change in one atomic
+commit that is conditional on the metadata that was looked at, so a task's rows are in the table exactly once (I5).
+"""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from bearlake.errors import Conflict, Corrupt
+from bearlake.table.model import TableChange, TaskMark
+
+STREAM_ID_PROPERTY = "bearlake.stream_id"
+"""Table property: the stream's UUID; the table belongs to that incarnation."""
+ENDS_PROPERTY = "bearlake.ends"
+"""Table property: JSON object, partition index → offset up to which records are in the table."""
+APPLIED_PROPERTY = "bearlake.applied"
+"""Table property: JSON object, task id → epoch that applied it; tasks that are closed are dropped."""
+TASKS_SUMMARY = "bearlake.tasks"
+"""Snapshot summary: JSON object, task id → epoch of the changes in this snapshot. History for people; nothing depends on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """A table's marks, see `TableState`."""
+
+    ends: Mapping[int, int]
+    applied: Mapping[int, int]
+
+    def properties(self) -> dict[str, str]:
+        """The marks as table properties."""
+        return {ENDS_PROPERTY: _to_json(self.ends), APPLIED_PROPERTY: _to_json(self.applied)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is left to do of a commit, in its order, and the table's marks afterwards."""
+
+    changes: Sequence[TableChange]
+    marks: Marks
+
+    def summary(self) -> dict[str, str]:
+        """The changes' tasks as a property of the snapshot."""
+        return {TASKS_SUMMARY: _to_json({change.mark.task_id: change.mark.epoch for change in self.changes})}
+
+
+def read_marks(properties: Mapping[str, str]) -> Marks:
+    """The marks in a table's properties.
+
+    Raises:
+        Corrupt: somebody wrote something else there.
+    """
+    return Marks(ends=_from_json(properties, ENDS_PROPERTY), applied=_from_json(properties, APPLIED_PROPERTY))
+
+
+def decide(marks: Marks, changes: Sequence[TableChange], closed_tasks: Collection[int]) -> Decision:
+    """Which of `changes` the table has not seen. Marks of `closed_tasks` are dropped, unless they are among the changes.
+
+    Raises:
+        Conflict: the ends lie inside a task's ranges.
+    """
+    ends, applied = dict(marks.ends), dict(marks.applied)
+    left = []
+    for change in changes:
+        if not _is_applied(change.mark, ends, applied):
+            left.append(change)
+            ends.update({index: end for index, (_, end) in change.mark.ranges.items()})
+            applied[change.mark.task_id] = change.mark.epoch
+    dropped = set(closed_tasks) - {change.mark.task_id for change in changes}
+    kept = {task: epoch for task, epoch in applied.items() if task not in dropped}
+    return Decision(changes=left, marks=Marks(ends=ends, applied=kept))
+
+
+def _is_applied(mark: TaskMark, ends: Mapping[int, int], applied: Mapping[int, int]) -> bool:
+    if mark.task_id in applied:
+        return True
+    if not mark.ranges:
+        return False
+    if all(ends.get(index, -1) >= end for index, (_, end) in mark.ranges.items()):
+        return True
+    for index, (start, end) in mark.ranges.items():
+        if ends.get(index, start) > start:
+            raise Conflict(
+                f"task {mark.task_id} adds offsets [{start}, {end}) of partition {index}, but the table has them up to {ends[index]}"
+            )
+    return False
+
+
+def _to_json(numbers: Mapping[int, int]) -> str:
+    return json.dumps({str(key): value for key, value in sorted(numbers.items())}, separators=(",", ":"))
+
+
+def _from_json(properties: Mapping[str, str], name: str) -> dict[int, int]:
+    text = properties.get(name, "{}")
+    try:
+        found = json.loads(text)
+        return {int(key): int(value) for key, value in found.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise Corrupt(f"table property {name} is no JSON object of numbers: {text[:100]!r}") from error

@@ -1,0 +1,87 @@
+"""Values of tables: data files, marks, commits, states. No third-party types, so they travel and are kept as JSON."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """What an Iceberg manifest says of a Parquet file, taken from the footer that was just written.
+
+    `key` is the object's key, `size` in bytes; the mappings are by field id: bytes per column, values and nulls per column, and the
+    single-value serialization of the smallest and largest value. `max_timestamp_ms` is the newest row's.
+    Source: Apache Iceberg table spec, "Manifests", `data_file`; "Appendix D: Single-value serialization".
+    """
+
+    key: str
+    size: int
+    row_count: int
+    max_timestamp_ms: int
+    split_offsets: Sequence[int]
+    column_sizes: Mapping[int, int]
+    value_counts: Mapping[int, int]
+    null_value_counts: Mapping[int, int]
+    lower_bounds: Mapping[int, bytes]
+    upper_bounds: Mapping[int, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskMark:
+    """A task's mark in the table. `ranges`: partition index → (start, end) offsets that it moves the table's ends over (COMPACT)."""
+
+    task_id: int
+    epoch: int
+    ranges: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableChange:
+    """One task's part of a commit: its mark, the files to add, and the keys of those to remove (MERGE)."""
+
+    mark: TaskMark
+    add: Sequence[DataFile]
+    remove: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCommit:
+    """Changes of several tasks that go into one snapshot, or as few as their kinds allow."""
+
+    changes: Sequence[TableChange]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """A table as it is. `ends`: partition index → offset up to which records are in the table; `applied`: task id → epoch that did it."""
+
+    identifier: tuple[str, str]
+    location_key: str
+    """Key prefix of the table's folder in the object store, without a slash at the end; data files go to `<location_key>/data/`."""
+    metadata_location: str
+    snapshot_id: int | None
+    ends: Mapping[int, int]
+    applied: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotSummary:
+    """A snapshot for people: when (ms), what operation, files and rows added and removed."""
+
+    snapshot_id: int
+    timestamp_ms: int
+    operation: str
+    added_files: int
+    added_rows: int
+    deleted_files: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSummary:
+    """A table for people."""
+
+    state: TableState
+    file_count: int
+    row_count: int
+    size_bytes: int
+    manifest_count: int
+    snapshots: Sequence[SnapshotSummary]

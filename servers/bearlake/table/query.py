@@ -1,0 +1,218 @@
+"""SQL over the tables of streams: the engine behind `bearlake sql`.
+
+DuckDB in this process, with every stream that the statement names as a view of the files that PyIceberg plans for the newest
+snapshot. Files of a local store are read by DuckDB itself, columns found by field id; other stores' through pyarrow and our object store.
+Files with rows that other engines have deleted are read by PyIceberg, which leaves those rows out.
+The statement sees nothing else: no files, no network, no extensions, and a bounded memory.
+
+DuckDB rather than DataFusion: of the latter only one release works with PyIceberg 0.12, others crash; both have the types that we need
+(timestamptz, list of structs, binary).
+"""
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import duckdb
+from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from bearlake.errors import Invalid, Overloaded, Unavailable, Unsupported
+from bearlake.metadata.model import Stream
+from bearlake.table.dataset import open_dataset
+from bearlake.table.iceberg import IcebergTables
+from bearlake.table.io import StoreBridge
+from bearlake.table.settings import TableSettings
+
+_TYPES: dict[type[IcebergType], str] = {
+    BooleanType: "BOOLEAN",
+    IntegerType: "INTEGER",
+    LongType: "BIGINT",
+    FloatType: "FLOAT",
+    DoubleType: "DOUBLE",
+    DateType: "DATE",
+    TimeType: "TIME",
+    TimestampType: "TIMESTAMP",
+    TimestamptzType: "TIMESTAMP WITH TIME ZONE",
+    StringType: "VARCHAR",
+    UUIDType: "UUID",
+    BinaryType: "BLOB",
+    FixedType: "BLOB",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryResult:
+    """Rows of a query as Python values: bytes, aware datetimes (UTC), lists, dictionaries. `types` are DuckDB's names of them."""
+
+    columns: Sequence[str]
+    types: Sequence[str]
+    rows: Sequence[tuple[Any, ...]]  # Any: whatever the statement selects
+    is_truncated: bool
+    """Whether there were more rows than `TableSettings.query_row_count_max`."""
+
+
+async def query(tables: IcebergTables, streams: Sequence[Stream], sql: str) -> QueryResult:
+    """Run one statement over the tables of `streams`, each of which is a table by its name (to be quoted when it has dots).
+
+    Raises:
+        Invalid: the statement is wrong, or names a table that is no stream with a table.
+        Overloaded: it needs more memory than `query_memory_bytes_max`, even with temporary files.
+        Unavailable: the catalog or the object store did not answer, or the query took longer than `query_deadline_ms`.
+    """
+    connection = await tables.run("query", lambda: _connect(tables.settings))
+
+    def run() -> QueryResult:
+        with connection:
+            return _query(connection, tables, streams, sql)
+
+    try:
+        return await tables.run("query", run, deadline_ms=tables.settings.query_deadline_ms)
+    finally:
+        with suppress(duckdb.ConnectionException):  # closed by the thread, when the query ended by itself
+            connection.interrupt()  # so that the thread ends soon when the caller has given up
+
+
+def _connect(settings: TableSettings) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:")
+    connection.execute(f"set memory_limit = '{settings.query_memory_bytes_max} B'")
+    connection.execute(f"set threads = {settings.query_thread_count}")
+    connection.execute("set TimeZone = 'UTC'")
+    connection.execute("set autoinstall_known_extensions = false")
+    return connection
+
+
+def _query(
+    connection: duckdb.DuckDBPyConnection, tables: IcebergTables, streams: Sequence[Stream], sql: str
+) -> QueryResult:
+    try:
+        mentioned = [stream for stream in streams if _mentions(sql, stream.name)]
+        paths = [path for stream in mentioned for path in _define(connection, tables, stream)]
+        connection.execute("set allowed_paths = ?", [paths])
+        connection.execute("set enable_external_access = false")
+        connection.execute("set lock_configuration = true")
+        return _result(connection.sql(sql), tables.settings.query_row_count_max)
+    except duckdb.OutOfMemoryException as error:
+        raise Overloaded(f"the query needs more memory than tables.query_memory_bytes_max: {error}") from error
+    except (duckdb.InterruptException, duckdb.IOException) as error:
+        raise Unavailable(f"the query was stopped: {error}") from error
+    except duckdb.CatalogException as error:
+        known = ", ".join(_name(stream.name) for stream in streams) or "none"
+        raise Invalid(f"{error}\nTables are the streams that have one: {known}") from error
+    except duckdb.Error as error:
+        raise Invalid(str(error)) from error
+
+
+def _mentions(sql: str, name: str) -> bool:
+    """Whether the statement may use the table: its name occurs as a word. (DuckDB tells names only of tables that exist.)"""
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sql, re.IGNORECASE) is not None
+
+
+def _result(relation: duckdb.DuckDBPyRelation | None, row_count_max: int) -> QueryResult:
+    if relation is None:  # a statement without a result
+        return QueryResult(columns=[], types=[], rows=[], is_truncated=False)
+    types = [str(found) for found in relation.types]
+    found = relation.limit(row_count_max + 1).to_arrow_table()
+    rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    return QueryResult(
+        columns=list(relation.columns),
+        types=types,
+        rows=rows[:row_count_max],
+        is_truncated=len(rows) > row_count_max,
+    )
+
+
+def _define(connection: duckdb.DuckDBPyConnection, tables: IcebergTables, stream: Stream) -> list[str]:
+    """Make the stream's view, if it has a table; the local files that it reads."""
+    table = tables.lookup().find(stream)
+    if table is None:
+        return []
+    tasks = list(table.scan().plan_files())
+    plain = [task for task in tasks if not task.delete_files]
+    parts, paths = [], list[str]()
+    if plain and urlsplit(plain[0].file.file_path).scheme == "file":
+        paths = [_path(tables.bridge, task) for task in plain]
+        files = f"read_parquet([{', '.join(map(_text, paths))}], schema = {_columns(table)})"
+        parts.append(f"from {files}")
+    elif plain and len(table.metadata.schemas) == 1:  # then names are as good as field ids
+        keys = [tables.locations.key(task.file.file_path) for task in plain]
+        columns = schema_to_pyarrow(table.schema(), include_field_ids=False)
+        parts.append(_register(connection, f"{stream.name} files", open_dataset(tables.bridge, keys, columns)))
+    else:
+        plain = []
+    if len(plain) < len(tasks) or not tasks:
+        read = {task.file.file_path for task in plain}
+        others = [task for task in tasks if task.file.file_path not in read]
+        parts.append(_register(connection, f"{stream.name} rows", _scan(table, others)))
+    connection.execute(f"create view {_name(stream.name)} as {' union all by name '.join(parts)}")
+    return paths
+
+
+def _scan(table: Table, tasks: Sequence[FileScanTask]) -> Any:
+    """Rows as PyIceberg reads them, with deletions applied and columns found by field id: a pyarrow table."""
+    scan = table.scan()
+    return ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter).to_table(tasks)
+
+
+def _register(connection: duckdb.DuckDBPyConnection, name: str, rows: Any) -> str:
+    connection.register(name, rows)
+    return f"from {_name(name)}"
+
+
+def _path(bridge: StoreBridge, task: FileScanTask) -> str:
+    return urlsplit(bridge.locations.location(bridge.locations.key(task.file.file_path))).path
+
+
+def _columns(table: Table) -> str:
+    """The columns by field id, as `read_parquet` takes them; a file that lacks one has nulls."""
+    fields = (
+        f"{field.field_id}: {{name: {_text(field.name)}, type: {_text(_type(field.field_type))}, default_value: NULL}}"
+        for field in table.schema().fields
+    )
+    return f"MAP {{{', '.join(fields)}}}"
+
+
+def _type(found: IcebergType) -> str:
+    """DuckDB's name of an Iceberg type."""
+    if isinstance(found, DecimalType):
+        return f"DECIMAL({found.precision}, {found.scale})"
+    if isinstance(found, ListType):
+        return f"{_type(found.element_type)}[]"
+    if isinstance(found, MapType):
+        return f"MAP({_type(found.key_type)}, {_type(found.value_type)})"
+    if isinstance(found, StructType):
+        return f"STRUCT({', '.join(f'{_name(field.name)} {_type(field.field_type)}' for field in found.fields)})"
+    if (name := _TYPES.get(type(found))) is None:
+        raise Unsupported(f"columns of type {found} cannot be queried here")
+    return name
+
+
+def _name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,146 @@
+"""Reads data files: footers, row groups as blocks of record batches, and records by time.
+
+The object store is asked for the bytes that are needed, on the event loop; decoding is done on threads of its own. pyarrow is imported
+there, too, with the first data file that is read: a server that reads no history does not carry it (0.2 s, 40 MB).
+
+Nothing is kept here: caches, single flight and read-ahead are the caller's (`streams/history.py`).
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING, TypeVar
+
+from bearlake.errors import Corrupt, Invalid, OutOfRange, Unsupported
+from bearlake.metadata.model import ObjectRef
+from bearlake.objects import ByteRange, ObjectStore
+
+if TYPE_CHECKING:
+    from bearlake.table.blocks import Block, Rows
+    from bearlake.table.footer import Footer
+
+T = TypeVar("T")
+
+_MAGIC = b"PAR1"
+_END = Struct("<I4s")
+"""The last bytes of a Parquet file: the footer's length and the magic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFileSettings:
+    """How data files are read."""
+
+    thread_count: int = 2
+    """Threads that decode. More serve more lagging consumers at once, and take time from the others; 0: the event loop's own
+    thread, which waits meanwhile (for tests in virtual time)."""
+    footer_bytes: int = 64 * 1024
+    """First read (bytes) from a file's end. Footers that are longer cost a second read; a row group takes about 2 KiB of footer."""
+    compressed_bytes_min: int = 1024 * 1024
+    """A batch that came compressed and has more bytes than this uncompressed is sent compressed again. Smaller: less network; larger:
+    less work."""
+
+
+class DataFileReader:
+    """Reads data files of an object store. Used from the event loop's thread only."""
+
+    def __init__(self, store: ObjectStore, settings: DataFileSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._executor: ThreadPoolExecutor | None = None
+
+    async def footer(self, ref: ObjectRef) -> "Footer":
+        """The file's footer.
+
+        Raises:
+            NotFound: the file is gone: resolve the offset again.
+            Corrupt: this is no data file of ours.
+            Unavailable: the store did not answer in time.
+            Unsupported: pyarrow is not installed.
+        """
+        start = max(0, ref.size - self._settings.footer_bytes)
+        (tail,) = await self._read(ref, [ByteRange(start, ref.size)])
+        length, magic = _END.unpack(tail[-_END.size :]) if len(tail) >= _END.size else (0, b"")
+        if magic != _MAGIC or length + _END.size + len(_MAGIC) > ref.size:
+            raise Corrupt(f"data file {ref.key}: it does not end as a Parquet file does")
+        if length + _END.size > ref.size - start:
+            (tail,) = await self._read(ref, [ByteRange(ref.size - length - _END.size, ref.size)])
+        return await self._run(ref, _parse_footer, tail)
+
+    async def block(self, ref: ObjectRef, footer: "Footer", group: int) -> "Block":
+        """A row group as record batches. Raises as `footer`."""
+        found = footer.groups[group]
+        ranges = [ByteRange(found.start, found.end)]
+        parts = await self._read(ref, ranges)
+        return await self._run(
+            ref, _decode, ref.size, ranges, parts, footer, group, self._settings.compressed_bytes_min
+        )
+
+    async def first_at(
+        self, ref: ObjectRef, footer: "Footer", group: int, rows: "Rows", timestamp: int | None
+    ) -> tuple[int, int] | None:
+        """(offset, timestamp in ms) of the first of the rows in the row group at or after `timestamp` (ms), or, if None, of the first
+        with the largest; None when there is none. Reads only the columns that it needs. Raises as `footer`."""
+        ranges = footer.time_ranges(group)
+        parts = await self._read(ref, ranges)
+        return await self._run(ref, _first_at, ref.size, ranges, parts, footer, group, rows, timestamp)
+
+    async def close(self) -> None:
+        """Release the threads; what they still do is not waited for, and its result is nobody's."""
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _read(self, ref: ObjectRef, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
+        try:
+            return await self._store.read(ref.key, ranges)
+        except (OutOfRange, Invalid) as error:  # of bytes: it must never look like an offset's
+            raise Corrupt(f"data file {ref.key} does not have the bytes that it should: {error}") from error
+
+    async def _run(self, ref: ObjectRef, step: Callable[..., T], *arguments: object) -> T:
+        try:
+            if self._settings.thread_count == 0:
+                return step(*arguments)
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(self._settings.thread_count, thread_name_prefix="data-files")
+            return await asyncio.get_running_loop().run_in_executor(self._executor, step, *arguments)
+        except Corrupt as error:
+            raise Corrupt(f"{ref.key}: {error}") from error
+        except ImportError as error:
+            raise Unsupported(f"reading history needs pyarrow, install bearlake[history]: {error}") from error
+
+
+def _parse_footer(tail: memoryview) -> "Footer":
+    from bearlake.table import footer
+
+    return footer.parse(tail)
+
+
+def _decode(
+    size: int,
+    ranges: Sequence[ByteRange],
+    parts: Sequence[memoryview],
+    footer: "Footer",
+    group: int,
+    compressed_bytes_min: int,
+) -> "Block":
+    from bearlake.table import blocks
+    from bearlake.table.sparse import SparseFile
+
+    return blocks.decode(SparseFile(size, ranges, parts), footer, group, compressed_bytes_min)
+
+
+def _first_at(
+    size: int,
+    ranges: Sequence[ByteRange],
+    parts: Sequence[memoryview],
+    footer: "Footer",
+    group: int,
+    rows: "Rows",
+    timestamp: int | None,
+) -> tuple[int, int] | None:
+    from bearlake.table import blocks
+    from bearlake.table.sparse import SparseFile
+
+    return blocks.first_at(SparseFile(size, ranges, parts), footer, group, rows, timestamp)

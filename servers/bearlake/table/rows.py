@@ -1,0 +1,171 @@
+"""Rows of data files on their way into other data files: read by row group, cut by key, put in order, grouped again.
+
+A *key* is (`_partition_id`, `_offset`); rows of a file are sorted by it. Everything works on columns, nothing row by row.
+Pure functions for a thread; none of pyarrow's errors leaves. Used by merging (`compaction/merge.py`).
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bearlake.errors import Corrupt
+from bearlake.table.footer import Footer
+from bearlake.table.schema import ARROW_SCHEMA, BATCH, COLUMNS, KEY, OFFSET, PARTITION_ID, VALUE
+from bearlake.table.sparse import SparseFile
+
+KEY_COLUMNS = (PARTITION_ID, OFFSET)
+_ROW_BYTES = 60
+"""Bytes of a row's columns of fixed width and offsets, uncompressed."""
+
+Key: TypeAlias = tuple[int, int]
+"""(partition index, offset)"""
+
+
+class KeyRun(NamedTuple):
+    """Rows `[start, end)` of one partition in a row group; `first` and `last` are offsets."""
+
+    partition: int
+    first: int
+    last: int
+    start: int
+    end: int
+
+
+class Keys:
+    """The keys of rows, for look-ups."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._partitions = _numbers(rows[PARTITION_ID], "i")
+        self._offsets = _numbers(rows[OFFSET], "q")
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def key(self, row: int) -> Key:
+        """The row's key; `row` as an index of a sequence."""
+        return self._partitions[row], self._offsets[row]
+
+    def find(self, key: Key) -> int:
+        """Number of the first row whose key is `key` or behind it."""
+        start = bisect_left(self._partitions, key[0])
+        end = bisect_right(self._partitions, key[0], start)
+        return bisect_left(self._offsets, key[1], start, end)
+
+    def runs(self) -> Iterator[KeyRun]:
+        """The runs of rows of one partition, in order."""
+        start = 0
+        while start < len(self):
+            partition = self._partitions[start]
+            end = bisect_right(self._partitions, partition, start)
+            yield KeyRun(partition, self._offsets[start], self._offsets[end - 1], start, end)
+            start = end
+
+
+def read_keys(file: SparseFile, footer: Footer, group: int) -> Keys:
+    """The keys of a row group; `file` has the bytes of `Footer.time_ranges`.
+
+    Raises:
+        Corrupt: the rows cannot be decoded.
+    """
+    return Keys(_read(file, footer, group, KEY_COLUMNS))
+
+
+def read_rows(file: SparseFile, footer: Footer, group: int) -> pa.Table:
+    """All columns of a row group, whose bytes are in `file`.
+
+    Raises:
+        Corrupt: the rows cannot be decoded, or are not rows of ours.
+    """
+    rows = _read(file, footer, group, COLUMNS)
+    if not rows.schema.equals(ARROW_SCHEMA):
+        raise Corrupt(f"data file, row group {group}: not the columns of a stream")
+    return rows
+
+
+def cut(rows: pa.Table, low: Key, high: Key | None) -> Iterator[tuple[Key, pa.Table]]:
+    """The rows with keys in `[low, high)` (None: to the end), one table per partition with its first key.
+
+    The tables keep no more memory alive than they have, unless they are nearly all of `rows`.
+    """
+    keys = Keys(rows)
+    start = keys.find(low)
+    end = len(keys) if high is None else keys.find(high)
+    if start == end:
+        return
+    wanted = rows.slice(start, end - start)
+    if wanted.num_rows * 2 < rows.num_rows:
+        wanted = compact(wanted)
+    for run in keys.runs():
+        first, last = max(run.start, start), min(run.end, end)
+        if first < last:
+            yield keys.key(first), wanted.slice(first - start, last - first)
+
+
+def in_order(pieces: Sequence[tuple[Key, pa.Table]]) -> pa.Table:
+    """All rows of `pieces` sorted by key; each piece is of one partition and sorted."""
+    tables = [piece for _, piece in sorted(pieces, key=lambda piece: piece[0])]
+    rows = pa.concat_tables(tables)
+    ends = [(piece[PARTITION_ID][-1].as_py(), piece[OFFSET][-1].as_py()) for piece in tables]
+    starts = [(piece[PARTITION_ID][0].as_py(), piece[OFFSET][0].as_py()) for piece in tables]
+    if all(end < start for end, start in zip(ends, starts[1:], strict=False)):
+        return rows
+    order = pc.sort_indices(rows, sort_keys=[(PARTITION_ID, "ascending"), (OFFSET, "ascending")])
+    return rows.take(order)
+
+
+def groups(tables: Sequence[pa.Table], bytes_max: int) -> list[pa.Table]:
+    """The rows of `tables` in groups of at most `bytes_max` uncompressed bytes that end where a batch ends; at least one batch each."""
+    rows = pa.concat_tables(tables)
+    sizes = pc.add(_lengths(rows[KEY]), _lengths(rows[VALUE]))
+    totals = _numbers(pc.cumulative_sum(pc.add(sizes, _ROW_BYTES)), "q")
+    bounds = [0, *_batch_starts(rows), rows.num_rows]
+    cuts = [0]
+    while cuts[-1] < rows.num_rows:
+        spent = totals[cuts[-1] - 1] if cuts[-1] else 0
+        full = bisect_right(totals, spent + bytes_max)  # rows [cut, full) have at most `bytes_max` bytes
+        at = bisect_right(bounds, full) - 1
+        cuts.append(bounds[at] if bounds[at] > cuts[-1] else bounds[bisect_right(bounds, cuts[-1])])
+    return [rows.slice(start, end - start) for start, end in pairwise(cuts)]
+
+
+def compact(rows: pa.Table) -> pa.Table:
+    """A copy of the rows with each column in one piece; it keeps nothing else in memory."""
+    return pa.Table.from_arrays([pa.concat_arrays(column.chunks) for column in rows.columns], schema=rows.schema)
+
+
+def _batch_starts(rows: pa.Table) -> Iterator[int]:
+    """Numbers of the rows that begin a batch, but the first row."""
+    batches = pa.concat_arrays([chunk.field("base_offset") for chunk in rows[BATCH].chunks])
+    partitions = pa.concat_arrays(rows[PARTITION_ID].chunks)
+    changes = pc.or_(pc.not_equal(batches[1:], batches[:-1]), pc.not_equal(partitions[1:], partitions[:-1]))
+    return (at + 1 for at in _numbers(pc.indices_nonzero(changes), "Q"))
+
+
+def _lengths(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
+
+
+def _numbers(values: pa.ChunkedArray | pa.Array, form: Literal["i", "q", "Q"]) -> memoryview:
+    """The numbers as a view of 4 or 8 bytes each; a copy if they are in pieces."""
+    chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+    array = (
+        chunks[0]
+        if len(chunks) == 1 and chunks[0].offset == 0
+        else pa.concat_arrays(chunks or [pa.array([], values.type)])
+    )
+    buffer = array.buffers()[1]
+    view: memoryview = memoryview(b"" if buffer is None else buffer).cast("B").cast(form)
+    return view[array.offset : array.offset + len(array)]
+
+
+def _read(file: SparseFile, footer: Footer, group: int, columns: Sequence[str]) -> pa.Table:
+    try:
+        source = pq.ParquetFile(pa.PythonFile(file, mode="r"), metadata=footer.metadata, pre_buffer=False)
+        return source.read_row_group(group, columns=list(columns), use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise Corrupt(f"data file, row group {group}: {error}") from error

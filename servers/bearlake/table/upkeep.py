@@ -1,0 +1,192 @@
+"""Keeping tables small: snapshot expiry, retention, which files live snapshots name, figures. Data files are never deleted here (I7).
+
+Metadata files are deleted by what is seen: those of the table's `metadata/` folder that neither the table's metadata nor any of its
+snapshots names. Those that an expiry has just released go at once, the others after a grace period, because a commit under way has
+written its files before anything names them. The order matters: list first, then look at what is named.
+
+Everything in this file blocks. Source: Apache Iceberg table spec, "Snapshot Retention Policy"; Java's `RemoveSnapshots`, by its docs.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import ManifestContent
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.update import RemoveSnapshotsUpdate
+from pyiceberg.types import TimestamptzType
+
+from bearlake.objects import ObjectInfo
+from bearlake.table import schema
+from bearlake.table.commit import Attempt, Committer
+from bearlake.table.io import METADATA_SUFFIXES, Locations, StoreBridge
+from bearlake.table.marks import TASKS_SUMMARY
+from bearlake.table.model import SnapshotSummary, TableState, TableSummary
+from bearlake.table.names import MetadataNames
+
+
+def live_files(table: Table, keys: Collection[str], names: MetadataNames) -> set[str]:
+    """Those of `keys` that any snapshot of the table names, of whatever branch and whoever wrote them."""
+    missing, found = set(keys), set[str]()
+    newest_first = sorted(table.metadata.snapshots, key=lambda snapshot: -snapshot.timestamp_ms)
+    for named in names.files(table, newest_first):
+        found |= missing & named
+        missing -= named
+        if not missing:
+            break
+    return found
+
+
+def expire(
+    table: Table, committer: Committer, names: MetadataNames, *, before_ms: int, keep_count_min: int
+) -> tuple[Table, set[str]]:
+    """Remove old snapshots from the table; the table afterwards, and the locations of metadata files that this released.
+
+    Heads of branches and tags stay, and so do the newest `keep_count_min` of the main branch.
+    """
+    released: set[str] = set()
+
+    def stage(transaction: Attempt) -> None:
+        snapshots = _expirable(table_of(transaction), before_ms, keep_count_min, committer.settings.snapshot_count_max)
+        released.clear()
+        for snapshot in snapshots:
+            released.add(snapshot.manifest_list)
+            released.update(names.manifests(table, snapshot))
+        if snapshots:
+            ids = [snapshot.snapshot_id for snapshot in snapshots]
+            transaction._apply((RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}),))
+
+    return committer.repeat(table, stage), released
+
+
+def table_of(transaction: Attempt) -> Table:
+    """The table of a try, as it was loaded for it."""
+    return transaction._table
+
+
+def _expirable(table: Table, before_ms: int, keep_count_min: int, keep_count_max: int) -> list[Snapshot]:
+    refs = table.metadata.refs
+    protected = {ref.snapshot_id for ref in refs.values()}
+    for name, ref in refs.items():
+        if ref.snapshot_ref_type == SnapshotRefType.BRANCH and name != "main":  # a user's branch keeps its history
+            protected |= {snapshot.snapshot_id for snapshot in _ancestors(table, ref.snapshot_id)}
+    newest_first = sorted(table.metadata.snapshots, key=lambda snapshot: -snapshot.timestamp_ms)
+    return [
+        snapshot
+        for number, snapshot in enumerate(newest_first)
+        if snapshot.snapshot_id not in protected
+        and number >= keep_count_min
+        and (snapshot.timestamp_ms < before_ms or number >= keep_count_max)
+    ]
+
+
+def _ancestors(table: Table, snapshot_id: int | None) -> Iterator[Snapshot]:
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
+    while snapshot_id is not None and (snapshot := by_id.get(snapshot_id)) is not None:
+        yield snapshot
+        snapshot_id = snapshot.parent_snapshot_id
+
+
+def delete_unnamed(
+    table: Table,
+    listed: Collection[ObjectInfo],
+    released: Collection[str],
+    bridge: StoreBridge,
+    names: MetadataNames,
+    *,
+    before_ms: int,
+) -> int:
+    """Delete the metadata files among `listed` that `table` does not name, if `released` or last changed `before_ms`; how many.
+
+    `table` must have been loaded after `listed`.
+    """
+    released_keys = {bridge.locations.key_or_none(location) for location in released}
+    named = {bridge.locations.key_or_none(location) for location in _metadata_locations(table, names)}
+    unused = [
+        found.key
+        for found in listed
+        if found.key.endswith(METADATA_SUFFIXES)
+        and found.key not in named
+        and (found.key in released_keys or found.modified_ms < before_ms)
+    ]
+    if unused:
+        bridge.delete(unused)
+    return len(unused)
+
+
+def _metadata_locations(table: Table, names: MetadataNames) -> Iterator[str]:
+    metadata = table.metadata
+    yield table.metadata_location
+    for entry in metadata.metadata_log:
+        yield entry.metadata_file
+    for statistics in (*metadata.statistics, *metadata.partition_statistics):
+        yield statistics.statistics_path
+    for snapshot in metadata.snapshots:
+        yield snapshot.manifest_list
+        yield from names.manifests(table, snapshot)
+
+
+def delete_before(table: Table, committer: Committer, timestamp_ms: int) -> int:
+    """Remove the data files whose newest `_timestamp` is known and older; how many. Nothing to remove: no commit."""
+    count = 0
+
+    def stage(transaction: Attempt) -> None:
+        nonlocal count
+        old = [
+            key for key, newest_ms in _newest(table_of(transaction), committer.locations) if newest_ms < timestamp_ms
+        ]
+        if old or count == 0:  # after a lost reply there is nothing left to do, but the count stays
+            count = len(old)
+        if old:
+            summary = {TASKS_SUMMARY: "{}"}
+            transaction.stage_replace([], old, committer.locations, summary, Operation.DELETE)
+
+    committer.repeat(table, stage)
+    return count
+
+
+def _newest(table: Table, locations: Locations) -> Iterator[tuple[str, int]]:
+    """(key, newest timestamp in ms) of every data file that has one and is ours to name."""
+    snapshot = table.current_snapshot()
+    timestamp = schema.FIELD_IDS[schema.TIMESTAMP]
+    for manifest in snapshot.manifests(table.io) if snapshot else []:
+        if manifest.content != ManifestContent.DATA:
+            continue
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+            bound = (entry.data_file.upper_bounds or {}).get(timestamp)
+            key = locations.key_or_none(entry.data_file.file_path)
+            if bound is not None and key is not None:
+                yield key, int(from_bytes(TimestamptzType(), bound)) // 1000
+
+
+def summary(table: Table, state: TableState) -> TableSummary:
+    """Figures of a table, from its current snapshot's summary and manifest list."""
+    current = table.current_snapshot()
+    manifests = current.manifests(table.io) if current else []
+    kept = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
+    properties = _properties(current) if current else {}
+    return TableSummary(
+        state=state,
+        file_count=sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in kept),
+        row_count=sum((m.added_rows_count or 0) + (m.existing_rows_count or 0) for m in kept),
+        size_bytes=int(properties.get("total-files-size", 0)),
+        manifest_count=len(manifests),
+        snapshots=[_snapshot_summary(snapshot) for snapshot in table.metadata.snapshots],
+    )
+
+
+def _snapshot_summary(snapshot: Snapshot) -> SnapshotSummary:
+    properties = _properties(snapshot)
+    return SnapshotSummary(
+        snapshot_id=snapshot.snapshot_id,
+        timestamp_ms=snapshot.timestamp_ms,
+        operation=snapshot.summary.operation.value if snapshot.summary else "",
+        added_files=int(properties.get("added-data-files", 0)),
+        added_rows=int(properties.get("added-records", 0)),
+        deleted_files=int(properties.get("deleted-data-files", 0)),
+    )
+
+
+def _properties(snapshot: Snapshot) -> Mapping[str, str]:
+    return snapshot.summary.additional_properties if snapshot.summary else {}

@@ -1,0 +1,241 @@
+"""Rows become Parquet data files: one row group per call, and the `DataFile` from the footer that was just written.
+
+What costs nothing to readers and much to the writer is left out: payload columns have neither dictionary nor statistics, pages
+are compressed with zstd at level 1, offsets and timestamps are delta-coded, and the fields of `_batch`, which repeat in every
+row of a batch, are dictionary indices in runs. Field ids are in the file, Arrow's own copy of the schema is not.
+Measured (`bench/compaction.py`): the encoder is what compaction costs; level 3 or default dictionaries would halve its speed.
+
+The file grows in memory as a list of parts, so that it is put without another copy: its size bounds what a writer holds.
+Source: Apache Parquet format (encodings, row groups); Apache Iceberg table spec, "Parquet" and "Appendix D".
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bearlake import kernel
+from bearlake.table.model import DataFile
+from bearlake.table.schema import (
+    ARROW_SCHEMA,
+    BATCH,
+    BATCH_FIELDS,
+    BOUNDED_COLUMNS,
+    FIELD_IDS,
+    HEADERS,
+    OFFSET,
+    PARTITION_ID,
+    TIMESTAMP,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+COMPRESSION_LEVEL: Final = 1
+
+_DELTA_COLUMNS: Final = (OFFSET, TIMESTAMP, f"{BATCH}.base_offset", f"{BATCH}.base_sequence")
+_DICTIONARY_COLUMNS: Final = (
+    PARTITION_ID,
+    f"{HEADERS}.list.element.key",
+    f"{BATCH}.attributes",
+    f"{BATCH}.producer_id",
+    f"{BATCH}.producer_epoch",
+)
+_FIELD_BY_PATH: Final[Mapping[str, int]] = {
+    path.replace("_headers.element", "_headers.list.element"): field for path, field in FIELD_IDS.items()
+}
+_BOUND_FORMATS: Final = {PARTITION_ID: Struct("<i"), OFFSET: Struct("<q"), TIMESTAMP: Struct("<q")}
+_MICROSECONDS = 1000
+
+
+Rows: TypeAlias = pa.RecordBatch | pa.Table
+"""Rows of the table as Arrow has them, columns as in `schema.ARROW_SCHEMA`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedFile:
+    """A data file's bytes, to be put under `file.key`, and what manifests say of it."""
+
+    parts: Sequence[bytes]
+    file: DataFile
+
+
+class DataFileWriter:
+    """Writes one data file. Rows come sorted by (`_partition_id`, `_offset`), in row groups that end where a batch ends."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._sink = _Parts()
+        self._output = pa.PythonFile(self._sink, mode="w")
+        self._footers: list[pq.FileMetaData] = []
+        self._writer = pq.ParquetWriter(
+            self._output,
+            ARROW_SCHEMA,
+            version="2.6",
+            compression="zstd",
+            compression_level=COMPRESSION_LEVEL,
+            use_dictionary=list(_DICTIONARY_COLUMNS),
+            column_encoding=dict.fromkeys(_DELTA_COLUMNS, "DELTA_BINARY_PACKED"),
+            write_statistics=list(BOUNDED_COLUMNS),
+            store_schema=False,
+            metadata_collector=self._footers,
+        )
+        self.row_count = 0
+        """Rows written so far."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written so far; the footer is still to come."""
+        return self._sink.size
+
+    def write(self, rows: Rows) -> None:
+        """Write one row group; at least one row, columns as in `schema.ARROW_SCHEMA`."""
+        assert rows.num_rows > 0
+        table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+        self._writer.write_table(table, row_group_size=rows.num_rows)
+        self.row_count += rows.num_rows
+
+    def finish(self) -> FinishedFile:
+        """Write the footer; the writer is not used afterwards."""
+        assert self.row_count > 0
+        self._writer.close()
+        self._output.close()
+        (footer,) = self._footers
+        file = data_file(self._key, self._sink.size, footer)
+        assert file.row_count == self.row_count
+        return FinishedFile(parts=self._sink.parts, file=file)
+
+
+def record_batch(columns: kernel.Columns) -> pa.RecordBatch:
+    """The kernel's columns as Arrow, without a copy: the kernel's buffers live as long as the result."""
+    count = columns.row_count
+    header_type = ARROW_SCHEMA.field(HEADERS).type.value_type
+    header_count = len(memoryview(columns.header_key_offsets).cast("B")) // 4 - 1
+    headers = pa.StructArray.from_arrays(
+        [
+            _binary(pa.string(), header_count, columns.header_key_offsets, columns.header_key_data, None),
+            _binary(
+                pa.binary(),
+                header_count,
+                columns.header_value_offsets,
+                columns.header_value_data,
+                columns.header_value_validity,
+            ),
+        ],
+        fields=list(header_type),
+    )
+    batch_type = ARROW_SCHEMA.field(BATCH).type
+    batches = pa.StructArray.from_arrays(
+        [_fixed(batch_type.field(name).type, count, getattr(columns, name)) for name in BATCH_FIELDS],
+        fields=list(batch_type),
+    )
+    return pa.RecordBatch.from_arrays(
+        [
+            _fixed(pa.int32(), count, columns.partition_id),
+            _fixed(pa.int64(), count, columns.offset),
+            _fixed(ARROW_SCHEMA.field(TIMESTAMP).type, count, columns.timestamp),
+            _binary(pa.binary(), count, columns.key_offsets, columns.key_data, columns.key_validity),
+            pa.Array.from_buffers(
+                ARROW_SCHEMA.field(HEADERS).type,
+                count,
+                [None, pa.py_buffer(columns.header_list_offsets)],
+                children=[headers],
+            ),
+            _binary(pa.binary(), count, columns.value_offsets, columns.value_data, columns.value_validity),
+            batches,
+        ],
+        schema=ARROW_SCHEMA,
+    )
+
+
+def data_file(key: str, size: int, footer: pq.FileMetaData) -> DataFile:
+    """What a manifest says of a file of ours, from its footer. Bounds are only of the columns with statistics."""
+    column_sizes: dict[int, int] = {}
+    value_counts: dict[int, int] = {}
+    nulls: dict[int, int] = {}
+    bounds: dict[int, tuple[int, int]] = {}
+    split_offsets = []
+    for at in range(footer.num_row_groups):
+        group = footer.row_group(at)
+        split_offsets.append(_start_of(group.column(0)))
+        for position in range(group.num_columns):
+            column = group.column(position)
+            path = column.path_in_schema
+            field = _FIELD_BY_PATH[path]
+            column_sizes[field] = column_sizes.get(field, 0) + column.total_compressed_size
+            value_counts[field] = value_counts.get(field, 0) + column.num_values
+            if path not in _BOUND_FORMATS:
+                continue
+            statistics = column.statistics
+            nulls[field] = 0  # the column is required
+            low, high = bounds.get(field, (statistics.min_raw, statistics.max_raw))
+            bounds[field] = min(low, statistics.min_raw), max(high, statistics.max_raw)
+    return DataFile(
+        key=key,
+        size=size,
+        row_count=footer.num_rows,
+        max_timestamp_ms=bounds[FIELD_IDS[TIMESTAMP]][1] // _MICROSECONDS,
+        split_offsets=split_offsets,
+        column_sizes=column_sizes,
+        value_counts=value_counts,
+        null_value_counts=nulls,
+        lower_bounds={FIELD_IDS[name]: form.pack(bounds[FIELD_IDS[name]][0]) for name, form in _BOUND_FORMATS.items()},
+        upper_bounds={FIELD_IDS[name]: form.pack(bounds[FIELD_IDS[name]][1]) for name, form in _BOUND_FORMATS.items()},
+    )
+
+
+def _start_of(column: pq.ColumnChunkMetaData) -> int:
+    """Where a column chunk begins: at its dictionary, if it has one."""
+    if column.has_dictionary_page:
+        return int(min(column.dictionary_page_offset, column.data_page_offset))
+    return int(column.data_page_offset)
+
+
+def _fixed(arrow_type: pa.DataType, count: int, values: "Buffer") -> pa.Array:
+    return pa.Array.from_buffers(arrow_type, count, [None, pa.py_buffer(values)])
+
+
+def _binary(
+    arrow_type: pa.DataType,
+    count: int,
+    offsets: "Buffer",
+    content: "Buffer",
+    validity: "Buffer | None",
+) -> pa.Array:
+    bitmap = None if validity is None else pa.py_buffer(validity)
+    return pa.Array.from_buffers(arrow_type, count, [bitmap, pa.py_buffer(offsets), pa.py_buffer(content)])
+
+
+class _Parts:
+    """A file that is only written to, from front to back."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.closed = False
+
+    def write(self, content: bytes) -> int:
+        self.parts.append(content)
+        self.size += len(content)
+        return len(content)
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        self.closed = True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True

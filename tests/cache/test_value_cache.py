@@ -1,0 +1,144 @@
+"""The cache of decoded values: single flight, bounded, and no failure remembered."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+import pytest
+
+from bearlake.cache.values import ValueCache
+from bearlake.errors import Unavailable
+from bearlake.testing.loop import virtual_time
+
+
+class Loads:
+    """Makes loads that take a second, and counts them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.under_way = 0
+        self.most_under_way = 0
+        self.is_broken = False
+
+    def of(self, value: str) -> Callable[[], Coroutine[None, None, str]]:
+        async def load() -> str:
+            self.count += 1
+            self.under_way += 1
+            self.most_under_way = max(self.most_under_way, self.under_way)
+            try:
+                await asyncio.sleep(1)
+            finally:
+                self.under_way -= 1
+            if self.is_broken:
+                raise Unavailable("broken")
+            return value
+
+        return load
+
+
+def cache(bytes_max: int = 10, loading_bytes_max: int = 100) -> ValueCache[str, str]:
+    return ValueCache(bytes_max=bytes_max, loading_bytes_max=loading_bytes_max, size_of=len)
+
+
+@virtual_time
+async def test_many_readers_of_one_value_wait_for_one_load() -> None:
+    values, loads = cache(), Loads()
+
+    found = await asyncio.gather(*(values.get("a", 1, loads.of("aaa")) for _ in range(20)))
+
+    assert found == ["aaa"] * 20
+    assert (loads.count, values.peek("a"), values.size_bytes) == (1, "aaa", 3)
+
+
+@virtual_time
+async def test_values_used_least_recently_go_first_and_the_bound_holds() -> None:
+    values, loads = cache(), Loads()
+    for name in "abc":
+        await values.get(name, 1, loads.of(name * 3))
+    values.peek("a")
+
+    await values.get("d", 1, loads.of("dddd"))
+
+    assert [name for name in "abcd" if values.knows(name)] == ["a", "c", "d"]
+    assert values.size_bytes == 10
+
+
+@virtual_time
+async def test_a_value_larger_than_the_bound_is_kept_alone() -> None:
+    values, loads = cache(), Loads()
+    await values.get("a", 1, loads.of("a"))
+
+    await values.get("b", 1, loads.of("b" * 50))
+
+    assert (values.knows("a"), values.peek("b"), values.size_bytes) == (False, "b" * 50, 50)
+
+
+@virtual_time
+async def test_loads_wait_for_room() -> None:
+    values, loads = cache(bytes_max=1_000, loading_bytes_max=100), Loads()
+
+    await asyncio.gather(*(values.get(str(number), 40, loads.of("x")) for number in range(10)))
+
+    assert loads.most_under_way == 2
+    assert asyncio.get_running_loop().time() == pytest.approx(5, abs=0.1)
+
+
+@virtual_time
+async def test_a_failure_is_everybodys_and_is_not_remembered() -> None:
+    values, loads = cache(), Loads()
+    loads.is_broken = True
+    failed = await asyncio.gather(*(values.get("a", 1, loads.of("a")) for _ in range(3)), return_exceptions=True)
+    loads.is_broken = False
+
+    assert [type(error) for error in failed] == [Unavailable] * 3
+    assert await values.get("a", 1, loads.of("a")) == "a"
+
+
+@virtual_time
+async def test_a_reader_that_gives_up_does_not_stop_the_load() -> None:
+    values, loads = cache(), Loads()
+    reader = asyncio.create_task(values.get("a", 1, loads.of("a")))
+    await asyncio.sleep(0.5)
+    reader.cancel()
+    await asyncio.sleep(1)
+
+    assert values.peek("a") == "a"
+
+
+@virtual_time
+async def test_reading_ahead_loads_once_and_stands_back_when_others_wait() -> None:
+    values, loads = cache(loading_bytes_max=10), Loads()
+    values.read_ahead("a", 10, loads.of("a"))
+    values.read_ahead("a", 10, loads.of("a"))
+    waiting = asyncio.create_task(values.get("b", 10, loads.of("b")))
+    await asyncio.sleep(0.1)
+    values.read_ahead("c", 10, loads.of("c"))
+    await waiting
+
+    assert (loads.count, values.knows("a"), values.knows("c")) == (2, True, False)
+
+
+@virtual_time
+async def test_closing_cancels_loads_and_drops_values() -> None:
+    values, loads = cache(), Loads()
+    await values.get("a", 1, loads.of("a"))
+    waiting = asyncio.create_task(values.get("b", 1, loads.of("b")))
+    await asyncio.sleep(0.1)
+
+    await values.close()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert (values.size_bytes, values.knows("a"), values.knows("b")) == (0, False, False)
+
+
+@virtual_time
+async def test_a_value_that_was_read_to_its_end_goes_before_those_that_wait_to_be_read() -> None:
+    values, loads = cache(), Loads()
+    for name in "abc":
+        await values.get(name, 1, loads.of(name * 3))
+
+    values.done_with("c")
+    values.done_with("absent")
+    await values.get("d", 1, loads.of("ddd"))
+
+    assert [values.knows(name) for name in "abcd"] == [True, True, False, True]

@@ -1,0 +1,80 @@
+import json
+import uuid
+
+import pytest
+
+from bearlake.compaction.encoding import (
+    decode_item,
+    decode_item_result,
+    decode_result,
+    encode_item,
+    encode_item_result,
+    encode_result,
+)
+from bearlake.compaction.model import ItemResult, TaskResult, WorkItem, WrittenFile
+from bearlake.errors import Corrupt, Unsupported
+from bearlake.metadata.compaction import SwapObject, TaskKind
+from bearlake.metadata.model import LocatedSlice, ObjectKind, ObjectRef, Slice
+from bearlake.table.model import DataFile
+from fixtures.compaction_items import key_of
+
+FILE = DataFile(
+    key="table/a/b-00000000/data/1-1-0-x.parquet",
+    size=10,
+    row_count=3,
+    max_timestamp_ms=-1,
+    split_offsets=[4, 9],
+    column_sizes={1: 5, 15: 2},
+    value_counts={1: 3},
+    null_value_counts={1: 0},
+    lower_bounds={1: b"\0\1\xff\0"},
+    upper_bounds={1: b"\xff\0\0\0"},
+)
+SEGMENT = Slice(key_of(3), 10, 3, 0, 200, 7)
+WRITTEN = WrittenFile(
+    file=FILE, swap=SwapObject(object=ObjectRef(FILE.key, FILE.size, ObjectKind.PARQUET), slices=[SEGMENT])
+)
+KEPT = SwapObject(object=ObjectRef("kept/2026112110/u", 99), slices=[Slice(key_of(3), 13, 1, 84, 70, -1)])
+RESULT = ItemResult(
+    files=[WRITTEN],
+    kept=[KEPT],
+    row_count=3,
+    read_bytes=270,
+    record_bytes=100,
+    written_bytes=109,
+    kept_counts={"inexact": 1},
+)
+ITEM = WorkItem(
+    kind=TaskKind.MERGE,
+    stream_id=uuid.UUID(int=7),
+    output_prefix="table/a/b-00000000/data/2-1-0",
+    kept_prefix="kept/",
+    slices=[LocatedSlice(SEGMENT, *WRITTEN.swap.object), LocatedSlice(KEPT.slices[0], *KEPT.object)],
+    inputs=[WRITTEN.swap.object],
+    file_bytes_max=1000,
+    row_group_bytes=100,
+)
+
+
+def test_items_and_results_come_back_as_they_were() -> None:
+    assert decode_item(encode_item(ITEM)) == ITEM
+    assert decode_item_result(encode_item_result(RESULT)) == RESULT
+    assert decode_result(encode_result(TaskResult(items=[RESULT, RESULT]))) == TaskResult(items=[RESULT, RESULT])
+    assert decode_item(encode_item(ITEM)).slices[0].kind is ObjectKind.PARQUET
+
+
+def test_the_encoding_is_versioned_json() -> None:
+    fields = json.loads(encode_item_result(RESULT))
+
+    assert fields["version"] == 1
+    assert fields["files"][0]["swap"]["slices"] == [[key_of(3), 10, 3, 0, 200, 7]]
+    with pytest.raises(Unsupported, match="version 2"):
+        decode_item_result(json.dumps({**fields, "version": 2}))
+
+
+@pytest.mark.parametrize("encoded", [b"", b"{}", b"[]", b'{"version":1}', b'{"version":1,"files":[{}]}', b"\xff"])
+def test_anything_else_is_corrupt(encoded: bytes) -> None:
+    with pytest.raises(Corrupt):
+        decode_item_result(encoded)
+    with pytest.raises(Corrupt):
+        decode_item(encoded)

@@ -1,0 +1,60 @@
+"""Stream configs: what is checked, and how the table's are read."""
+
+import pytest
+
+from bearlake.errors import Invalid
+from bearlake.streams import configs
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("table.enable", "yes"),
+        ("table.freshness_ms", "99"),
+        ("table.retention_ms", "-2"),
+        ("table.on_delete", "purge"),
+        ("table.namespace", ""),
+        ("table.namespace", "a.b"),
+        ("table.namespace", "../escape"),
+        ("table.name", "or/ders"),
+        ("table.name", "x" * 250),
+        ("table.compression", "zstd"),
+    ],
+)
+def test_table_configs_that_mean_nothing_are_refused(name: str, value: str) -> None:
+    with pytest.raises(Invalid, match=name):
+        configs.check({name: value})
+
+
+def test_every_default_is_a_legal_value() -> None:
+    configs.check(
+        {config.name: config.default for config in configs.ALL if config.default or config.name == "table.name"}
+    )
+
+
+def test_a_streams_table_has_its_name_unless_another_is_given() -> None:
+    rules = configs.table_rules("shop.orders", {})
+
+    assert (rules.namespace, rules.name, rules.is_enabled, rules.freshness_ms) == (
+        "streams",
+        "shop_orders",
+        True,
+        10_000,
+    )
+    assert (rules.retention_ms, rules.is_dropped_on_delete) == (None, False)
+
+
+def test_table_configs_of_a_stream_are_read() -> None:
+    given = {
+        "table.enable": "FALSE",
+        "table.freshness_ms": "500",
+        "table.retention_ms": "0",
+        "table.namespace": "shop",
+        "table.name": "sales",
+        "table.on_delete": "drop",
+    }
+    configs.check(given)
+
+    assert configs.table_rules("orders", given) == configs.TableRules(
+        is_enabled=False, freshness_ms=500, retention_ms=0, namespace="shop", name="sales", is_dropped_on_delete=True
+    )

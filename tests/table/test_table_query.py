@@ -1,0 +1,184 @@
+"""SQL over tables: types, several streams, other engines' changes, limits, clear errors."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+from pyiceberg.types import LongType
+
+from bearlake.errors import Invalid, Overloaded
+from bearlake.metadata.model import Stream
+from bearlake.objects import ObjectStore
+from bearlake.objects.memory import MemoryObjectStore
+from bearlake.table.iceberg import IcebergTables
+from bearlake.table.model import TableChange, TaskMark
+from bearlake.table.query import query
+from bearlake.table.writer import DataFileWriter
+from fixtures.tables import START_MS, Work, a_stream, commit_of, local_store, rows, tables_in
+
+
+@pytest.fixture(params=["file", "memory"])
+async def store(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[tuple[ObjectStore, str]]:
+    opened, url = local_store(tmp_path) if request.param == "file" else (MemoryObjectStore(), "memory:///")
+    yield opened, url
+    await opened.close()
+
+
+@pytest.fixture
+async def tables(tmp_path: Path, store: tuple[ObjectStore, str]) -> AsyncIterator[IcebergTables]:
+    opened = tables_in(tmp_path, *store)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def orders(tables: IcebergTables, store: tuple[ObjectStore, str]) -> Stream:
+    """Offsets 0-9 of partition 0 and 0-4 of partition 1."""
+    stream = a_stream()
+    await tables.ensure(stream)
+    work = Work(store[0], stream)
+    for change in (await work.append(1, 0, 10), await work.append(2, 0, 5, partition=1)):
+        await tables.commit(stream, commit_of(change), closed_tasks=[])
+    return stream
+
+
+def foreign(tmp_path: Path) -> Table:
+    """The table as another engine has it. Local stores only."""
+    return SqlCatalog("bearlake", uri=f"sqlite:///{tmp_path}/catalog.db").load_table("streams.orders")
+
+
+async def test_rows_come_with_their_types(tables: IcebergTables, orders: Stream) -> None:
+    found = await query(tables, [orders], "select * from orders where _partition_id = 0 and _offset = 3")
+
+    assert found.columns == ["_partition_id", "_offset", "_timestamp", "_key", "_headers", "_value", "_batch"]
+    assert found.types[2:6] == ["TIMESTAMP WITH TIME ZONE", "BLOB", 'STRUCT("key" VARCHAR, "value" BLOB)[]', "BLOB"]
+    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=START_MS + 3)
+    batch = {"base_offset": 0, "attributes": 0, "producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
+    assert found.rows == [(0, 3, time, b"k3", [{"key": "h", "value": None}], b"value-3", batch)]
+
+
+async def test_streams_are_joined_by_their_names(
+    tables: IcebergTables, orders: Stream, store: tuple[ObjectStore, str]
+) -> None:
+    returns = a_stream("shop.returns", 8)
+    await tables.ensure(returns)
+    await tables.commit(returns, commit_of(await Work(store[0], returns).append(3, 3, 6)), closed_tasks=[])
+
+    found = await query(
+        tables,
+        [orders, returns],
+        'select o._offset, count(*) from ORDERS o join "shop.returns" r using (_offset) '
+        "join orders p using (_offset) group by 1 order by 1",
+    )
+
+    assert found.rows == [(3, 4), (4, 4), (5, 1)]
+
+
+async def test_a_table_without_rows_has_columns(tables: IcebergTables) -> None:
+    stream = a_stream("empty")
+    await tables.ensure(stream)
+
+    found = await query(tables, [stream], 'select * from "empty"')
+
+    assert len(found.columns) == 7
+    assert found.rows == []
+
+
+async def test_more_rows_than_the_limit_are_cut_off(
+    tmp_path: Path, orders: Stream, store: tuple[ObjectStore, str]
+) -> None:
+    tables = tables_in(tmp_path, *store, query_row_count_max=3)
+
+    cut = await query(tables, [orders], "select _offset from orders where _partition_id = 0 order by _offset desc")
+    whole = await query(tables, [orders], "select _offset from orders where _offset > 6")
+
+    assert (cut.rows, cut.is_truncated) == ([(9,), (8,), (7,)], True)
+    assert (len(whole.rows), whole.is_truncated) == (3, False)
+    await tables.close()
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("select * from nothing", 'nothing does not exist(.|\n)*Tables are the streams that have one: "orders"'),
+        ("selec 1", "syntax error"),
+        ("select color from orders", "color"),
+        ("select 1 / 'x'", "Conversion"),
+        ("select * from read_csv('/etc/passwd')", "disabled"),
+        ("copy orders to '/tmp/orders.csv'", "disabled"),
+        ("set memory_limit = '10 GB'", "locked"),
+    ],
+)
+async def test_wrong_statements_are_invalid_and_say_why(
+    tables: IcebergTables, orders: Stream, sql: str, message: str
+) -> None:
+    with pytest.raises(Invalid, match=message):
+        await query(tables, [orders], sql)
+
+
+async def test_a_stream_without_a_table_is_invalid(tables: IcebergTables) -> None:
+    with pytest.raises(Invalid, match="orders does not exist"):
+        await query(tables, [a_stream()], "select * from orders")
+
+
+async def test_memory_is_bounded(tmp_path: Path, orders: Stream, store: tuple[ObjectStore, str]) -> None:
+    tables = tables_in(tmp_path, *store, query_memory_bytes_max=8 << 20)
+
+    with pytest.raises(Overloaded):
+        await query(tables, [orders], "select list(x) from (select repeat('x', 100) || i x from range(3000000) t(i))")
+    await tables.close()
+
+
+@pytest.mark.parametrize("store", ["file"], indirect=True)
+async def test_rows_that_another_engine_deleted_or_added_are_seen_so(
+    tmp_path: Path, tables: IcebergTables, orders: Stream, store: tuple[ObjectStore, str]
+) -> None:
+    foreign(tmp_path).delete("_offset = 3")
+
+    found = await query(tables, [orders], "select count(*), count(distinct _offset) from orders")
+
+    assert found.rows == [(13, 9)]
+
+
+@pytest.mark.parametrize("store", ["file"], indirect=True)
+async def test_columns_are_found_by_field_id(
+    tmp_path: Path, tables: IcebergTables, orders: Stream, store: tuple[ObjectStore, str]
+) -> None:
+    with foreign(tmp_path).update_schema() as update:
+        update.rename_column("_key", "id").add_column("note", LongType())
+
+    found = await query(tables, [orders], "select id, note from orders where _offset = 6")
+
+    assert found.rows == [(b"k6", None)]
+
+
+async def test_files_of_our_writer_are_planned_by_their_bounds(
+    tables: IcebergTables, store: tuple[ObjectStore, str]
+) -> None:
+    stream = a_stream()
+    state = await tables.ensure(stream)
+    changes = []
+    for task in range(3):
+        writer = DataFileWriter(f"{state.location_key}/data/{task}.parquet")
+        writer.write(rows(0, task * 10, task * 10 + 10))
+        finished = writer.finish()
+        await store[0].put(finished.file.key, finished.parts)
+        mark = TaskMark(task_id=task, epoch=1, ranges={0: (task * 10, task * 10 + 10)})
+        changes.append(TableChange(mark=mark, add=[finished.file]))
+    await tables.commit(stream, commit_of(*changes), closed_tasks=[])
+
+    def plan() -> list[tuple[str, int]]:
+        table = tables.lookup().find(stream)
+        assert table is not None
+        tasks = table.scan(row_filter="_offset >= 12 and _offset < 15").plan_files()
+        return [(task.file.file_path, task.file.record_count) for task in tasks]
+
+    found = await query(tables, [stream], "select count(*), sum(len(_headers)), max(_timestamp) from orders")
+
+    assert await tables.run("test", plan) == [(tables.locations.location(changes[1].add[0].key), 10)]
+    assert found.rows == [(30, 15, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=START_MS + 29))]
+    removed = await tables.delete_before(stream, START_MS + 20)
+    assert removed == 2
