@@ -14,6 +14,7 @@ from bearlake.metadata.open import open_metadata
 from bearlake.objects.open import open_store
 from bearlake.serving.admin.access import AdminSettings, has_token, is_own_name, read_token
 from bearlake.serving.admin.server import AdminServer
+from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import Member, ServerSettings
 from bearlake.streams.service import Streams
@@ -41,7 +42,15 @@ async def serve(settings: AdminSettings, token: str | None) -> AsyncIterator[Api
     streams = Streams(metadata, store, member.server)
     await streams.start()
     listener = open_listener(ListenerSettings(), "admin")
-    server = AdminServer(listener, streams, member, settings, token=token, config=lambda: [{"setting": "kafka.port"}])
+    server = AdminServer(
+        listener,
+        streams.metadata.log,
+        member,
+        settings,
+        routes=[StreamRoutes(streams)],
+        token=token,
+        config=lambda: [{"setting": "kafka.port"}],
+    )
     await server.start()
     async with aiohttp.ClientSession(f"http://{server.endpoints['admin']}") as http:
         yield Api(server, http, metadata)
@@ -115,7 +124,13 @@ async def test_partitions_are_shown_with_offsets_in_pages(api: Api) -> None:
     assert [row["partition"] for row in first["partitions"]] == [0, 1, 2]
     assert [row["partition"] for row in second["partitions"]] == [3, 4]
     assert second["next"] is None
-    assert first["partitions"][0] == {"partition": 0, "start_offset": 0, "end_offset": 0, "size_bytes": 0}
+    assert first["partitions"][0] == {
+        "partition": 0,
+        "start_offset": 0,
+        "end_offset": 0,
+        "compacted_offset": 0,
+        "size_bytes": 0,
+    }
 
 
 async def test_streams_are_listed_in_pages_by_prefix(api: Api) -> None:

@@ -60,6 +60,10 @@ def test_an_object_store_in_the_cloud_lingers_longer_unless_told_otherwise() -> 
             {"BEARLAKE_KAFKA__REQUEST_BYTES_MAX": "999999999"},
             r"kafka\.request_bytes_max \(999999999\) must not be larger than kafka\.receive_bytes_max",
         ),
+        (
+            {"BEARLAKE_STREAMS__WRITER__COMMIT_UNKNOWN_MS_MAX": "1800001"},
+            r"streams\.writer\.commit_unknown_ms_max \(1800001\) must be at most half of metadata\.sqlite\.deleted_keep_ms",
+        ),
         ({"BEARLAKE_SERVER__TIMEOUT_MS": "1500"}, r"server: timeout_ms must be at least three times heartbeat_ms"),
         ({"BEARLAKE_LISTENERS__KAFKA_MORE": "[{port: 9093}]"}, r"listeners: every listener .* needs a name"),
         ({"BEARLAKE_LISTENERS__KAFKA__TLS_KEY_FILE": "k.pem"}, r"listeners\.kafka: .* belong together"),

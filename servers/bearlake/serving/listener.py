@@ -34,10 +34,14 @@ class ListenerSettings:
     """PEM file with the certificate chain; empty: no TLS."""
     tls_key_file: str = ""
     """PEM file with the private key of the certificate."""
+    tls_client_ca_file: str = ""
+    """PEM file with the authorities of clients' certificates, which clients then must have; empty: clients need none."""
 
     def __post_init__(self) -> None:
         if bool(self.tls_certificate_file) != bool(self.tls_key_file):
             raise ValueError("tls_certificate_file and tls_key_file belong together")
+        if self.tls_client_ca_file and not self.tls_certificate_file:
+            raise ValueError("tls_client_ca_file needs tls_certificate_file and tls_key_file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +114,13 @@ def tls_context(settings: ListenerSettings, what: str) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(settings.tls_certificate_file, settings.tls_key_file)
+        if settings.tls_client_ca_file:
+            context.load_verify_locations(settings.tls_client_ca_file)
+            context.verify_mode = ssl.CERT_REQUIRED
     except (OSError, ssl.SSLError) as error:
-        files = f"{settings.tls_certificate_file} and {settings.tls_key_file}"
+        files = " and ".join(
+            filter(None, (settings.tls_certificate_file, settings.tls_key_file, settings.tls_client_ca_file))
+        )
         raise Invalid(f"{what}: cannot use {files} for TLS: {error}") from error
     return context
 

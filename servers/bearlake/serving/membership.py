@@ -107,6 +107,14 @@ class Member:
         """Live servers by node id, always with this one, draining ones too; read on the hot path, no waiting."""
         return self._live
 
+    def has_peers(self) -> bool:
+        """Whether clients of this server could go to another one: it is live, not draining, and listens for the same protocol."""
+        own = set(self._own.endpoints) - {"admin"}
+        return any(
+            server.ref.node_id != self.node_id and not server.is_draining and not own.isdisjoint(server.endpoints)
+            for server in self._live
+        )
+
     async def run(self) -> None:
         """Heartbeats until cancelled. Ends after `on_fenced` was called only by waiting for its cancellation."""
         is_fenced = False

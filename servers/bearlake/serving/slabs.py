@@ -33,13 +33,13 @@ class Slab:
         """Whether it was given over the pool's bound."""
         self.view = memoryview(mmap.mmap(-1, size))
 
-    def acquire(self) -> None:
-        """One more holder."""
-        self.holders += 1
+    def acquire(self, count: int = 1) -> None:
+        """`count` more holders."""
+        self.holders += count
 
-    def release(self) -> None:
-        """One holder less; the last one gives the slab back."""
-        self.holders -= 1
+    def release(self, count: int = 1) -> None:
+        """`count` holders less; the last one gives the slab back."""
+        self.holders -= count
         if self.holders == 0:
             self._pool.give_back(self)
 

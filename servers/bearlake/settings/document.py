@@ -9,17 +9,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from bearlake.compaction.settings import CompactionSettings
+from bearlake.compaction.spark.settings import SparkSettings
 from bearlake.errors import Invalid
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.objects.open import ObjectStoreSettings
+from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.protocols.kafka.broker import KafkaSettings
+from bearlake.protocols.rest.registry.settings import RegistrySettings
+from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.admin.access import AdminSettings
 from bearlake.serving.listener import ListenerSettings
 from bearlake.serving.membership import ServerSettings
 from bearlake.serving.memory import MemorySettings
 from bearlake.settings.load import Loaded, load
+from bearlake.streams.schemas.settings import SchemasSettings
 from bearlake.streams.service import StreamsSettings
+from bearlake.table.settings import TableSettings
 from bearlake.telemetry.logs import LogSettings
 
 
@@ -48,6 +55,9 @@ class ListenersSettings:
     kafka: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=9092))
     kafka_more: tuple[ListenerSettings, ...] = ()
     """Further Kafka listeners, each with a name of its own, for clients that reach the server by another address."""
+    registry: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=8081))
+    rest: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=8082))
+    grpc: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=50051))
 
     def __post_init__(self) -> None:
         names = [listener.name for listener in (self.kafka, *self.kafka_more)]
@@ -63,8 +73,15 @@ class Settings:
     listeners: ListenersSettings = field(default_factory=ListenersSettings)
     metadata: MetadataSettings = field(default_factory=MetadataSettings)
     object_store: ObjectStoreSection = field(default_factory=ObjectStoreSection)
+    tables: TableSettings = field(default_factory=TableSettings)
+    compaction: CompactionSettings = field(default_factory=CompactionSettings)
+    spark: SparkSettings = field(default_factory=SparkSettings)
     streams: StreamsSettings = field(default_factory=StreamsSettings)
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
+    rest: RestSettings = field(default_factory=RestSettings)
+    registry: RegistrySettings = field(default_factory=RegistrySettings)
+    schemas: SchemasSettings = field(default_factory=SchemasSettings)
+    grpc: GrpcSettings = field(default_factory=GrpcSettings)
     admin: AdminSettings = field(default_factory=AdminSettings)
     logs: LogSettings = field(default_factory=LogSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
@@ -90,6 +107,21 @@ class Settings:
         for smaller, low, larger, high in ordered:
             if low > high:
                 raise Invalid(f"{smaller} ({low}) must not be larger than {larger} ({high})")
+        self._check_memory_of_commits()
+
+    def _check_memory_of_commits(self) -> None:
+        """A commit that is asked again must never be taken for a new one because the store has forgotten the first."""
+        sqlite, postgresql = self.metadata.sqlite, self.metadata.postgresql
+        unknown_ms = self.streams.writer.commit_unknown_ms_max
+        for name, keep_ms in (
+            ("sqlite.deleted_keep_ms", sqlite.deleted_keep_ms),
+            ("sqlite.forbidden_keep_ms", sqlite.forbidden_keep_ms),
+            ("postgresql.forbidden_keep_ms", postgresql.forbidden_keep_ms),
+        ):
+            if 2 * unknown_ms > keep_ms:
+                raise Invalid(
+                    f"streams.writer.commit_unknown_ms_max ({unknown_ms}) must be at most half of metadata.{name} ({keep_ms})"
+                )
 
 
 Given = Mapping[str, tuple[object, str]]

@@ -194,4 +194,4 @@ class KafkaServer:
     def _has_others(self) -> bool:
         live = self.broker.members.live()
         others = [server for server in live if server.ref.node_id != self.broker.node_id]
-        return any(not server.is_draining for server in others) and bool(routing.candidates(others, self.name))
+        return any(not server.is_draining for server in routing.candidates(others, self.name))

@@ -11,6 +11,9 @@
 | `DELETE /v1/streams?name=a&name=b` | delete |
 | `GET /v1/streams/{name}` | one stream |
 | `GET /v1/streams/{name}/partitions?after=&limit=` | its partitions with offsets and sizes, one page |
+| `GET /v1/compaction/backlog?limit=` | bytes, records and seconds that wait for compaction, in all and per stream |
+| `GET /v1/compaction/tasks?stream=&after=&limit=` | tasks by id, one page: waiting, running, set aside (with the error) |
+| `POST /v1/compaction/tasks/{id}/retry` | let a task that was set aside run again |
 | `GET /v1/servers` | live servers |
 | `GET /v1/config` | all settings with unit, source and meaning |
 

@@ -12,12 +12,11 @@ from typing import Protocol
 from aiohttp import web
 
 from bearlake.errors import BearlakeError, Unavailable
+from bearlake.metadata import CommitLog
 from bearlake.metadata.model import Server
 from bearlake.serving.admin import problems
 from bearlake.serving.admin.access import OPEN_PATHS, AdminSettings, has_token, is_own_name
-from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.listener import Listener
-from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -32,6 +31,13 @@ class Members(Protocol):
         """Live servers by node id."""
 
 
+class Routes(Protocol):
+    """Handlers of one noun."""
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Register the handlers."""
+
+
 class AdminServer:
     """A `Service` (see `bearlake.serving`)."""
 
@@ -40,17 +46,21 @@ class AdminServer:
     def __init__(
         self,
         listener: Listener,
-        streams: Streams,
+        commit_log: CommitLog,
         members: Members,
         settings: AdminSettings,
         *,
+        routes: Sequence[Routes] = (),
         token: str | None = None,
         config: Callable[[], object] = dict,
     ) -> None:
-        """`token` None: none is asked for; `config` gives what `/v1/config` shows, without secrets."""
+        """`routes` are what this kind of process offers beside health and metrics; `token` None: none is asked for; `config` gives
+        what `/v1/config` shows, without secrets.
+        """
         self._listener = listener
-        self._streams = streams
+        self._log = commit_log
         self._members = members
+        self._routes = routes
         self._settings = settings
         self._token = token
         self._config = config
@@ -72,7 +82,8 @@ class AdminServer:
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/v1/servers", self._servers)
         app.router.add_get("/v1/config", self._show_config)
-        StreamRoutes(self._streams).add_to(app.router)
+        for routes in self._routes:
+            routes.add_to(app.router)
         timeout_s = self._settings.request_timeout_ms / 1000
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=timeout_s, shutdown_timeout=1)
         await self._runner.setup()
@@ -131,7 +142,7 @@ class AdminServer:
         start = time.perf_counter()
         try:
             async with asyncio.timeout(self._settings.health_timeout_ms / 1000):
-                position = await self._streams.metadata.log.head()
+                position = await self._log.head()
         except (TimeoutError, Unavailable) as error:
             reason = str(error) or f"no answer within {self._settings.health_timeout_ms} ms"
             return problems.answer(problems.problem(503, "Metadata store does not answer", reason))

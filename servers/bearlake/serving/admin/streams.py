@@ -62,11 +62,13 @@ class StreamRoutes:
     async def _partition_rows(self, keys: Sequence[PartitionKey]) -> Sequence[dict[str, int]]:
         bounds = await self._streams.bounds(keys)
         usage = await self._streams.metadata.log.usage(keys)
+        compacted = await self._streams.metadata.tasks.compacted(keys)
         return [
             {
                 "partition": key & 0xFFFFF,
                 "start_offset": bounds[key].start,
                 "end_offset": bounds[key].end,
+                "compacted_offset": compacted.get(key, 0),
                 "size_bytes": usage[key].size_bytes if key in usage else 0,
             }
             for key in keys

@@ -1,14 +1,8 @@
-"""Which topics a consumer group is subscribed to: the only look that the coordinator takes into members' metadata.
+"""Which topics a consumer group is subscribed to: the only look that the coordinator takes into members' metadata."""
 
-ConsumerProtocolSubscription: int16 version | [string topics] | …      (source: Kafka's ConsumerProtocol)
-"""
-
-import struct
-
+from bearlake.errors import Corrupt
+from bearlake.streams.groups import assignment
 from bearlake.streams.groups.model import Group
-
-_VERSION_AND_COUNT = struct.Struct(">hi")
-_LENGTH = struct.Struct(">h")
 
 
 def topics(group: Group) -> set[str]:
@@ -16,20 +10,8 @@ def topics(group: Group) -> set[str]:
     found: set[str] = set()
     for member in group.members.values():
         for _, metadata in member.protocols:
-            found |= _topics(metadata)
+            try:
+                found.update(assignment.decode_subscription(metadata))
+            except Corrupt:
+                continue
     return found
-
-
-def _topics(metadata: bytes) -> set[str]:
-    names: set[str] = set()
-    try:
-        _, count = _VERSION_AND_COUNT.unpack_from(metadata)
-        position = _VERSION_AND_COUNT.size
-        for _ in range(count):
-            (length,) = _LENGTH.unpack_from(metadata, position)
-            position += _LENGTH.size
-            names.add(metadata[position : position + length].decode())
-            position += length
-    except (struct.error, UnicodeDecodeError):
-        return set()
-    return names

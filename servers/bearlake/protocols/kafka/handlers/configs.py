@@ -121,10 +121,19 @@ def _synonym(name: str, value: str, source: Source) -> DescribeConfigsResponse.S
     return DescribeConfigsResponse.Synonym(name=name, value=value, source=source)
 
 
+def _node_ids(broker: Broker) -> list[int]:
+    """Servers that speak Kafka; others (compaction workers) are nobody's broker."""
+    return [
+        server.ref.node_id
+        for server in broker.members.live()
+        if any(name.partition(":")[0] == "kafka" for name in server.endpoints)
+    ]
+
+
 def _broker_configs(broker: Broker, name: str) -> list[DescribeConfigsResponse.Config]:
     if name == "":
         return []  # cluster-wide dynamic configs: there are none
-    if not name.isdecimal() or int(name) not in {server.ref.node_id for server in broker.members.live()}:
+    if not name.isdecimal() or int(name) not in _node_ids(broker):
         raise Invalid(f"no live server has node id {name!r}")
     settings = broker.settings
     groups = broker.groups.settings
@@ -274,7 +283,7 @@ async def list_resources(
     if ResourceType.TOPIC in kinds:
         found += [(name, ResourceType.TOPIC) for name in broker.streams.catalog.names()]
     if ResourceType.BROKER in kinds:
-        found += [(str(server.ref.node_id), ResourceType.BROKER) for server in broker.members.live()]
+        found += [(str(node_id), ResourceType.BROKER) for node_id in _node_ids(broker)]
     return ListConfigResourcesResponse(
         config_resources=[
             ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind) for name, kind in found

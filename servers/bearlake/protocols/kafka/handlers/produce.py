@@ -54,7 +54,17 @@ NO_TRANSACTIONS = Refusal(ErrorCode.INVALID_REQUEST, "transactions are not serve
 class ProduceCall:
     """One Produce request under way: its entries, what was refused at once, and the append of the others."""
 
-    __slots__ = ("connection", "context", "correlation_id", "entries", "now_ms", "outcomes", "slot", "stamped")
+    __slots__ = (
+        "connection",
+        "context",
+        "correlation_id",
+        "entries",
+        "is_plain",
+        "now_ms",
+        "outcomes",
+        "slot",
+        "stamped",
+    )
 
     def __init__(
         self,
@@ -62,7 +72,7 @@ class ProduceCall:
         slot: "Slot | None",
         context: Context,
         correlation_id: int,
-        entries: Sequence[ProduceEntry],
+        entries: list[ProduceEntry],
     ) -> None:
         self.connection = connection
         self.slot = slot
@@ -72,11 +82,20 @@ class ProduceCall:
         self.entries = entries
         self.now_ms = connection.server.broker.streams.clock.now_ms()
         self.outcomes: list[Refusal | None] = [None] * len(entries)
+        self.is_plain = False
+        """Whether every batch was appended as it came."""
         self.stamped: set[int] = set()
         """Places of batches that got the log append time `now_ms`."""
 
     def done(self, call: AppendCall) -> None:
         """Callback of the waist: every batch has its outcome."""
+        if self.is_plain and self.slot is not None:
+            frame = kernel.encode_produce_appended(
+                self.context.version, self.correlation_id, self.entries, call.results
+            )
+            if frame is not None:
+                self.connection.answer(self.slot, [frame])
+                return
         results: list[ProduceResult] = []
         has_errors = has_messages = False
         appended = iter(call.results)
@@ -196,50 +215,58 @@ async def _later(call: ProduceCall, frame: memoryview, slab: Slab, before: async
 def _submit(call: ProduceCall, frame: memoryview, slab: Slab, *, knows_all: bool) -> bool:
     """Append what may be appended and refuse the rest; False, with nothing done, when a stream has to be looked up first."""
     broker = call.connection.server.broker
+    entries, outcomes = call.entries, call.outcomes
     appends: list[Append] = []
-    new = tuple.__new__  # a NamedTuple's own constructor costs three times as much, and this runs once per batch
+    at, count = 0, len(entries)
     last: str | bytes | None = None
     found: StreamView | Refusal = DENIED
-    outcomes = call.outcomes
-    now_ms = call.now_ms
-    for place, entry in enumerate(call.entries):
-        if outcomes[place] is not None:
+    rules = None
+    while at < count:
+        if outcomes[at] is not None:
+            at += 1
             continue
-        topic, index, start, end, status, attributes, count, base, latest, producer_id, epoch, sequence = entry
+        topic = entries[at][0]
         if topic != last:
             last = topic
             found = _resolve(broker, call.context, topic)
             if found is UNKNOWN and not knows_all:
-                call.outcomes = [None] * len(outcomes)
+                call.outcomes = [None] * count
                 return False
-        if isinstance(found, Refusal):
-            call.outcomes[place] = found
-        elif not 0 <= index < found.partition_count:
-            call.outcomes[place] = Refusal(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"stream {found.name} has {found.partition_count} partitions"
-            )
-        elif status:
-            call.outcomes[place] = Refusal(*STATUS_CODES[status])
-        else:
-            batch = frame[start:end]
-            header = (attributes, count, base, latest, producer_id, epoch, sequence)
-            if found.admits_plainly(end - start, attributes, base, latest, now_ms):
-                partition = found.first_key | index
-                fields = (partition, found.id_bytes, batch, slab, count, latest, producer_id, epoch, sequence, 0)
-                appends.append(new(Append, fields))
-                continue
-            admitted = admit(found, index, batch, slab, Header(*header), now_ms)
-            if isinstance(admitted, Append):
-                appends.append(admitted)
-                if found.rules.timestamp_source is TimestampSource.LOG_APPEND:
-                    call.stamped.add(place)
-            else:
-                outcomes[place] = _refusal(admitted)
+            rules = found.plain_rules(call.now_ms) if isinstance(found, StreamView) else None
+        if rules is not None:
+            at = kernel.admit_plain(Append, entries, at, frame, slab, rules, appends)
+        if at < count and entries[at][0] == topic:
+            _admit_one(call, at, found, frame, slab, appends)
+            at += 1
+    call.is_plain = len(appends) == count and not call.stamped
     if appends:
         broker.streams.submit(AppendCall(appends, call.done))
     else:
         call.done(AppendCall((), _ignore))
     return True
+
+
+def _admit_one(
+    call: ProduceCall, place: int, found: StreamView | Refusal, frame: memoryview, slab: Slab, appends: list[Append]
+) -> None:
+    """Look at one batch closely: append or refuse it."""
+    _, index, start, end, status, *header = call.entries[place]
+    if isinstance(found, Refusal):
+        call.outcomes[place] = found
+    elif not 0 <= index < found.partition_count:
+        call.outcomes[place] = Refusal(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"stream {found.name} has {found.partition_count} partitions"
+        )
+    elif status:
+        call.outcomes[place] = Refusal(*STATUS_CODES[status])
+    else:
+        admitted = admit(found, index, frame[start:end], slab, Header(*header), call.now_ms)
+        if isinstance(admitted, Append):
+            appends.append(admitted)
+            if found.rules.timestamp_source is TimestampSource.LOG_APPEND:
+                call.stamped.add(place)
+        else:
+            call.outcomes[place] = _refusal(admitted)
 
 
 def _resolve(broker: Broker, context: Context, topic: str | bytes) -> StreamView | Refusal:

@@ -1,0 +1,19 @@
+"""Python client of bearlake.stream.v1: write and read streams.
+
+    with Client("localhost:50051") as client:
+        client.create_stream("greetings", partition_count=4)
+        with client.producer() as producer:
+            producer.send("greetings", b"hello", key=b"you")
+        for record in client.read("greetings", follow=False):
+            print(record.partition, record.offset, record.value)
+
+`AsyncClient` has the same methods for asyncio. Needs the extra `grpc-client`.
+"""
+
+from bearlake.client.asynchronous import AsyncClient
+from bearlake.client.connections import ClientSettings, Tls
+from bearlake.client.errors import CallFailed
+from bearlake.client.records import Record, Start, StreamDescription
+from bearlake.client.synchronous import Client
+
+__all__ = ["AsyncClient", "CallFailed", "Client", "ClientSettings", "Record", "Start", "StreamDescription", "Tls"]

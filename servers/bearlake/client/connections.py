@@ -1,0 +1,166 @@
+"""Servers that a client may use, its settings, and how it tries again.
+
+Any server takes any call, so a client uses one of its addresses until that one fails or says that it stops, and then the next one.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from bearlake.client.errors import CallFailed, call_failed
+from bearlake.protocols.grpc.methods import Method, Request, Response
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """TLS, with PEM files. Without any the system's authorities are trusted."""
+
+    ca_file: Path | None = None
+    """Authorities of the servers' certificates."""
+    certificate_file: Path | None = None
+    """The client's own certificate, where servers want one."""
+    key_file: Path | None = None
+    """The key of `certificate_file`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """Limits and waits of a client."""
+
+    batch_bytes: int = 256 * 1024
+    """Bytes of records after which a producer's batch is full. Larger ones cost the server less."""
+    linger_ms: float = 5.0
+    """Longest wait (ms) of a record for company."""
+    buffer_bytes: int = 32 * 1024 * 1024
+    """Bytes of records that are not acknowledged yet before `send` waits."""
+    delivery_timeout_s: float = 120.0
+    """Time (s) after which a record that could not be delivered fails, and with it its producer."""
+    read_bytes: int = 8 * 1024 * 1024
+    """Bytes that a reader has asked for and not handed on yet."""
+    read_messages: int = 64
+    """Messages that a reader has asked for and not handed on yet."""
+    call_timeout_s: float = 30.0
+    """Time (s) for a call without streams, with all its attempts."""
+    retry_pause_ms: float = 50.0
+    """First pause (ms) before a call is tried again; doubles up to `retry_pause_max_ms`, with jitter."""
+    retry_pause_max_ms: float = 1_000.0
+    """Longest pause (ms) between two attempts."""
+    message_bytes_max: int = 64 * 1024 * 1024
+    """Largest message (bytes) that is taken from a server."""
+
+
+class Connections:
+    """One channel at a time. Used from one event loop only."""
+
+    def __init__(self, addresses: Sequence[str], tls: Tls | None, settings: ClientSettings) -> None:
+        """Addresses are `host:port`, at least one. Connects when it is needed."""
+        if not addresses:
+            raise ValueError("expected at least one address")
+        self.settings = settings
+        self._addresses = list(addresses)
+        self._at = 0
+        self._credentials = None if tls is None else _credentials(tls)
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    def channel(self) -> grpc.aio.Channel:
+        """The channel to the server in use."""
+        address = self._addresses[self._at % len(self._addresses)]
+        channel = self._channels.get(address)
+        if channel is None:
+            options = [
+                ("grpc.max_receive_message_length", self.settings.message_bytes_max),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.keepalive_time_ms", 60_000),
+                ("grpc.max_reconnect_backoff_ms", int(self.settings.retry_pause_max_ms)),
+                ("grpc.initial_reconnect_backoff_ms", int(self.settings.retry_pause_ms) + 1),
+                ("grpc.min_reconnect_backoff_ms", int(self.settings.retry_pause_ms) + 1),
+            ]
+            if self._credentials is None:
+                channel = grpc.aio.insecure_channel(address, options)
+            else:
+                channel = grpc.aio.secure_channel(address, self._credentials, options)
+            self._channels[address] = channel
+        return channel
+
+    def turn_away(self, channel: grpc.aio.Channel) -> None:
+        """Use the next address from now on, if `channel` is the one in use."""
+        if channel is self.channel():
+            self._at += 1
+
+    def open(self, channel: grpc.aio.Channel, method: Method[Any, Any]) -> Any:  # grpc's calls are not typed by message
+        """Begin a call with streams."""
+        return channel.stream_stream(
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.response.FromString,
+        )()
+
+    async def call(self, method: Method[Request, Response], request: Request) -> Response:
+        """A call without streams, tried again while that can help. Raises `CallFailed`."""
+
+        async def attempt(channel: grpc.aio.Channel) -> Response:
+            invoke = channel.unary_unary(
+                method.path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=method.response.FromString,
+            )
+            answer: Response = await invoke(request, timeout=self.settings.call_timeout_s)
+            return answer
+
+        return await self.retrying(attempt, self.settings.call_timeout_s)
+
+    async def retrying(self, attempt: Callable[[grpc.aio.Channel], Awaitable[T]], timeout_s: float) -> T:
+        """Run `attempt` on one server after the other until it succeeds or a retry cannot help. Raises `CallFailed`."""
+        pauses = Pauses(self.settings, timeout_s)
+        while True:
+            channel = self.channel()
+            try:
+                return await attempt(channel)
+            except grpc.aio.AioRpcError as error:
+                failure = call_failed(error)
+                if not failure.is_retriable:
+                    raise failure from error
+                self.turn_away(channel)
+                await pauses.wait(failure)
+
+    async def close(self) -> None:
+        """Close all channels."""
+        await asyncio.gather(*(channel.close() for channel in self._channels.values()))
+
+
+class Pauses:
+    """Growing pauses between attempts, and their end."""
+
+    def __init__(self, settings: ClientSettings, timeout_s: float) -> None:
+        self._settings = settings
+        self._timeout_s = timeout_s
+        self._until = asyncio.get_running_loop().time() + timeout_s
+        self._pause_ms = settings.retry_pause_ms
+
+    def reset(self) -> None:
+        """An attempt got on."""
+        self._until = asyncio.get_running_loop().time() + self._timeout_s
+        self._pause_ms = self._settings.retry_pause_ms
+
+    async def wait(self, failure: CallFailed) -> None:
+        """Wait before the next attempt; raises `failure` when there is no time for one."""
+        pause_s = self._pause_ms * random.uniform(0.5, 1.0) / 1000  # noqa: S311 - jitter
+        if asyncio.get_running_loop().time() + pause_s > self._until:
+            raise failure
+        self._pause_ms = min(2 * self._pause_ms, self._settings.retry_pause_max_ms)
+        await asyncio.sleep(pause_s)
+
+
+def _credentials(tls: Tls) -> grpc.ChannelCredentials:
+    ca, key, chain = (
+        None if file is None else file.read_bytes() for file in (tls.ca_file, tls.key_file, tls.certificate_file)
+    )
+    return grpc.ssl_channel_credentials(ca, key, chain)

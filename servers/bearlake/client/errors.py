@@ -1,0 +1,68 @@
+"""What a failed call tells its caller: the status, and the google.rpc details of the server. Source: AIP-193."""
+
+from collections.abc import Mapping
+
+import grpc
+import grpc.aio
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+
+_DETAILS_KEY = "grpc-status-details-bin"
+_NOT_HANDLED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+"""Without details: not reached, or reached in the moment in which it stopped to accept calls."""
+
+
+class CallFailed(Exception):
+    """A call failed, for good: what could be retried was.
+
+    `code` is gRPC's name of the status (`NOT_FOUND`), `reason` the server's (`OUT_OF_ORDER`; empty when the server was not reached),
+    `metadata` what belongs to it, `fields` the wrong fields of the request with what was expected.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        reason: str = "",
+        is_retriable: bool = False,
+        metadata: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.reason = reason
+        self.is_retriable = is_retriable
+        """Whether the same call can succeed later."""
+        self.metadata = dict(metadata or {})
+        self.fields = dict(fields or {})
+
+
+def call_failed(error: grpc.aio.AioRpcError) -> CallFailed:
+    """What gRPC raised, with its details unpacked."""
+    details = dict(error.trailing_metadata() or ()).get(_DETAILS_KEY)
+    status = Status.FromString(details) if isinstance(details, bytes) else Status(message=error.details() or "")
+    is_retriable = details is None and error.code() in _NOT_HANDLED
+    return _of_status(status, error.code().name, is_retriable=is_retriable)
+
+
+def failure_of_status(status: Status) -> CallFailed:
+    """A failure that came inside of a message."""
+    names = {code.value[0]: code.name for code in grpc.StatusCode}
+    return _of_status(status, names.get(status.code, "UNKNOWN"), is_retriable=False)
+
+
+def _of_status(status: Status, code: str, *, is_retriable: bool) -> CallFailed:
+    info, request, retry = ErrorInfo(), BadRequest(), RetryInfo()
+    for detail in status.details:
+        detail.Unpack(info)
+        detail.Unpack(request)
+        is_retriable = detail.Unpack(retry) or is_retriable
+    return CallFailed(
+        code,
+        status.message,
+        reason=info.reason,
+        is_retriable=is_retriable,
+        metadata=info.metadata,
+        fields={violation.field: violation.description for violation in request.field_violations},
+    )

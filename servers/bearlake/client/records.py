@@ -1,0 +1,77 @@
+"""Values of the client: records, where to begin to read, what a stream is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from bearlake.protocols.grpc.proto import stream_pb2 as pb
+
+Start = Literal["earliest", "latest"] | int | datetime
+"""Where reading begins: at the oldest record, behind the newest one, at an offset, or at the first record from a time on."""
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record that was read. None and empty are different keys and values.
+
+    Header keys that are not UTF-8 have surrogate escapes (PEP 383). `timestamp_ms` is None if the record has none.
+    """
+
+    stream: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamDescription:
+    """A stream, and the offsets [start, end) of its partitions, by index."""
+
+    name: str
+    partition_count: int
+    configs: Mapping[str, str]
+    bounds: Sequence[tuple[int, int]]
+
+
+def to_message(value: bytes | None, key: bytes | None, headers: Headers, timestamp_ms: int | None) -> pb.Record:
+    """The message of a record to write."""
+    message = pb.Record(key=key, value=value, timestamp_ms=timestamp_ms)
+    for name, content in headers:
+        message.headers.add(key=name.encode("utf-8", "surrogateescape"), value=content)
+    return message
+
+
+def from_message(message: pb.Record, stream: str, partition: int) -> Record:
+    """The record of a message that was read."""
+    return Record(
+        stream=stream,
+        partition=partition,
+        offset=message.offset,
+        key=message.key if message.HasField("key") else None,
+        value=message.value if message.HasField("value") else None,
+        headers=tuple(
+            (header.key.decode("utf-8", "surrogateescape"), header.value if header.HasField("value") else None)
+            for header in message.headers
+        ),
+        timestamp_ms=message.timestamp_ms if message.HasField("timestamp_ms") else None,
+    )
+
+
+def position(stream: str, partition: int, start: Start) -> pb.Position:
+    """The message of a place to begin to read."""
+    place = pb.Position(stream=stream, partition=partition)
+    if isinstance(start, datetime):
+        place.timestamp_ms = int(start.timestamp() * 1000)
+    elif isinstance(start, int):
+        place.offset = start
+    elif start == "earliest":
+        place.earliest = True
+    else:
+        place.latest = True
+    return place

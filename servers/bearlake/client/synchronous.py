@@ -1,0 +1,159 @@
+"""The client for programs without asyncio: the same calls, run by an event loop on a thread of its own. Safe for many threads."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from bearlake.client.asynchronous import AsyncClient, AsyncProducer
+from bearlake.client.connections import ClientSettings, Tls
+from bearlake.client.records import Headers, Record, Start, StreamDescription
+
+T = TypeVar("T")
+
+
+class Client:
+    """`with Client("localhost:50051") as client: …`. See `AsyncClient`; every method raises `CallFailed`."""
+
+    def __init__(self, *addresses: str, tls: Tls | None = None, settings: ClientSettings | None = None) -> None:
+        """Addresses (`host:port`) of servers of one deployment; the next one is used when one fails."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="bearlake client", daemon=True)
+        self._thread.start()
+        self._client = self._run(_make(addresses, tls, settings))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections and end the thread."""
+        if self._loop.is_closed():
+            return
+        self._run(self._client.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def create_stream(
+        self, name: str, *, partition_count: int = 1, configs: Mapping[str, str] | None = None
+    ) -> StreamDescription:
+        """See `AsyncClient.create_stream`."""
+        return self._run(self._client.create_stream(name, partition_count=partition_count, configs=configs))
+
+    def describe_stream(self, name: str) -> StreamDescription:
+        """See `AsyncClient.describe_stream`."""
+        return self._run(self._client.describe_stream(name))
+
+    def list_streams(self, prefix: str = "") -> list[str]:
+        """See `AsyncClient.list_streams`."""
+        return self._run(self._client.list_streams(prefix))
+
+    def delete_stream(self, name: str) -> None:
+        """See `AsyncClient.delete_stream`."""
+        self._run(self._client.delete_stream(name))
+
+    def producer(self) -> "Producer":
+        """A producer, which is closed by its `with` or `close`."""
+
+        async def make() -> AsyncProducer:
+            return self._client.producer()
+
+        return Producer(self._loop, self._run(make()))
+
+    def read(
+        self,
+        name: str,
+        *,
+        start: Start | Mapping[int, Start] = "earliest",
+        partitions: Sequence[int] | None = None,
+        follow: bool = True,
+    ) -> Iterator[Record]:
+        """See `AsyncClient.read`."""
+        return self._iterate(self._client.read(name, start=start, partitions=partitions, follow=follow))
+
+    def _iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
+        async def following() -> T | None:
+            return await anext(items, None)
+
+        async def close() -> None:
+            await items.aclose()  # type: ignore[attr-defined] # of an async generator
+
+        try:
+            while (item := self._run(following())) is not None:
+                yield item
+        finally:
+            if not self._loop.is_closed():
+                self._run(close())
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+class Producer:
+    """Writes records, each once. `with client.producer() as producer: …` flushes at its end. See `AsyncProducer`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, producer: AsyncProducer) -> None:
+        """Use `Client.producer`."""
+        self._loop = loop
+        self._producer = producer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def send(
+        self,
+        stream: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> Future[int]:
+        """Take a record; the future gives its offset when it is durable. Waits while `buffer_bytes` are under way."""
+        result: Future[int] = Future()
+
+        async def take() -> None:
+            future = await self._producer.send(
+                stream, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
+            )
+            future.add_done_callback(lambda done: _copy(done, result))
+
+        asyncio.run_coroutine_threadsafe(take(), self._loop).result()
+        return result
+
+    def send_and_wait(self, stream: str, value: bytes | None, *, key: bytes | None = None) -> int:
+        """Write one record; returns its offset when it is durable."""
+        return self.send(stream, value, key=key).result()
+
+    def flush(self) -> None:
+        """Wait until everything sent so far is durable or has failed (see the futures)."""
+        asyncio.run_coroutine_threadsafe(self._producer.flush(), self._loop).result()
+
+    def close(self) -> None:
+        """Flush and end."""
+        asyncio.run_coroutine_threadsafe(self._producer.close(), self._loop).result()
+
+
+async def _make(addresses: Sequence[str], tls: Tls | None, settings: ClientSettings | None) -> AsyncClient:
+    return AsyncClient(*addresses, tls=tls, settings=settings)
+
+
+def _copy(done: asyncio.Future[int], result: Future[int]) -> None:
+    error = done.exception()
+    if error is not None:
+        result.set_exception(error)
+    else:
+        result.set_result(done.result())

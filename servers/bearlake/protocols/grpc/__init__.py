@@ -1,0 +1,6 @@
+"""The gRPC server: bearlake.stream.v1 on the waist."""
+
+import os
+
+# Processes that are started from this one are executed at once; gRPC's handlers of forks only get in the way, and say so on standard error.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

@@ -1,0 +1,57 @@
+"""The service Admin: streams are created, described, listed and deleted."""
+
+from bearlake.protocols.grpc.call import Node
+from bearlake.protocols.grpc.errors import BadField
+from bearlake.protocols.grpc.proto import stream_pb2 as pb
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.principal import Operation, Principal, Resource, require
+
+PAGE_SIZE_MAX = 1000
+
+
+async def create(node: Node, who: Principal, request: pb.CreateStreamRequest) -> pb.Stream:
+    """Create a stream. Raises `Denied`, `Invalid`, `AlreadyExists`, `Unavailable`."""
+    return _stream(await node.streams.create(who, request.name, request.partition_count, dict(request.configs)))
+
+
+async def describe(node: Node, who: Principal, request: pb.DescribeStreamRequest) -> pb.StreamDescription:
+    """A stream with its bounds, the truth as of now. Raises `Denied`, `NotFound`, `Unavailable`."""
+    require(node.streams.authorizer, who, Operation.DESCRIBE, Resource.STREAM, request.name)
+    view = await node.streams.catalog.find(request.name)
+    keys = view.partitions()
+    found = await node.streams.bounds(keys)
+    bounds = [
+        pb.PartitionBounds(partition=index, start_offset=found[key].start, end_offset=found[key].end)
+        for index, key in enumerate(keys)
+        if key in found
+    ]
+    return pb.StreamDescription(stream=_stream(view), partitions=bounds)
+
+
+async def list_streams(node: Node, who: Principal, request: pb.ListStreamsRequest) -> pb.ListStreamsResponse:
+    """One page of the streams that the caller may see. Raises `BadField`."""
+    if not 0 <= request.page_size <= PAGE_SIZE_MAX:
+        raise BadField("page_size", f"expected 0 to {PAGE_SIZE_MAX}")
+    size = request.page_size or PAGE_SIZE_MAX
+    names = [
+        name
+        for name in node.streams.catalog.names()
+        if name > request.page_token
+        and name.startswith(request.prefix)
+        and node.streams.may(who, Operation.DESCRIBE, name)
+    ]
+    page = [view for name in names[:size] if (view := node.streams.catalog.peek(name)) is not None]
+    token = names[size - 1] if len(names) > size else ""
+    return pb.ListStreamsResponse(streams=[_stream(view) for view in page], next_page_token=token)
+
+
+async def delete(node: Node, who: Principal, request: pb.DeleteStreamRequest) -> pb.DeleteStreamResponse:
+    """Delete a stream. Raises `Denied`, `NotFound`, `Unavailable`."""
+    await node.streams.delete(who, request.name)
+    return pb.DeleteStreamResponse()
+
+
+def _stream(view: StreamView) -> pb.Stream:
+    return pb.Stream(
+        name=view.name, id=view.id_bytes, partition_count=view.partition_count, configs=dict(view.stream.configs)
+    )

@@ -1,0 +1,283 @@
+"""The call Consume: a member of a consumer group, with the group's own protocol (classic) behind it.
+
+    join → (leader: assign) → sync → committed offsets → read, with heartbeats → the group changes → revoke, wait → join again
+
+The server is the member: it sends heartbeats for as long as the call lasts and leaves the group at its end. Kafka's members are
+assigned to by this leader, and the other way round, with `range` or `roundrobin`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from bearlake.errors import BearlakeError, Denied, OutOfRange
+from bearlake.metadata.model import CommittedOffset, PartitionKey
+from bearlake.protocols.grpc.call import Context, Node
+from bearlake.protocols.grpc.errors import BadField, Failure, draining, failure_of
+from bearlake.protocols.grpc.fetching import Assigned, Feed, locate
+from bearlake.protocols.grpc.grouping import failure_of_refusal, not_coordinator
+from bearlake.protocols.grpc.proto import stream_pb2 as pb
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.groups import assignment
+from bearlake.streams.groups.model import Joined, JoinRequest
+from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.principal import Operation, Principal, Resource, require
+
+SESSION_TIMEOUT_MS = 45_000
+REBALANCE_TIMEOUT_MS = 60_000
+HEARTBEAT_MS = 1_000
+_PROTOCOL_TYPE = "consumer"
+_AGAIN = (Problem.UNKNOWN_MEMBER, Problem.ILLEGAL_GENERATION)
+"""Answers to a member that the group has forgotten or overtaken: it joins as a new one."""
+
+
+async def consume(node: Node, who: Principal, requests: AsyncIterator[pb.ConsumeRequest], context: Context) -> None:
+    """Be a member until the client closes its side. Raises error kinds, `Failure`."""
+    first = await anext(requests, None)
+    if first is None:
+        return
+    if not first.join.group or not first.join.streams:
+        raise BadField("join", "expected in the first message, with a group and its streams")
+    require(node.streams.authorizer, who, Operation.READ, Resource.GROUP, first.join.group)
+    for name in first.join.streams:
+        view = await node.streams.catalog.find(name)
+        if not node.streams.may(who, Operation.READ, view.name):
+            raise Denied(f"{who} may not read stream {name!r}")
+    member = _Member(node, who, context, first.join)
+    member.feed.add_credit(max(first.credit.bytes, 0), max(first.credit.messages, 0))
+    tasks = {
+        asyncio.create_task(member.listen(requests)),
+        asyncio.create_task(member.run()),
+        asyncio.create_task(member.feed.run()),
+        asyncio.create_task(member.announce_drain()),
+    }
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    except GroupRefusal as refusal:
+        if refusal.problem is Problem.NOT_COORDINATOR:
+            raise await not_coordinator(node, first.join.group) from refusal
+        raise failure_of_refusal(refusal) from refusal
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await member.leave()
+
+
+class _GroupFeed(Feed):
+    """Sends records as news of a group's member, and goes on where a member wants when offsets are gone."""
+
+    def __init__(self, node: Node, who: Principal, context: Context, join: pb.Join) -> None:
+        super().__init__(node, context)
+        self.form = join.form or pb.FORM_RECORDS
+        self._who = who
+        self._group_node = node
+        self._group_context = context
+        self._from_latest = join.from_latest
+        self._lock = asyncio.Lock()
+
+    async def send(self, message: pb.FetchResponse) -> None:
+        """As news, unless the partition was given up while the message waited."""
+        async with self._lock:
+            if self.has(message.stream, message.partition) or message.HasField("error"):
+                await self._group_context.write(pb.ConsumeResponse(records=message))
+
+    async def tell(self, news: pb.ConsumeResponse) -> None:
+        """Send one message when the one before it has left."""
+        async with self._lock:
+            await self._group_context.write(news)
+
+    async def deliver_error(self, assigned: Assigned, error: BearlakeError) -> None:
+        """Go on at the start or the end when the committed offset is gone."""
+        if not isinstance(error, OutOfRange):
+            await super().deliver_error(assigned, error)
+        elif self.has(assigned.stream, assigned.partition):
+            found = await locate(self._group_node, self._who, self.begin(assigned.stream, assigned.partition))
+            if isinstance(found, Failure):
+                raise found
+            self.assign(found)
+
+    def begin(self, stream: str, partition: int) -> pb.Position:
+        """Where a partition begins for a group that has no offset in it."""
+        position = pb.Position(stream=stream, partition=partition)
+        if self._from_latest:
+            position.latest = True
+        else:
+            position.earliest = True
+        return position
+
+
+class _Member:
+    """One member, over all its rounds."""
+
+    def __init__(self, node: Node, who: Principal, context: Context, join: pb.Join) -> None:
+        self._node = node
+        self._who = who
+        self._wish = join
+        self._groups = node.streams.groups
+        self.feed = _GroupFeed(node, who, context, join)
+        self._instance_id = join.instance_id or None
+        self._session_ms = join.session_timeout_ms or SESSION_TIMEOUT_MS
+        self._rebalance_ms = join.rebalance_timeout_ms or REBALANCE_TIMEOUT_MS
+        self._member_id = ""
+        self._generation = -1
+        self._leads_counts: dict[str, int] | None = None
+        """As leader: the partitions of each stream when they were assigned; a change of these asks for a new round."""
+        self._released = asyncio.Event()
+
+    async def run(self) -> None:
+        """Round after round. Raises `GroupRefusal`, error kinds."""
+        while True:
+            try:
+                joined = await self._join()
+                positions = await self._sync(joined)
+                await self._begin(positions)
+                await self._stay()
+                await self._give_up()
+            except GroupRefusal as refusal:
+                if refusal.problem in _AGAIN:
+                    self._member_id = ""
+                elif refusal.problem is not Problem.REBALANCE_IN_PROGRESS:
+                    raise
+                self.feed.clear()
+
+    async def announce_drain(self) -> None:
+        """Tell the client to go when the server stops or the call is old. Raises the `Failure` that ends the call."""
+        left_ms = await self._node.drain_notice()
+        await self.feed.tell(pb.ConsumeResponse(drain=pb.Drain(deadline_ms=left_ms)))
+        await asyncio.sleep(left_ms / 1000)
+        raise draining()
+
+    async def listen(self, requests: AsyncIterator[pb.ConsumeRequest]) -> None:
+        """What the client says, until it closes its side."""
+        async for request in requests:
+            if request.credit.bytes < 0 or request.credit.messages < 0:
+                raise BadField("credit", "expected numbers from 0 on")
+            self.feed.add_credit(request.credit.bytes, request.credit.messages)
+            if request.HasField("commit"):
+                answer = pb.Committed(tag=request.commit.tag)
+                try:
+                    await self._commit(request.commit.offsets)
+                except GroupRefusal as refusal:
+                    answer.error.CopyFrom(failure_of_refusal(refusal).status())
+                except BearlakeError as error:
+                    answer.error.CopyFrom(failure_of(error).status())
+                await self.feed.tell(pb.ConsumeResponse(committed=answer))
+            if request.released:
+                self._released.set()
+
+    async def leave(self) -> None:
+        """A static member stays until its session ends; others leave at once."""
+        if self._member_id and self._instance_id is None:
+            try:
+                await self._groups.leave(self._wish.group, self._member_id, None)
+            except GroupRefusal:
+                return  # gone already, or the group is elsewhere: the session ends by itself
+
+    # -- one round -------------------------------------------------------------------------------------------------
+
+    async def _join(self) -> Joined:
+        subscription = assignment.encode_subscription(list(self._wish.streams))
+        joined = await self._groups.join(
+            self._wish.group,
+            JoinRequest(
+                member_id=self._member_id,
+                instance_id=self._instance_id,
+                client_id=self._wish.client_id or "grpc",
+                client_host="",
+                session_timeout_ms=self._session_ms,
+                rebalance_timeout_ms=self._rebalance_ms,
+                protocol_type=_PROTOCOL_TYPE,
+                protocols=((assignment.RANGE, subscription), (assignment.ROUND_ROBIN, subscription)),
+                requires_known_id=False,
+                can_skip_assignment=False,
+            ),
+        )
+        self._member_id, self._generation = joined.member_id, joined.generation
+        return joined
+
+    async def _sync(self, joined: Joined) -> list[Assigned]:
+        assignments: dict[str, bytes] = {}
+        self._leads_counts = None
+        if joined.leader == joined.member_id:
+            wanted = {item.member_id: assignment.decode_subscription(item.metadata) for item in joined.members}
+            self._leads_counts = self._counts({name for names in wanted.values() for name in names})
+            divided = assignment.assign(joined.protocol_name, wanted, self._leads_counts)
+            assignments = {member: assignment.encode_assignment(parts) for member, parts in divided.items()}
+        synced = await self._groups.sync(
+            self._wish.group,
+            self._member_id,
+            self._instance_id,
+            self._generation,
+            (joined.protocol_type, joined.protocol_name),
+            assignments,
+        )
+        return await self._positions(assignment.decode_assignment(synced.assignment))
+
+    def _counts(self, names: set[str]) -> dict[str, int]:
+        views = (self._node.streams.catalog.peek(name) for name in names)
+        return {view.name: view.partition_count for view in views if view is not None}
+
+    async def _positions(self, partitions: assignment.Partitions) -> list[Assigned]:
+        views = {name: await self._node.streams.catalog.find(name) for name in partitions}
+        keys = [views[name].partition(index) for name, indexes in partitions.items() for index in indexes]
+        committed = await self._groups.offsets(self._wish.group, keys) if keys else {}
+        return [
+            await self._position(views[name], index, committed)
+            for name, indexes in partitions.items()
+            for index in indexes
+        ]
+
+    async def _position(self, view: StreamView, index: int, committed: dict[PartitionKey, CommittedOffset]) -> Assigned:
+        known = committed.get(view.partition(index))
+        if known is not None and known.offset >= 0:
+            return Assigned(view.partition(index), view.name, index, known.offset, 0)
+        found = await locate(self._node, self._who, self.feed.begin(view.name, index))
+        if isinstance(found, Failure):
+            raise found
+        return found
+
+    async def _begin(self, positions: Sequence[Assigned]) -> None:
+        offsets = [
+            pb.GroupOffset(stream=item.stream, partition=item.partition, offset=item.offset) for item in positions
+        ]
+        news = pb.Assigned(member_id=self._member_id, generation=self._generation, positions=offsets)
+        await self.feed.tell(pb.ConsumeResponse(assigned=news))
+        for item in positions:
+            self.feed.assign(item)
+
+    async def _stay(self) -> None:
+        """Heartbeats until the group changes."""
+        while True:
+            await asyncio.sleep(min(HEARTBEAT_MS, self._session_ms / 3) / 1000)
+            try:
+                await self._groups.heartbeat(self._wish.group, self._member_id, self._instance_id, self._generation)
+            except GroupRefusal as refusal:
+                if refusal.problem is Problem.REBALANCE_IN_PROGRESS:
+                    return
+                raise
+            if self._leads_counts is not None and self._counts(set(self._leads_counts)) != self._leads_counts:
+                return
+
+    async def _give_up(self) -> None:
+        """Take the partitions back, and wait until the client has committed what it did."""
+        self.feed.clear()
+        self._released.clear()
+        wait_ms = min(self._rebalance_ms, self._session_ms) // 2
+        await self.feed.tell(pb.ConsumeResponse(revoked=pb.Revoked(deadline_ms=wait_ms)))
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._released.wait()
+        except TimeoutError:
+            return
+
+    async def _commit(self, offsets: Sequence[pb.GroupOffset]) -> None:
+        limit = self._groups.settings.offset_metadata_bytes_max
+        found: dict[PartitionKey, CommittedOffset] = {}
+        for item in offsets:
+            if item.offset < 0 or len(item.metadata.encode()) > limit:
+                raise BadField("commit.offsets", f"expected offsets from 0 on, and at most {limit} bytes of metadata")
+            view = await self._node.streams.catalog.find(item.stream)
+            found[view.partition(item.partition)] = CommittedOffset(offset=item.offset, metadata=item.metadata)
+        await self._groups.commit(self._wish.group, self._member_id, self._instance_id, self._generation, found)

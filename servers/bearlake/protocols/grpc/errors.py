@@ -1,0 +1,134 @@
+"""Error kinds as gRPC statuses with details of google.rpc: one table.
+
+    ErrorInfo    domain "bearlake", the reason, and numbers that the client needs (start and end offset, batch index)
+    RetryInfo    only when a retry can succeed: after which pause
+    BadRequest   which field of the request is wrong
+
+Source: google/rpc/error_details.proto; AIP-193.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import grpc
+from google.protobuf.any_pb2 import Any
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+
+from bearlake import errors
+from bearlake.streams.append import Verdict
+
+DOMAIN = "bearlake"
+DETAILS_KEY = "grpc-status-details-bin"
+RETRY_MS = 100
+
+
+class BadField(errors.Invalid):
+    """A field of the request is wrong: `field` is its path."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+        self.expectation = message
+
+
+class Failure(Exception):
+    """A call ends with this status."""
+
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        reason: str,
+        message: str,
+        *,
+        is_retriable: bool = False,
+        metadata: Mapping[str, str] | None = None,
+        field: BadField | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.is_retriable = is_retriable
+        self.metadata = dict(metadata or {})
+        self.field = field
+
+    def status(self) -> Status:
+        """As a message, with details."""
+        number, _ = self.code.value
+        details: list[Message] = [ErrorInfo(reason=self.reason, domain=DOMAIN, metadata=self.metadata)]
+        if self.is_retriable:
+            pause = Duration()
+            pause.FromMilliseconds(RETRY_MS)
+            details.append(RetryInfo(retry_delay=pause))
+        if self.field is not None:
+            violation = BadRequest.FieldViolation(field=self.field.field, description=self.field.expectation)
+            details.append(BadRequest(field_violations=[violation]))
+        return Status(code=number, message=str(self), details=[_pack(detail) for detail in details])
+
+
+class _Answer(NamedTuple):
+    code: grpc.StatusCode
+    reason: str
+    is_retriable: bool = False
+
+
+_Code = grpc.StatusCode
+_BY_KIND: tuple[tuple[type[errors.BearlakeError], _Answer], ...] = (
+    (errors.TooLarge, _Answer(_Code.INVALID_ARGUMENT, "TOO_LARGE")),
+    (errors.Corrupt, _Answer(_Code.INVALID_ARGUMENT, "CORRUPT")),
+    (errors.Unsupported, _Answer(_Code.UNIMPLEMENTED, "UNSUPPORTED")),
+    (errors.Invalid, _Answer(_Code.INVALID_ARGUMENT, "INVALID")),
+    (errors.NotFound, _Answer(_Code.NOT_FOUND, "NOT_FOUND")),
+    (errors.AlreadyExists, _Answer(_Code.ALREADY_EXISTS, "ALREADY_EXISTS")),
+    (errors.Conflict, _Answer(_Code.ABORTED, "CONFLICT")),
+    (errors.Fenced, _Answer(_Code.UNAVAILABLE, "SERVER_FENCED", is_retriable=True)),
+    (errors.OutOfOrder, _Answer(_Code.FAILED_PRECONDITION, "OUT_OF_ORDER")),
+    (errors.OutOfRange, _Answer(_Code.OUT_OF_RANGE, "OUT_OF_RANGE")),
+    (errors.Denied, _Answer(_Code.PERMISSION_DENIED, "DENIED")),
+    (errors.Overloaded, _Answer(_Code.RESOURCE_EXHAUSTED, "OVERLOADED", is_retriable=True)),
+    (errors.Unavailable, _Answer(_Code.UNAVAILABLE, "UNAVAILABLE", is_retriable=True)),
+)
+
+_BY_VERDICT: dict[int, tuple[_Answer, str]] = {
+    Verdict.OUT_OF_ORDER: (
+        _Answer(_Code.FAILED_PRECONDITION, "OUT_OF_ORDER"),
+        "a batch before this one is missing: send it first, with its own sequence",
+    ),
+    Verdict.FENCED: (_Answer(_Code.ABORTED, "PRODUCER_FENCED"), "a newer epoch of this producer has written: stop"),
+    Verdict.NOT_FOUND: (_Answer(_Code.NOT_FOUND, "NOT_FOUND"), "the stream was deleted"),
+    Verdict.UNAVAILABLE: (
+        _Answer(_Code.UNAVAILABLE, "OUTCOME_UNKNOWN", is_retriable=True),
+        "the batch may or may not be stored: send it again with the same sequence",
+    ),
+    Verdict.SERVER_FENCED: (
+        _Answer(_Code.UNAVAILABLE, "SERVER_FENCED", is_retriable=True),
+        "this server stops, nothing was stored: ask another one",
+    ),
+}
+
+
+def failure_of(error: errors.BearlakeError) -> Failure:
+    """The status of an error kind."""
+    code, reason, is_retriable = next(answer for kind, answer in _BY_KIND if isinstance(error, kind))
+    metadata = {"start": str(error.start), "end": str(error.end)} if isinstance(error, errors.OutOfRange) else {}
+    field = error if isinstance(error, BadField) else None
+    return Failure(code, reason, str(error), is_retriable=is_retriable, metadata=metadata, field=field)
+
+
+def failure_of_verdict(verdict: int) -> Failure:
+    """The status of a batch that was not stored, or perhaps not."""
+    (code, reason, is_retriable), message = _BY_VERDICT[verdict]
+    return Failure(code, reason, message, is_retriable=is_retriable)
+
+
+def draining() -> Failure:
+    """The status of calls that a stopping server ends."""
+    return Failure(_Code.UNAVAILABLE, "DRAINING", "this server stops: go on at another one", is_retriable=True)
+
+
+def _pack(detail: Message) -> Any:
+    packed = Any()
+    packed.Pack(detail)
+    return packed

@@ -1,0 +1,290 @@
+"""The call Fetch: one half reads what the client wants (positions, credits), the other reads the log and sends.
+
+Backpressure is the client's credit: without any the log is not even read. What is read and not sent yet is at most
+`fetch_bytes_max` (one batch excepted), by reference to the cache; a message is sent when the one before it has left.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from bearlake.errors import BearlakeError, Denied, NotFound
+from bearlake.metadata.model import PartitionKey
+from bearlake.protocols.grpc.call import Context, Node
+from bearlake.protocols.grpc.errors import BadField, Failure, draining, failure_of
+from bearlake.protocols.grpc.payloads import end_of, runs
+from bearlake.protocols.grpc.proto import stream_pb2 as pb
+from bearlake.streams.fetch import Fetched, FetchRange
+from bearlake.streams.offsets import OffsetQuestion, OffsetSpec
+from bearlake.streams.principal import Operation, Principal
+from bearlake.telemetry import metrics
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Assigned:
+    """One partition that is being read. A seek puts a new one in its place."""
+
+    key: PartitionKey
+    stream: str
+    partition: int
+    offset: int
+    tag: int
+
+
+class Changed(Exception):
+    """What the client wants has changed while the log was read."""
+
+
+async def fetch(node: Node, who: Principal, requests: AsyncIterator[pb.FetchRequest], context: Context) -> None:
+    """Send what the client asks for until it closes its side. Raises error kinds, `Failure`."""
+    feed = Feed(node, context)
+    client = asyncio.create_task(_listen(feed, node, who, requests))
+    notice = asyncio.create_task(node.drain_notice())
+    sender = asyncio.create_task(feed.run())
+    tasks: set[asyncio.Task[Any]] = {client, notice, sender}
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if notice.done() and not client.done() and not sender.done():
+            await feed.send(pb.FetchResponse(drain=pb.Drain(deadline_ms=notice.result())))
+            await asyncio.wait({client, sender}, timeout=notice.result() / 1000, return_when=asyncio.FIRST_COMPLETED)
+            if not client.done() and not sender.done():
+                raise draining()
+        for task in (client, sender):
+            if task.done():
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _listen(feed: "Feed", node: Node, who: Principal, requests: AsyncIterator[pb.FetchRequest]) -> None:
+    is_first = True
+    async for request in requests:
+        if is_first:
+            feed.form = request.form or pb.FORM_RECORDS
+            is_first = False
+        for item in request.unassign:
+            feed.unassign(item.stream, item.partition)
+        for position in request.assign:
+            assigned = await locate(node, who, position)
+            if isinstance(assigned, Failure):
+                await feed.refuse(position, assigned)
+            else:
+                feed.assign(assigned)
+        for position in request.seek:
+            if not feed.has(position.stream, position.partition):
+                raise BadField("seek", f"partition {position.partition} of {position.stream!r} is not assigned")
+            assigned = await locate(node, who, position)
+            if isinstance(assigned, Failure):
+                await feed.refuse(position, assigned)
+            else:
+                feed.assign(assigned)
+        if request.credit.bytes < 0 or request.credit.messages < 0:
+            raise BadField("credit", "expected numbers from 0 on")
+        feed.add_credit(request.credit.bytes, request.credit.messages)
+
+
+async def locate(node: Node, who: Principal, position: pb.Position) -> Assigned | Failure:
+    """Where the position lies, or why it cannot be read. Raises `Unavailable`."""
+    try:
+        view = node.streams.catalog.peek(position.stream) or await node.streams.catalog.find(position.stream)
+        if not node.streams.may(who, Operation.READ, view.name):
+            raise Denied(f"{who} may not read stream {view.name!r}")
+        key = view.partition(position.partition)
+        offset = await _offset(node, key, position)
+    except (NotFound, Denied, BadField) as error:
+        return failure_of(error)
+    return Assigned(key, position.stream, position.partition, offset, position.tag)
+
+
+async def _offset(node: Node, key: PartitionKey, position: pb.Position) -> int:
+    match position.WhichOneof("start"):
+        case "offset":
+            if position.offset < 0:
+                raise BadField("offset", "expected a number from 0 on")
+            return position.offset
+        case "earliest":
+            wanted = int(OffsetSpec.EARLIEST)
+        case "latest":
+            wanted = int(OffsetSpec.LATEST)
+        case "timestamp_ms":
+            if position.timestamp_ms < 0:
+                raise BadField("timestamp_ms", "expected ms since 1970")
+            wanted = position.timestamp_ms
+        case _:
+            raise BadField("start", "expected an offset, a time, earliest or latest")
+    (answer,) = await node.streams.offsets([OffsetQuestion(key, wanted)])
+    if answer.error is None and answer.offset < 0:  # no record is that young
+        (answer,) = await node.streams.offsets([OffsetQuestion(key, int(OffsetSpec.LATEST))])
+    if answer.error is not None:
+        raise answer.error
+    return answer.offset
+
+
+class Feed:
+    """Reads the assigned partitions in turn and sends, within the client's credit."""
+
+    def __init__(self, node: Node, context: Context) -> None:
+        self._node = node
+        self._context = context
+        self.form: pb.Form = pb.FORM_RECORDS
+        self._assigned: dict[tuple[str, int], Assigned] = {}
+        self._bytes = 0
+        self._messages = 0
+        self._changed = asyncio.Event()
+        self._credited = asyncio.Event()
+        self._writing = asyncio.Lock()
+
+    # -- what the client wants -----------------------------------------------------------------------------------
+
+    def has(self, stream: str, partition: int) -> bool:
+        """Whether the partition is being read."""
+        return (stream, partition) in self._assigned
+
+    def assign(self, assigned: Assigned) -> None:
+        """Read a partition, from another place if it is read already. Raises `BadField` over `partitions_max`."""
+        self._assigned[assigned.stream, assigned.partition] = assigned
+        if len(self._assigned) > self._node.settings.partitions_max:
+            raise BadField("assign", f"more than {self._node.settings.partitions_max} partitions")
+        self._changed.set()
+
+    def unassign(self, stream: str, partition: int) -> None:
+        """Stop reading a partition, if it is read."""
+        if self._assigned.pop((stream, partition), None) is not None:
+            self._changed.set()
+
+    def clear(self) -> None:
+        """Read nothing."""
+        self._assigned.clear()
+        self._changed.set()
+
+    def add_credit(self, size_bytes: int, messages: int) -> None:
+        """More may be sent."""
+        self._bytes += size_bytes
+        self._messages += messages
+        if self._has_credit:
+            self._credited.set()
+
+    async def refuse(self, position: pb.Position, failure: Failure) -> None:
+        """Tell the client that a position cannot be read."""
+        self.unassign(position.stream, position.partition)
+        await self.send(
+            pb.FetchResponse(
+                stream=position.stream, partition=position.partition, tag=position.tag, error=failure.status()
+            )
+        )
+
+    # -- what it gets --------------------------------------------------------------------------------------------
+
+    @property
+    def _has_credit(self) -> bool:
+        return self._bytes > 0 and self._messages > 0
+
+    async def run(self) -> None:
+        """Send for as long as the call lasts. Raises `Unavailable`, `Corrupt`."""
+        while True:
+            await self._await_credit()
+            self._changed.clear()
+            if not self._assigned:
+                await self._changed.wait()
+                continue
+            try:
+                for assigned, fetched in await self._read():
+                    await self._deliver(assigned, fetched)
+            except Changed:
+                continue
+
+    async def send(self, message: pb.FetchResponse) -> None:
+        """Send one message when the one before it has left."""
+        async with self._writing:
+            await self._context.write(message)
+
+    async def _await_credit(self) -> None:
+        while not self._has_credit:
+            self._credited.clear()
+            await self._credited.wait()
+
+    async def _read(self) -> list[tuple[Assigned, Fetched]]:
+        """What is there for some of the partitions, the longest waiting first. Raises `Changed`."""
+        settings = self._node.settings
+        wanted = list(self._assigned.values())
+        bytes_max = max(min(self._bytes, settings.fetch_bytes_max), 1)
+        ranges = [FetchRange(item.key, item.offset, min(bytes_max, settings.payload_bytes)) for item in wanted]
+        found = await self._unless_changed(
+            self._node.streams.fetch(ranges, bytes_min=1, bytes_max=bytes_max, wait_ms=settings.fetch_wait_ms)
+        )
+        return list(zip(wanted, found, strict=True))
+
+    async def _unless_changed(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.ensure_future(work)
+        changed = asyncio.ensure_future(self._changed.wait())
+        try:
+            await asyncio.wait({task, changed}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise Changed
+        finally:
+            changed.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    async def _deliver(self, assigned: Assigned, fetched: Fetched) -> None:
+        place = (assigned.stream, assigned.partition)
+        if fetched.error is not None:
+            await self.deliver_error(assigned, fetched.error)
+        if not fetched.views:
+            return
+        if self.form == pb.FORM_RECORD_BATCHES:
+            data = b"".join(fetched.views)
+            payload = pb.Payload(record_batches=data)
+            await self._deliver_one(assigned, fetched, payload, len(data), end_of(fetched.views))
+        else:
+            for run in runs(fetched.views, assigned.offset, self._node.settings.payload_bytes):
+                if run.records:
+                    payload = pb.Payload(records=pb.Records(records=run.records))
+                    await self._deliver_one(assigned, fetched, payload, run.size_bytes, run.end)
+                else:
+                    assigned.offset = run.end
+        if self._assigned.get(place) is assigned:  # to the end of the line: every partition gets its turn
+            self._assigned[place] = self._assigned.pop(place)
+
+    async def _deliver_one(
+        self, assigned: Assigned, fetched: Fetched, payload: pb.Payload, size_bytes: int, end: int
+    ) -> None:
+        """Send one payload when there is credit, unless the client wants something else by then (`Changed`)."""
+        await self._await_credit()
+        if self._assigned.get((assigned.stream, assigned.partition)) is not assigned:
+            raise Changed
+        self._bytes -= size_bytes
+        self._messages -= 1
+        assigned.offset = end
+        metrics.FETCH_BYTES.inc(size_bytes)
+        await self.send(
+            pb.FetchResponse(
+                stream=assigned.stream,
+                partition=assigned.partition,
+                tag=assigned.tag,
+                start_offset=max(fetched.start, 0),
+                end_offset=max(fetched.end, end),
+                next_offset=end,
+                payload=payload,
+                credit_bytes=size_bytes,
+            )
+        )
+
+    async def deliver_error(self, assigned: Assigned, error: BearlakeError) -> None:
+        """Tell the client that a partition is not read any more; raises a `Failure` that a retry can cure."""
+        failure = failure_of(error)
+        if failure.is_retriable:
+            raise failure
+        self._assigned.pop((assigned.stream, assigned.partition), None)
+        await self.send(
+            pb.FetchResponse(
+                stream=assigned.stream, partition=assigned.partition, tag=assigned.tag, error=failure.status()
+            )
+        )

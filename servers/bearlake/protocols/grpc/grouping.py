@@ -1,0 +1,47 @@
+"""What group coordinators refuse, as gRPC statuses, and where a group's coordinator is."""
+
+import grpc
+
+from bearlake.errors import BearlakeError
+from bearlake.protocols.grpc.call import Node
+from bearlake.protocols.grpc.errors import Failure
+from bearlake.streams.groups.problems import GroupRefusal, Problem
+
+_Code = grpc.StatusCode
+_CODES: dict[Problem, tuple[grpc.StatusCode, bool]] = {
+    Problem.INVALID_GROUP_ID: (_Code.INVALID_ARGUMENT, False),
+    Problem.INVALID_SESSION_TIMEOUT: (_Code.INVALID_ARGUMENT, False),
+    Problem.INCONSISTENT_PROTOCOL: (_Code.FAILED_PRECONDITION, False),
+    Problem.UNKNOWN_MEMBER: (_Code.ABORTED, False),
+    Problem.MEMBER_ID_REQUIRED: (_Code.ABORTED, True),
+    Problem.FENCED_INSTANCE: (_Code.ABORTED, False),
+    Problem.ILLEGAL_GENERATION: (_Code.ABORTED, False),
+    Problem.REBALANCE_IN_PROGRESS: (_Code.ABORTED, True),
+    Problem.GROUP_FULL: (_Code.RESOURCE_EXHAUSTED, False),
+    Problem.NON_EMPTY: (_Code.FAILED_PRECONDITION, False),
+    Problem.NOT_FOUND: (_Code.NOT_FOUND, False),
+    Problem.SUBSCRIBED: (_Code.FAILED_PRECONDITION, False),
+    Problem.NOT_COORDINATOR: (_Code.UNAVAILABLE, True),
+    Problem.COORDINATOR_UNAVAILABLE: (_Code.UNAVAILABLE, True),
+}
+assert set(_CODES) == set(Problem)
+
+
+def failure_of_refusal(refusal: GroupRefusal) -> Failure:
+    """The status of a refusal; its reason is the problem's name."""
+    code, is_retriable = _CODES[refusal.problem]
+    return Failure(code, refusal.problem.name, str(refusal), is_retriable=is_retriable)
+
+
+async def not_coordinator(node: Node, group: str) -> Failure:
+    """The status that sends a client to the group's coordinator, if that one speaks gRPC."""
+    metadata: dict[str, str] = {}
+    try:
+        holder = await node.streams.groups.coordinator(group)
+    except BearlakeError:
+        holder = None
+    for server in node.servers():
+        if holder is not None and server.ref.node_id == holder.node_id and "grpc" in server.endpoints:
+            metadata["coordinator"] = server.endpoints["grpc"]
+    message = f"another server coordinates group {group!r}"
+    return Failure(_Code.UNAVAILABLE, Problem.NOT_COORDINATOR.name, message, is_retriable=True, metadata=metadata)

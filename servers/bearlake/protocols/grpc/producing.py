@@ -1,0 +1,186 @@
+"""The service Producer: batches go to the waist in the order they came; they are acknowledged when they are durable.
+
+A ProduceStream call has two halves beside each other. One reads a message, submits its batch and reads on, as long as the write
+path has room and not too much of this call is under way. The other acknowledges, in the order of the batches, all that
+have become durable in the meantime with one message.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+
+from bearlake.errors import BearlakeError, Denied, NotFound
+from bearlake.protocols.grpc.call import Context, Node
+from bearlake.protocols.grpc.errors import BadField, Failure, draining, failure_of, failure_of_verdict
+from bearlake.protocols.grpc.framing import Incoming
+from bearlake.protocols.grpc.payloads import Batch, check_batch, to_batch
+from bearlake.protocols.grpc.proto import stream_pb2 as pb
+from bearlake.streams.admission import admit
+from bearlake.streams.append import Append, AppendCall, Result, Verdict
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.principal import Operation, Principal
+
+_STORED = (Verdict.ACCEPTED, Verdict.DUPLICATE)
+
+
+async def init_producer(node: Node, who: Principal, request: pb.InitProducerRequest) -> pb.InitProducerResponse:
+    """A fresh producer id. Raises `Unavailable`."""
+    return pb.InitProducerResponse(producer_id=await node.producer_ids.take(), producer_epoch=0)
+
+
+async def produce(node: Node, who: Principal, request: pb.ProduceRequest) -> pb.ProduceResponse:
+    """Append one batch. Raises error kinds, `Failure`."""
+    view = await writable(node, who, request.stream)
+    await node.room()
+    sequence = request.sequence if request.HasField("sequence") else None
+    append = _append(node, view, request.partition, to_batch(request.payload, sequence, node.streams.clock.now_ms()))
+    ((verdict, base_offset, _),) = await node.streams.append([append])
+    if verdict not in _STORED:
+        raise failure_of_verdict(verdict)
+    return pb.ProduceResponse(base_offset=base_offset, record_count=append.record_count)
+
+
+async def produce_stream(node: Node, who: Principal, requests: AsyncIterator[Incoming], context: Context) -> None:
+    """Append batches until the client closes its side. Raises error kinds, `Failure`."""
+    call = _Call(node, who, context)
+    reader = asyncio.create_task(call.read(requests))
+    notice = asyncio.create_task(node.drain_notice())
+    for task in (reader, notice):
+        task.add_done_callback(call.wake)
+    try:
+        await call.acknowledge(reader, notice)
+    finally:
+        for task in (reader, notice):
+            task.cancel()
+        await asyncio.gather(reader, notice, return_exceptions=True)
+
+
+async def writable(node: Node, who: Principal, name: str) -> StreamView:
+    """The stream, if the caller may write to it. Raises `Denied`, `NotFound`, `Unavailable`, `BadField`."""
+    if not name:
+        raise BadField("stream", "expected a name")
+    view = node.streams.catalog.peek(name) or await node.streams.catalog.find(name)
+    if not node.streams.may(who, Operation.WRITE, name):
+        raise Denied(f"{who} may not write to stream {name!r}")
+    return view
+
+
+def _append(node: Node, view: StreamView, partition: int, batch: Batch) -> Append:
+    if not 0 <= partition < view.partition_count:
+        raise NotFound(f"stream {view.name!r} has partitions 0 to {view.partition_count - 1}, not {partition}")
+    admitted = admit(view, partition, batch.buffer, None, batch.header, node.streams.clock.now_ms())
+    if isinstance(admitted, BearlakeError):
+        raise admitted
+    return admitted
+
+
+class _Entry:
+    """One batch under way."""
+
+    __slots__ = ("result", "size_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.result: Result | Failure | None = None
+
+
+class _Call:
+    """One ProduceStream call."""
+
+    def __init__(self, node: Node, who: Principal, context: Context) -> None:
+        self._node = node
+        self._who = who
+        self._context = context
+        self._entries: deque[_Entry] = deque()
+        self._bytes = 0
+        self._acknowledged_count = 0
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+
+    def wake(self, _: object = None) -> None:
+        """Something has happened that the acknowledging half should look at."""
+        self._changed.set()
+
+    async def read(self, requests: AsyncIterator[Incoming]) -> None:
+        """Submit what comes, until the client closes its side or a batch cannot be submitted."""
+        view: StreamView | None = None
+        name, partition = "", 0
+        try:
+            async for request, raw in requests:
+                await self._wait_for_room()
+                try:
+                    if request.stream:
+                        name, partition = request.stream, request.partition
+                    if view is None or view.name != name or self._node.streams.catalog.peek(name) is not view:
+                        view = await writable(self._node, self._who, name)
+                    self._submit(_append(self._node, view, partition, self._batch(request, raw)))
+                except (BearlakeError, Failure) as error:
+                    entry = _Entry(0)
+                    entry.result = error if isinstance(error, Failure) else failure_of(error)
+                    self._entries.append(entry)
+                    return
+        finally:
+            self.wake()
+
+    def _batch(self, request: pb.ProduceStreamRequest, raw: memoryview | None) -> Batch:
+        if raw is not None:
+            return check_batch(raw)
+        sequence = request.sequence if request.HasField("sequence") else None
+        return to_batch(request.payload, sequence, self._node.streams.clock.now_ms())
+
+    def _submit(self, append: Append) -> None:
+        entry = _Entry(len(append.batch))
+        self._entries.append(entry)
+        self._bytes += entry.size_bytes
+
+        def done(call: AppendCall) -> None:
+            entry.result = call.results[0]
+            if self._entries and self._entries[0] is entry:
+                self.wake()
+
+        self._node.streams.submit(AppendCall([append], done))
+
+    async def _wait_for_room(self) -> None:
+        settings = self._node.settings
+        while self._bytes > settings.in_flight_bytes_max or len(self._entries) >= settings.in_flight_batches_max:
+            self._room.clear()
+            await self._room.wait()
+        await self._node.room()
+
+    async def acknowledge(self, reader: asyncio.Task[None], notice: asyncio.Task[int]) -> None:
+        """Answer until everything that was read is acknowledged. Raises the `Failure` of the first batch that failed."""
+        is_told = False
+        while self._entries or not reader.done():
+            await self._changed.wait()
+            self._changed.clear()
+            answer, failure = self._take()
+            if notice.done() and not is_told:
+                is_told = True
+                answer.drain.deadline_ms = notice.result()
+                asyncio.get_running_loop().call_later(notice.result() / 1000, self._end_reading, reader)
+            if answer.base_offsets or answer.HasField("drain"):
+                await self._context.write(answer)
+            if failure is not None:
+                raise failure
+        if reader.cancelled():
+            raise draining()
+        reader.result()
+
+    def _end_reading(self, reader: asyncio.Task[None]) -> None:
+        reader.cancel()
+
+    def _take(self) -> tuple[pb.ProduceStreamResponse, Failure | None]:
+        """Everything at the head that has an outcome, up to the first failure."""
+        offsets: list[int] = []
+        failure = None
+        while self._entries and (result := self._entries[0].result) is not None:
+            if not isinstance(result, Failure) and result[0] in _STORED:
+                offsets.append(result[1])
+                self._bytes -= self._entries.popleft().size_bytes
+                continue
+            failure = result if isinstance(result, Failure) else failure_of_verdict(result[0])
+            failure.metadata["batch_index"] = str(self._acknowledged_count + len(offsets))
+            break
+        self._acknowledged_count += len(offsets)
+        self._room.set()
+        return pb.ProduceStreamResponse(acknowledged_count=self._acknowledged_count, base_offsets=offsets), failure

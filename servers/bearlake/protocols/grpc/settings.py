@@ -1,0 +1,45 @@
+"""Settings of the gRPC server: limits of messages, calls and connections."""
+
+from dataclasses import dataclass
+
+from bearlake.errors import Invalid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrpcSettings:
+    """The gRPC server."""
+
+    message_bytes_max: int = 16 * 1024 * 1024
+    """Largest request message in bytes; a larger one ends its call with RESOURCE_EXHAUSTED."""
+    payload_bytes: int = 1024 * 1024
+    """Bytes after which a message of records to a reader is full; one record batch may be larger. Clients take 4 MiB by default."""
+    fetch_bytes_max: int = 4 * 1024 * 1024
+    """Bytes that one look into the log reads for a Fetch call, so that each of its partitions gets its turn."""
+    fetch_wait_ms: int = 30_000
+    """Longest wait (ms) of one look into the log; the call then looks again."""
+    partitions_max: int = 1_000
+    """Partitions that one call may read."""
+    calls_max: int = 10_000
+    """Calls under way at once; more are refused with RESOURCE_EXHAUSTED."""
+    in_flight_bytes_max: int = 32 * 1024 * 1024
+    """Bytes of one ProduceStream call that are not durable yet before it is not read any more."""
+    in_flight_batches_max: int = 4_096
+    """Batches of one ProduceStream call that are not durable yet before it is not read any more."""
+    keepalive_ms: int = 60_000
+    """A connection without traffic for this long (ms) is probed."""
+    keepalive_timeout_ms: int = 20_000
+    """A probe without an answer for this long (ms) closes its connection."""
+    ping_interval_min_ms: int = 10_000
+    """Clients that probe more often (ms) than this are sent away."""
+    connection_idle_ms: int = 600_000
+    """A connection without a call for this long (ms) is closed."""
+    connection_age_ms: int = 1_800_000
+    """Age (ms, give or take a tenth) at which clients are asked to connect anew, so that load spreads over new servers."""
+    call_age_ms: int = 1_800_000
+    """Age (ms, give or take a tenth) at which the client of a streaming call is asked to go on in a new one."""
+    call_drain_ms: int = 30_000
+    """Time (ms) that such a client has before its call is ended."""
+
+    def __post_init__(self) -> None:
+        if self.payload_bytes > self.fetch_bytes_max:
+            raise Invalid("payload_bytes must not be larger than fetch_bytes_max")

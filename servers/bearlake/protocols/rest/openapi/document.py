@@ -1,0 +1,93 @@
+"""The OpenAPI document: one operation per route, its summary from the handler's docstring, bodies and statuses from `operations.py`.
+
+A route without an entry there cannot be described, which a test finds. Source: OpenAPI Specification 3.1.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+from bearlake import __version__
+from bearlake.protocols.rest.openapi.operations import (
+    CODES,
+    OPERATIONS,
+    PARAMETERS,
+    Operation,
+)
+
+_PARAMETER = re.compile(r"\{(\w+)\}")
+
+
+class Route(NamedTuple):
+    """A route: what it answers to, and its handler's docstring."""
+
+    method: str
+    path: str
+    summary: str
+
+
+def routes_of(app: web.Application) -> list[Route]:
+    """The application's routes, by path and method."""
+    found = set()
+    for route in app.router.routes():
+        resource = route.resource
+        if resource is not None and route.method != "*":
+            found.add(Route(route.method, resource.canonical, (route.handler.__doc__ or "").strip()))
+    return sorted(found, key=lambda route: (route.path, route.method))
+
+
+def build(routes: Sequence[Route]) -> dict[str, Any]:
+    """The document. Raises `KeyError` for a route that `operations.py` does not know."""
+    paths: dict[str, dict[str, Any]] = {}
+    described = {(route.method, route.path) for route in routes}
+    for method, path, summary in routes:
+        if method == "HEAD" and ("HEAD", path) not in OPERATIONS and ("GET", path) in described:
+            continue  # what answers GET answers HEAD, too
+        paths.setdefault(path, {})[method.lower()] = _operation(method, path, summary, OPERATIONS[method, path])
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Bearlake REST", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": {
+                "Error": {
+                    "type": "object",
+                    "required": ["error_code", "message"],
+                    "properties": {"error_code": {"type": "integer"}, "message": {"type": "string"}},
+                }
+            }
+        },
+    }
+
+
+def _operation(method: str, path: str, summary: str, operation: Operation) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "summary": summary.split("\n")[0],
+        "operationId": f"{method.lower()}{re.sub('[^A-Za-z0-9]+', '_', path)}",
+        "parameters": [
+            {"name": name, "in": "path", "required": True, "schema": _schema_of(name)}
+            for name in _PARAMETER.findall(path)
+        ]
+        + [dict(parameter) for parameter in operation.parameters],
+        "responses": {str(status): _response(operation, status) for status in (*operation.done, *operation.failed)},
+    }
+    if operation.body is not None:
+        content = {kind: {"schema": schema} for kind, schema in operation.body.items()}
+        shown["requestBody"] = {"required": operation.is_body_required, "content": content}
+    return shown
+
+
+def _response(operation: Operation, status: int) -> dict[str, Any]:
+    shown: dict[str, Any] = {"description": CODES[status]}
+    if status in operation.failed and status != 304:
+        kinds = ("application/vnd.kafka.v2+json", "application/json")
+        shown["content"] = {kind: {"schema": {"$ref": "#/components/schemas/Error"}} for kind in kinds}
+    elif status == 200 and operation.answers:
+        shown["content"] = {kind: {} for kind in operation.answers}
+    return shown
+
+
+def _schema_of(name: str) -> Mapping[str, Any]:
+    return PARAMETERS.get(name, {"type": "string", "minLength": 1})

@@ -1,0 +1,54 @@
+"""GET /openapi.json, and GET /docs to browse it: a page that needs nothing from elsewhere."""
+
+import html
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from bearlake.protocols.rest.openapi import document
+
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
+    "code{font-size:.95em}summary{cursor:pointer;padding:.2rem 0}pre{background:#f4f4f4;padding:.6rem;overflow:auto}"
+    "b{display:inline-block;min-width:4.5rem}"
+)
+
+
+class DocumentRoutes:
+    """Handlers of the document."""
+
+    def __init__(self) -> None:
+        self._text = b""
+        self._page = ""
+
+    def add_to(self, app: web.Application) -> None:
+        """Register the handlers, and describe what the application serves then, themselves included: call this last."""
+        app.router.add_get("/openapi.json", self.document)
+        app.router.add_get("/docs", self.page)
+        made = document.build(document.routes_of(app))
+        self._text = json.dumps(made).encode()
+        self._page = _page(made)
+
+    async def document(self, request: web.Request) -> web.Response:
+        """The OpenAPI document."""
+        return web.Response(body=self._text, content_type="application/json")
+
+    async def page(self, request: web.Request) -> web.Response:
+        """The same as a page."""
+        return web.Response(text=self._page, content_type="text/html")
+
+
+def _page(made: Mapping[str, Any]) -> str:
+    parts = []
+    for path, operations in made["paths"].items():
+        for method, operation in operations.items():
+            rest = {key: operation[key] for key in ("parameters", "requestBody", "responses") if operation.get(key)}
+            details = html.escape(json.dumps(rest, indent=1))
+            head = f"<b>{method.upper()}</b> <code>{html.escape(path)}</code> {html.escape(operation['summary'])}"
+            parts.append(f"<details><summary>{head}</summary><pre>{details}</pre></details>")
+    title = html.escape(f"{made['info']['title']} {made['info']['version']}")
+    link = '<p><a href="/openapi.json">openapi.json</a></p>'
+    head = f'<meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'
+    return f"<!doctype html><html lang=en><head>{head}</head><body><h1>{title}</h1>{link}{''.join(parts)}</body></html>"

@@ -1,0 +1,94 @@
+"""What can be wrong with a request, in the words of the API that was asked: status, code and message.
+
+Handlers raise `Problem`, or let an error kind of the waist pass; `of_error` is the one table from kinds to codes.
+
+    v2, v3              {"error_code": 40401, "message": "…"}
+    /v1/stream          the same document, with the status as code
+
+Source: Confluent, "REST Proxy API Reference" (public documentation): codes are the status, or the status and two digits.
+"""
+
+import json
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from bearlake import errors
+from bearlake.streams.groups.problems import GroupRefusal
+from bearlake.streams.groups.problems import Problem as GroupProblem
+
+V2_TYPE = "application/vnd.kafka.v2+json"
+JSON_TYPE = "application/json"
+
+
+class Problem(Exception):
+    """The request is answered with this status (HTTP), code (of the API), message and headers."""
+
+    def __init__(self, status: int, code: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.headers = headers or {}
+
+
+_KINDS: tuple[tuple[type[errors.BearlakeError], int, int], ...] = (
+    (errors.TooLarge, 413, 413),
+    (errors.OutOfRange, 404, 40402),
+    (errors.Invalid, 422, 422),
+    (errors.NotFound, 404, 40402),
+    (errors.AlreadyExists, 409, 40902),
+    (errors.Conflict, 409, 409),
+    (errors.Denied, 403, 40301),
+    (errors.Overloaded, 503, 50003),
+    (errors.Unavailable, 503, 50003),
+    (errors.Fenced, 503, 50003),
+)
+_GROUP_STATUS: dict[GroupProblem, tuple[int, int]] = {
+    GroupProblem.INVALID_GROUP_ID: (422, 42204),
+    GroupProblem.INVALID_SESSION_TIMEOUT: (422, 42204),
+    GroupProblem.INCONSISTENT_PROTOCOL: (409, 40903),
+    GroupProblem.NOT_FOUND: (404, 404),
+    GroupProblem.NON_EMPTY: (409, 409),
+}
+
+
+def of_error(error: errors.BearlakeError) -> Problem:
+    """The problem that an error kind is."""
+    for kind, status, code in _KINDS:
+        if isinstance(error, kind):
+            return Problem(status, code, str(error))
+    return Problem(500, 50002, str(error))
+
+
+def of_refusal(refusal: GroupRefusal) -> Problem:
+    """The problem that a refusal by a group's coordinator is; most go away by themselves (50003)."""
+    status, code = _GROUP_STATUS.get(refusal.problem, (503, 50003))
+    return Problem(status, code, f"Kafka error: {refusal}")
+
+
+def topic_not_found(name: str) -> Problem:
+    """40401."""
+    return Problem(404, 40401, f"Topic not found: {name[:249]}")
+
+
+def partition_not_found(name: str, index: int) -> Problem:
+    """40402."""
+    return Problem(404, 40402, f"Partition not found: topic {name[:249]} has no partition {index}")
+
+
+def consumer_not_found() -> Problem:
+    """40403."""
+    return Problem(
+        404, 40403, "Consumer instance not found: it was never here, or was deleted, or expired; create it again"
+    )
+
+
+def answer(problem: Problem, content_type: str = JSON_TYPE) -> web.Response:
+    """The HTTP response of a problem."""
+    document = {"error_code": problem.code, "message": str(problem)}
+    response = web.Response(
+        status=problem.status, text=json.dumps(document), content_type=content_type, headers=problem.headers
+    )
+    if problem.status in (429, 503):
+        response.headers["Retry-After"] = "1"
+    return response

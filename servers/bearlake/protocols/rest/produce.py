@@ -1,0 +1,165 @@
+"""Records into the log: batches made of a request's records, through admission and the waist, and what became of each record.
+
+The records of one request for one partition are one batch, or several when they exceed the stream's limit; they keep their order.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from bearlake import kernel
+from bearlake.errors import (
+    BearlakeError,
+    Conflict,
+    Denied,
+    Fenced,
+    Invalid,
+    NotFound,
+    Overloaded,
+    TooLarge,
+    Unavailable,
+)
+from bearlake.records import codec as record_codec
+from bearlake.records import partitioning
+from bearlake.records.codec import Record
+from bearlake.streams.admission import Header, admit
+from bearlake.streams.append import Append, Verdict
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.principal import Operation, Principal
+from bearlake.streams.service import Streams
+from bearlake.telemetry import metrics
+
+_RECORD_OVERHEAD_BYTES = 40
+"""More than lengths, deltas and attributes of one record take."""
+_BATCH_OVERHEAD_BYTES = 64
+
+
+class Written(NamedTuple):
+    """What became of one record: its offset, or the error (offset -1)."""
+
+    partition: int
+    offset: int
+    error: BearlakeError | None
+
+
+class Writing:
+    """Appends records for the handlers of one server."""
+
+    def __init__(self, streams: Streams, wait_ms: int, random_source: random.Random | None = None) -> None:
+        """`wait_ms` is the longest wait for room in the write path."""
+        self._streams = streams
+        self._wait_ms = wait_ms
+        self._random = random_source or random.SystemRandom()
+
+    def choose(self, view: StreamView, key: bytes | None) -> int | None:
+        """The partition of a key, None for a record without one."""
+        return None if key is None else partitioning.partition_of(key, view.partition_count)
+
+    def any_partition(self, view: StreamView) -> int:
+        """A partition for records without a key; those of one request go together, so that they are one batch."""
+        return self._random.randrange(view.partition_count)
+
+    def now_ms(self) -> int:
+        """The time of records that bring none."""
+        return self._streams.clock.now_ms()
+
+    async def room(self) -> None:
+        """Wait until the write path takes more: ask before a body is read. Raises `Overloaded`."""
+        if not self._streams.is_over_budget:
+            return
+        relieved = asyncio.Event()
+        self._streams.on_relief(relieved.set)
+        try:
+            async with asyncio.timeout(self._wait_ms / 1000):
+                await relieved.wait()
+        except TimeoutError as error:
+            raise Overloaded("too much is waiting to be written, come back later") from error
+
+    async def write(self, who: Principal, view: StreamView, placed: Sequence[tuple[int, Record]]) -> list[Written]:
+        """Append records with their partitions; durable where no error is said. One result per record, in order.
+
+        Raises:
+            Denied: `who` may not write to the stream.
+        """
+        if not self._streams.may(who, Operation.WRITE, view.name):
+            raise Denied(f"{who} may not write to {view.name!r}")
+        by_partition: dict[int, list[int]] = {}
+        for at, (partition, _) in enumerate(placed):
+            by_partition.setdefault(partition, []).append(at)
+        results: list[Written | None] = [None] * len(placed)
+        appends: list[Append] = []
+        members: list[tuple[int, Sequence[int]]] = []
+        now_ms = self.now_ms()
+        for partition, places in by_partition.items():
+            for chunk in _chunks(places, placed, view.rules.batch_bytes_max):
+                admitted = _admitted(view, partition, [placed[at][1] for at in chunk], now_ms)
+                if isinstance(admitted, Append):
+                    appends.append(admitted)
+                    members.append((partition, chunk))
+                else:
+                    for at in chunk:
+                        results[at] = Written(partition, -1, admitted)
+        outcomes = await self._streams.append(appends)
+        for (partition, chunk), (verdict, base_offset, _) in zip(members, outcomes, strict=True):
+            error = error_of(verdict)
+            for delta, at in enumerate(chunk):
+                results[at] = Written(partition, -1 if error else base_offset + delta, error)
+        done = [result for result in results if result is not None]
+        assert len(done) == len(placed)
+        metrics.REST_RECORDS.labels("in").inc(len(done))
+        return done
+
+
+def error_of(verdict: int) -> BearlakeError | None:
+    """The error that a verdict of the waist is."""
+    if verdict in (Verdict.ACCEPTED, Verdict.DUPLICATE):
+        return None
+    made = _ERRORS.get(verdict)
+    return made() if made else Unavailable("the stores did not answer in time; the records may or may not be stored")
+
+
+_ERRORS: dict[int, Callable[[], BearlakeError]] = {
+    Verdict.NOT_FOUND: lambda: NotFound("the stream was deleted"),
+    Verdict.FENCED: lambda: Fenced("a newer epoch of this producer exists"),
+    Verdict.OUT_OF_ORDER: lambda: Conflict("a record before this one is missing"),
+    Verdict.SERVER_FENCED: lambda: Unavailable("this server stops, ask another one; nothing was stored"),
+}
+
+
+def _chunks(places: Sequence[int], placed: Sequence[tuple[int, Record]], bytes_max: int) -> list[Sequence[int]]:
+    """Cut a partition's records where a batch would exceed the stream's limit."""
+    chunks: list[Sequence[int]] = []
+    start, size = 0, _BATCH_OVERHEAD_BYTES
+    for position, at in enumerate(places):
+        record = _size(placed[at][1])
+        if position > start and size + record > bytes_max:
+            chunks.append(places[start:position])
+            start, size = position, _BATCH_OVERHEAD_BYTES
+        size += record
+    chunks.append(places[start:])
+    return chunks
+
+
+def _size(record: Record) -> int:
+    size = _RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
+    return size + sum(10 + 3 * len(name) + len(value or b"") for name, value in record.headers)
+
+
+def _admitted(view: StreamView, partition: int, records: Sequence[Record], now_ms: int) -> Append | BearlakeError:
+    try:
+        batch = record_codec.encode(records)
+    except (Invalid, TooLarge) as error:
+        return error
+    header = kernel.inspect(batch, 0, len(batch))
+    assert not isinstance(header, int), header
+    fields = Header(
+        header.attributes,
+        header.record_count,
+        header.base_timestamp,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+    )
+    return admit(view, partition, batch, None, fields, now_ms)

@@ -1,0 +1,341 @@
+"""One consumer instance: a subscription or an assignment, its positions, and its part in the group.
+
+A subscribed instance is a member of the group (`membership.py`). Joining waits for other members, so it runs beside requests, in a
+task of `consumers.py`; requests wait for it as long as they may. Positions advance with each answer; what is committed by itself is
+what had been answered when the client asked for more, so that an answer that is lost on the way is read again.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from bearlake.errors import BearlakeError, NotFound, OutOfRange
+from bearlake.metadata.model import CommittedOffset, PartitionKey
+from bearlake.protocols.rest import problems, reading
+from bearlake.protocols.rest.problems import Problem
+from bearlake.protocols.rest.proxy.assignor import Partition
+from bearlake.protocols.rest.proxy.formats import Format
+from bearlake.protocols.rest.proxy.membership import GroupMember
+from bearlake.protocols.rest.settings import RestSettings
+from bearlake.records.codec import Record
+from bearlake.streams.fetch import Fetched, FetchRange
+from bearlake.streams.groups.problems import GroupRefusal
+from bearlake.streams.offsets import OffsetQuestion, OffsetSpec
+from bearlake.streams.service import Streams
+
+
+class Pattern(Protocol):
+    """A compiled pattern of topic names; in linear time, since clients write them."""
+
+    def fullmatch(self, text: str) -> object | None:
+        """A match of the whole text, or None."""
+
+
+Spawn = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """What a client asked for when it created the instance."""
+
+    group: str
+    name: str
+    format: Format
+    reset: OffsetSpec | None
+    """Where to start without a committed offset; None: that is an error."""
+    is_auto_commit: bool
+    wait_ms: int
+    fetch_bytes_min: int
+
+
+class Consumed(NamedTuple):
+    """A record as a consumer gets it."""
+
+    topic: str
+    partition: int
+    offset: int
+    record: Record
+
+
+class Consumer:
+    """A consumer instance. Requests to it run one after the other."""
+
+    def __init__(
+        self, streams: Streams, config: ConsumerConfig, member: GroupMember, settings: RestSettings, spawn: Spawn
+    ) -> None:
+        """`spawn` runs a task beside requests, as long as the server lives."""
+        self.config = config
+        self.lock = asyncio.Lock()
+        """Held by the request that is under way."""
+        self.last_used = asyncio.get_running_loop().time()
+        self._streams = streams
+        self._settings = settings
+        self._spawn = spawn
+        self._member = member
+        self._topics: frozenset[str] = frozenset()
+        self._pattern: Pattern | None = None
+        self._assigned: list[Partition] = []
+        self._is_manual = False
+        self._needs_join = False
+        self._joining: asyncio.Task[None] | None = None
+        self._refusal: Exception | None = None
+        self._positions: dict[Partition, int] = {}
+        self._acknowledged: dict[Partition, int] = {}
+        self._committed: dict[Partition, int] = {}
+        self._turn = 0
+
+    # -- what it reads -------------------------------------------------------------------------------------------
+
+    async def subscribe(self, topics: Collection[str], pattern: Pattern | None) -> None:
+        """Read these topics, or those whose name the pattern matches as a whole, together with the group. Raises `Problem` (40903)."""
+        if self._is_manual:
+            raise _exclusive()
+        self._topics, self._pattern = frozenset(topics), pattern
+        self._needs_join = True
+
+    async def unsubscribe(self) -> None:
+        """Read nothing, and leave the group. Raises `GroupRefusal`."""
+        await self.settle()
+        self._topics, self._pattern, self._needs_join = frozenset(), None, False
+        self._assigned, self._is_manual = [], False
+        self._positions, self._acknowledged, self._committed = {}, {}, {}
+        await self._member.leave()
+
+    def assign(self, partitions: Sequence[Partition]) -> None:
+        """Read these partitions, without the group. Raises `Problem` (40903)."""
+        if self.is_subscribed:
+            raise _exclusive()
+        self._is_manual = bool(partitions)
+        self._keep(list(dict.fromkeys(partitions)))
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether it is, or will be, a member of the group."""
+        return bool(self._topics) or self._pattern is not None
+
+    @property
+    def topics(self) -> list[str]:
+        """Topics of the subscription, by name."""
+        if self._pattern is None:
+            return sorted(self._topics)
+        return [name for name in self._streams.catalog.names() if self._pattern.fullmatch(name)]
+
+    @property
+    def assigned(self) -> list[Partition]:
+        """Partitions that it reads now."""
+        return list(self._assigned)
+
+    def _keep(self, partitions: list[Partition]) -> None:
+        """New partitions; positions of those that it had before stay."""
+        self._assigned = partitions
+        for known in (self._positions, self._acknowledged, self._committed):
+            for partition in known.keys() - set(partitions):
+                del known[partition]
+
+    # -- membership ----------------------------------------------------------------------------------------------
+
+    async def beat(self) -> None:
+        """Say to the group that it lives, and start to join again if that is asked for. Raises `GroupRefusal`."""
+        if self.is_subscribed and self._member.id and self._joining is None:
+            self._needs_join = await self._member.beat(self.topics) or self._needs_join
+            if self._needs_join:
+                self._start_join()
+
+    async def settled(self, wait_ms: int) -> bool:
+        """Wait for the partitions of a subscription; False when that took longer than `wait_ms`. Raises `GroupRefusal`."""
+        if self._needs_join and self._joining is None:
+            self._start_join()
+        if self._joining is not None:
+            await asyncio.wait([self._joining], timeout=wait_ms / 1000)
+        if self._refusal is not None:
+            refusal, self._refusal = self._refusal, None
+            raise refusal
+        return self._joining is None
+
+    async def settle(self) -> None:
+        """Wait for a join that is under way, whatever its end."""
+        if self._joining is not None:
+            await asyncio.wait([self._joining])
+
+    def _start_join(self) -> None:
+        self._joining = self._spawn(self._join())
+
+    async def _join(self) -> None:
+        try:
+            if self.config.is_auto_commit and self._assigned:
+                await self.commit_acknowledged()
+            self._needs_join = False
+            self._keep(await self._member.join(self.topics))
+        except (BearlakeError, GroupRefusal) as error:  # the next request is told
+            self._needs_join = True
+            self._refusal = error
+        finally:
+            self._joining = None
+
+    # -- records -------------------------------------------------------------------------------------------------
+
+    async def records(self, wait_ms: int, bytes_max: int) -> list[Consumed]:
+        """The next records, in order per partition; none when `wait_ms` pass without. Positions are behind them then.
+
+        Raises:
+            Problem: there is nothing to read from, or no committed offset and no rule where to start.
+            GroupRefusal: the group's coordinator refuses this member.
+        """
+        self._acknowledged = dict(self._positions)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_ms / 1000
+        while True:
+            left_ms = max(0, int((until - loop.time()) * 1000))
+            slice_ms = min(left_ms, self._settings.consumer_beat_ms)
+            if await self.settled(left_ms):
+                ranges = await self._ranges(bytes_max)
+                if ranges:
+                    found = await self._fetch(ranges, slice_ms, bytes_max)
+                    if found:
+                        return found
+                elif slice_ms:
+                    await asyncio.sleep(slice_ms / 1000)
+            if loop.time() >= until:
+                return []
+
+    async def _ranges(self, bytes_max: int) -> list[tuple[Partition, FetchRange]]:
+        await self._place()
+        ranges = []
+        for partition in self._assigned:
+            view = self._streams.catalog.peek(partition[0])
+            is_there = view is not None and partition[1] < view.partition_count
+            if view is not None and is_there and partition in self._positions:
+                key = view.partition(partition[1])
+                ranges.append((partition, FetchRange(key, self._positions[partition], bytes_max)))
+        self._turn += 1  # who comes first in an answer that is full
+        turn = self._turn % len(ranges) if ranges else 0
+        return ranges[turn:] + ranges[:turn]
+
+    async def _fetch(
+        self, ranges: Sequence[tuple[Partition, FetchRange]], wait_ms: int, bytes_max: int
+    ) -> list[Consumed]:
+        bytes_min = self.config.fetch_bytes_min
+        answers = await self._streams.fetch(
+            [one for _, one in ranges], bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms
+        )
+        found: list[Consumed] = []
+        positions = {}
+        for (partition, _), fetched in zip(ranges, answers, strict=True):
+            if isinstance(fetched.error, OutOfRange):
+                await self._reset(partition, fetched)
+                continue
+            if isinstance(fetched.error, NotFound):
+                continue
+            if fetched.error is not None:
+                raise fetched.error
+            for offset, record in reading.records(fetched, self._settings.batch_bytes_max):
+                found.append(Consumed(*partition, offset, record))
+            positions[partition] = reading.next_offset(fetched)
+        self._positions.update(positions)
+        return found
+
+    # -- positions -----------------------------------------------------------------------------------------------
+
+    async def seek(self, positions: Mapping[Partition, int]) -> None:
+        """Read on from these offsets. Raises `Problem` (409) for a partition that is not its own."""
+        await self.settled(self.config.wait_ms)
+        for partition in positions:
+            self._require_assigned(partition)
+        self._positions.update(positions)
+
+    async def seek_to(self, partitions: Sequence[Partition], spec: OffsetSpec) -> None:
+        """Read on from the start or end of these partitions. Raises as `seek`."""
+        await self.settled(self.config.wait_ms)
+        for partition in partitions:
+            self._require_assigned(partition)
+        self._positions.update(await self._ask(partitions, spec))
+
+    async def _place(self) -> None:
+        """Give every partition without a position one: the committed offset, or by the reset rule."""
+        fresh = [partition for partition in self._assigned if partition not in self._positions]
+        if not fresh:
+            return
+        committed = await self.committed(fresh)
+        self._positions.update({partition: value.offset for partition, value in committed.items()})
+        rest = [partition for partition in fresh if partition not in committed]
+        if not rest:
+            return
+        if self.config.reset is None:
+            raise Problem(409, 409, f"no committed offset for {rest[0][0]}-{rest[0][1]}, and auto.offset.reset is none")
+        self._positions.update(await self._ask(rest, self.config.reset))
+
+    async def _reset(self, partition: Partition, fetched: Fetched) -> None:
+        if self.config.reset is None:
+            raise Problem(409, 409, f"{partition[0]}-{partition[1]}: {fetched.error}, and auto.offset.reset is none")
+        self._positions.update(await self._ask([partition], self.config.reset))
+
+    async def _ask(self, partitions: Sequence[Partition], spec: OffsetSpec) -> dict[Partition, int]:
+        keys = {partition: key for partition in partitions if (key := await self._key(partition)) is not None}
+        answers = await self._streams.offsets([OffsetQuestion(key, spec) for key in keys.values()])
+        for answer in answers:
+            if answer.error is not None and not isinstance(answer.error, NotFound):
+                raise answer.error
+        return {partition: one.offset for partition, one in zip(keys, answers, strict=True) if one.error is None}
+
+    async def _key(self, partition: Partition) -> PartitionKey | None:
+        try:
+            view = await self._streams.catalog.find(partition[0])
+            return view.partition(partition[1])
+        except NotFound:
+            return None
+
+    def _require_assigned(self, partition: Partition) -> None:
+        if partition not in self._assigned:
+            raise Problem(409, 409, f"No current assignment for partition {partition[0]}-{partition[1]}")
+
+    # -- commits -------------------------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Mapping[Partition, CommittedOffset] | None) -> None:
+        """Commit these offsets, or (None) everything that was answered so far. Raises `Problem`, `GroupRefusal`."""
+        if offsets is None:
+            offsets = {partition: CommittedOffset(offset=offset) for partition, offset in self._positions.items()}
+        await self.settle()
+        by_key: dict[PartitionKey, CommittedOffset] = {}
+        for partition, value in offsets.items():
+            key = await self._key(partition)
+            if key is None:
+                raise problems.partition_not_found(*partition)
+            by_key[key] = value
+        await self._commit(by_key)
+        self._committed.update({partition: value.offset for partition, value in offsets.items()})
+
+    async def commit_acknowledged(self) -> None:
+        """Commit what the client had when it last asked for more. Raises `GroupRefusal`."""
+        wanted = {
+            partition: CommittedOffset(offset=offset)
+            for partition, offset in self._acknowledged.items()
+            if self._committed.get(partition) != offset
+        }
+        by_key = {key: value for partition, value in wanted.items() if (key := await self._key(partition)) is not None}
+        if by_key:
+            await self._commit(by_key)
+            self._committed.update({partition: value.offset for partition, value in wanted.items()})
+
+    async def _commit(self, offsets: Mapping[PartitionKey, CommittedOffset]) -> None:
+        member_id = self._member.id
+        generation = self._member.generation if member_id else -1
+        await self._streams.groups.commit(self.config.group, member_id, None, generation, offsets)
+
+    async def committed(self, partitions: Collection[Partition]) -> dict[Partition, CommittedOffset]:
+        """Committed offsets of the group; partitions without one are left out. Raises `GroupRefusal`."""
+        keys = {partition: key for partition in partitions if (key := await self._key(partition)) is not None}
+        found = await self._streams.groups.offsets(self.config.group, list(keys.values()))
+        return {partition: found[key] for partition, key in keys.items() if key in found}
+
+    async def close(self) -> None:
+        """Commit if it does so by itself, and leave the group. Raises `GroupRefusal`."""
+        await self.settle()
+        if self.config.is_auto_commit:
+            self._acknowledged = dict(self._positions)
+            await self.commit_acknowledged()
+        await self._member.leave()
+
+
+def _exclusive() -> Problem:
+    return Problem(409, 40903, "Subscription to topics, partitions and pattern are mutually exclusive")

@@ -1,0 +1,225 @@
+"""/consumers/…: instances of consumers, which live in the server that made them (`base_uri` names it).
+
+| path | |
+|---|---|
+| `POST /consumers/{group}` | create; 307 to the server that coordinates the group, if that is another one |
+| `DELETE …/instances/{instance}` | leave the group |
+| `GET, POST, DELETE …/subscription` | topics or a pattern, shared with the group |
+| `GET, POST …/assignments` | partitions, not shared |
+| `GET …/records` | the next records |
+| `GET, POST …/offsets` | committed offsets |
+| `POST …/positions`, `…/positions/beginning`, `…/positions/end` | seek |
+"""
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from bearlake.metadata.model import CommittedOffset
+from bearlake.protocols.rest import bodies
+from bearlake.protocols.rest.guard import following
+from bearlake.protocols.rest.members import Members
+from bearlake.protocols.rest.problems import Problem
+from bearlake.protocols.rest.proxy import consumer_requests, formats
+from bearlake.protocols.rest.proxy.consumer import Consumer
+from bearlake.protocols.rest.proxy.consumers import Consumers
+from bearlake.protocols.rest.proxy.topic_routes import answer, find
+from bearlake.protocols.rest.settings import RestSettings
+from bearlake.serving.listener import Listener
+from bearlake.streams.offsets import OffsetSpec
+from bearlake.streams.principal import Operation
+from bearlake.streams.service import Streams
+from bearlake.telemetry import metrics
+
+_INSTANCE = "/consumers/{group}/instances/{instance}"
+_NAME_LENGTH_MAX = 249
+
+
+class ConsumerRoutes:
+    """Handlers of consumer instances."""
+
+    def __init__(
+        self, streams: Streams, members: Members, settings: RestSettings, listener: Listener, consumers: Consumers
+    ) -> None:
+        """`listener` is the one that instances are told as their address."""
+        self._streams = streams
+        self._members = members
+        self._settings = settings
+        self._listener = listener
+        self._consumers = consumers
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Register the handlers."""
+        router.add_post("/consumers/{group}", self.create)
+        router.add_delete(_INSTANCE, self.delete)
+        router.add_get(f"{_INSTANCE}/subscription", self.subscription)
+        router.add_post(f"{_INSTANCE}/subscription", self.subscribe)
+        router.add_delete(f"{_INSTANCE}/subscription", self.unsubscribe)
+        router.add_get(f"{_INSTANCE}/assignments", self.assignments)
+        router.add_post(f"{_INSTANCE}/assignments", self.assign)
+        router.add_get(f"{_INSTANCE}/records", self.records)
+        router.add_get(f"{_INSTANCE}/offsets", self.committed)
+        router.add_post(f"{_INSTANCE}/offsets", self.commit)
+        router.add_post(f"{_INSTANCE}/positions", self.seek)
+        router.add_post(f"{_INSTANCE}/positions/beginning", self.seek_to_start)
+        router.add_post(f"{_INSTANCE}/positions/end", self.seek_to_end)
+
+    async def create(self, request: web.Request) -> web.Response:
+        """An instance, with a name of its own if it brings none."""
+        group = request.match_info["group"]
+        body = await self._body(request)
+        if len(group) > _NAME_LENGTH_MAX:
+            raise Problem(422, 42204, f"Invalid consumer configuration: a group has at most {_NAME_LENGTH_MAX} letters")
+        config = consumer_requests.config(body, group, f"rest-consumer-{uuid.uuid4()}", self._settings)
+        elsewhere = await self._coordinator_elsewhere(group)
+        if elsewhere is not None:
+            raise web.HTTPTemporaryRedirect(f"{self._scheme}://{elsewhere}{request.rel_url.raw_path}")
+        self._consumers.create(config, request.remote or "")
+        path = self._listener.address + request.rel_url.raw_path.rstrip("/")
+        base_uri = f"{self._scheme}://{path}/instances/{config.name}"
+        return answer({"instance_id": config.name, "base_uri": base_uri})
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """End an instance."""
+        await self._consumers.delete(request.match_info["group"], request.match_info["instance"])
+        return _done()
+
+    async def subscription(self, request: web.Request) -> web.Response:
+        """What the instance is subscribed to."""
+        return answer({"topics": self._consumer(request).topics})
+
+    async def subscribe(self, request: web.Request) -> web.Response:
+        """Change the subscription."""
+        consumer, body = self._consumer(request), await self._body(request)
+        topics, pattern = consumer_requests.subscription(body)
+        async with consumer.lock:
+            await consumer.subscribe(topics, pattern)
+        return _done()
+
+    async def unsubscribe(self, request: web.Request) -> web.Response:
+        """End the subscription."""
+        consumer = self._consumer(request)
+        async with consumer.lock:
+            await consumer.unsubscribe()
+        return _done()
+
+    async def assignments(self, request: web.Request) -> web.Response:
+        """Partitions that the instance reads now."""
+        shown = [{"topic": topic, "partition": index} for topic, index in sorted(self._consumer(request).assigned)]
+        return answer({"partitions": shown})
+
+    async def assign(self, request: web.Request) -> web.Response:
+        """Take partitions, without the group."""
+        consumer, body = self._consumer(request), await self._body(request)
+        partitions = consumer_requests.partitions(body)
+        for topic, index in partitions:
+            (await find(self._streams, topic, Operation.READ)).partition(index)
+        async with consumer.lock:
+            consumer.assign(partitions)
+        return _done()
+
+    @following
+    async def records(self, request: web.Request) -> web.Response:
+        """The next records; none after the time that the client or its config says."""
+        consumer = self._consumer(request)
+        form = formats.wanted(request, consumer.config.format)
+        wait_ms, bytes_max = consumer_requests.limits(request, consumer.config, self._settings)
+        if not consumer.is_subscribed and not consumer.assigned:
+            raise Problem(409, 409, "Consumer is not subscribed to any topics or assigned any partitions")
+        async with consumer.lock:
+            found = await consumer.records(wait_ms, bytes_max)
+        metrics.REST_RECORDS.labels("out").inc(len(found))
+        shown = [
+            {
+                "topic": one.topic,
+                "key": formats.encode(form, one.record.key),
+                "value": formats.encode(form, one.record.value),
+                "partition": one.partition,
+                "offset": one.offset,
+            }
+            for one in found
+        ]
+        response = answer(shown)
+        response.content_type = form.content_type
+        return response
+
+    async def committed(self, request: web.Request) -> web.Response:
+        """Committed offsets of partitions; -1 where there is none."""
+        consumer, body = self._consumer(request), await self._body(request)
+        partitions = consumer_requests.partitions(body)
+        found = await consumer.committed(partitions)
+        nothing = CommittedOffset(offset=-1)
+        shown = [
+            {
+                "topic": topic,
+                "partition": index,
+                "offset": (value := found.get((topic, index), nothing)).offset,
+                "metadata": value.metadata,
+            }
+            for topic, index in partitions
+        ]
+        return answer({"offsets": shown})
+
+    async def commit(self, request: web.Request) -> web.Response:
+        """Commit: the offsets given are those of the last records read; without any, everything answered so far."""
+        consumer, body = self._consumer(request), await self._body(request)
+        offsets = consumer_requests.commits(body, self._streams.groups.settings.offset_metadata_bytes_max)
+        async with consumer.lock:
+            await consumer.commit(offsets)
+        return answer({})
+
+    async def seek(self, request: web.Request) -> web.Response:
+        """Read on from these offsets."""
+        consumer, body = self._consumer(request), await self._body(request)
+        positions = {one.partition: one.offset for one in consumer_requests.offsets(body)}
+        async with consumer.lock:
+            await consumer.seek(positions)
+        return _done()
+
+    async def seek_to_start(self, request: web.Request) -> web.Response:
+        """Read on from the first readable offsets."""
+        return await self._seek_to(request, OffsetSpec.EARLIEST)
+
+    async def seek_to_end(self, request: web.Request) -> web.Response:
+        """Read on from the ends."""
+        return await self._seek_to(request, OffsetSpec.LATEST)
+
+    async def _seek_to(self, request: web.Request, spec: OffsetSpec) -> web.Response:
+        consumer, body = self._consumer(request), await self._body(request)
+        partitions = consumer_requests.partitions(body)
+        async with consumer.lock:
+            await consumer.seek_to(partitions, spec)
+        return _done()
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    @property
+    def _scheme(self) -> str:
+        return "http" if self._listener.tls is None else "https"
+
+    def _consumer(self, request: web.Request) -> Consumer:
+        return self._consumers.find(request.match_info["group"], request.match_info["instance"])
+
+    async def _body(self, request: web.Request) -> Mapping[str, Any]:
+        if request.can_read_body:
+            formats.check_v2(request)
+        return await bodies.read_object(request, self._settings.request_bytes_max)
+
+    async def _coordinator_elsewhere(self, group: str) -> str | None:
+        """Address of the REST server that coordinates the group, if that is another one that can be asked."""
+        holder = await self._streams.groups.coordinator(group)
+        if holder is None or holder.node_id == self._members.node_id:
+            return None
+        for server in self._members.live():
+            if server.ref.node_id == holder.node_id:
+                address = server.endpoints.get("rest")
+                if address is None:
+                    raise Problem(503, 50003, f"group {group!r} is coordinated by {server.name}, which serves no REST")
+                return address
+        return None
+
+
+def _done() -> web.Response:
+    return web.Response(status=204)

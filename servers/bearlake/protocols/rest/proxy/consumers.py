@@ -1,0 +1,115 @@
+"""The consumer instances of this server: made, found, kept alive, and forgotten when they idle.
+
+One background task beats for all of them, and owns the tasks in which they join their groups.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+
+from bearlake.errors import BearlakeError
+from bearlake.protocols.rest import problems
+from bearlake.protocols.rest.problems import Problem
+from bearlake.protocols.rest.proxy.consumer import Consumer, ConsumerConfig
+from bearlake.protocols.rest.proxy.membership import GroupMember
+from bearlake.protocols.rest.settings import RestSettings
+from bearlake.streams.groups.problems import GroupRefusal
+from bearlake.streams.service import Streams
+from bearlake.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+_CLOSE_S = 5.0
+
+
+class Consumers:
+    """All consumer instances of one server. Used from the event loop's thread only."""
+
+    def __init__(self, streams: Streams, settings: RestSettings) -> None:
+        self._streams = streams
+        self._settings = settings
+        self._instances: dict[tuple[str, str], Consumer] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._committed_at = 0.0
+        metrics.REST_CONSUMERS.set_function(lambda: len(self._instances))
+        metrics.REST_CONSUMERS_MAX.set(settings.consumer_count_max)
+
+    def create(self, config: ConsumerConfig, client_host: str) -> Consumer:
+        """A new instance. Raises `Problem` (40902: the name is taken; 429: there are too many)."""
+        key = (config.group, config.name)
+        if key in self._instances:
+            raise Problem(
+                409, 40902, f"Consumer instance {config.name!r} with the specified consumer ID already exists"
+            )
+        if len(self._instances) >= self._settings.consumer_count_max:
+            raise Problem(429, 429, f"this server has {len(self._instances)} consumer instances, which is its limit")
+        client = (f"rest-{config.name}", client_host)
+        member = GroupMember(self._streams.groups, self._streams.catalog, config.group, client, self._settings)
+        consumer = self._instances[key] = Consumer(self._streams, config, member, self._settings, self._spawn)
+        return consumer
+
+    def find(self, group: str, name: str) -> Consumer:
+        """An instance, which counts as used now. Raises `Problem` (40403)."""
+        consumer = self._instances.get((group, name))
+        if consumer is None:
+            raise problems.consumer_not_found()
+        consumer.last_used = asyncio.get_running_loop().time()
+        return consumer
+
+    async def delete(self, group: str, name: str) -> None:
+        """End an instance: it commits if it does so by itself, and leaves its group. Raises `Problem`, `GroupRefusal`."""
+        consumer = self.find(group, name)
+        async with consumer.lock:
+            if self._instances.pop((group, name), None) is not None:
+                await consumer.close()
+
+    async def run(self) -> None:
+        """Beat, commit and expire; ends only by cancellation."""
+        while True:
+            await asyncio.sleep(self._settings.consumer_beat_ms / 1000)
+            await self.beat()
+
+    async def beat(self) -> None:
+        """One round of `run`."""
+        now = asyncio.get_running_loop().time()
+        is_commit_due = (now - self._committed_at) * 1000 >= self._settings.consumer_commit_ms
+        if is_commit_due:
+            self._committed_at = now
+        for key, consumer in list(self._instances.items()):
+            if consumer.lock.locked():
+                consumer.last_used = now
+            elif (now - consumer.last_used) * 1000 > self._settings.consumer_idle_ms:
+                del self._instances[key]
+                metrics.REST_CONSUMERS_EXPIRED.inc()
+                self._spawn(self._close(consumer))
+                continue
+            try:
+                await consumer.beat()
+                if is_commit_due and consumer.config.is_auto_commit:
+                    await consumer.commit_acknowledged()
+            except (BearlakeError, GroupRefusal) as error:
+                log.warning(
+                    "consumer instance lost touch with its group", extra={"group": key[0], "error": repr(error)}
+                )
+
+    async def close(self) -> None:
+        """End all instances within a bound."""
+        instances = list(self._instances.values())
+        self._instances.clear()
+        await asyncio.gather(*(self._close(consumer) for consumer in instances))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _close(self, consumer: Consumer) -> None:
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await consumer.close()
+        except (BearlakeError, GroupRefusal, TimeoutError) as error:
+            log.warning("consumer instance not closed", extra={"group": consumer.config.group, "error": repr(error)})
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

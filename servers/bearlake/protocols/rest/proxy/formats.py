@@ -1,0 +1,124 @@
+"""Embedded formats of the v2 API: how keys and values are written in JSON, by the content type of the request or the answer.
+
+    application/vnd.kafka.binary.v2+json   base64 text           any bytes
+    application/vnd.kafka.json.v2+json     a JSON value          its text without spaces, UTF-8
+
+null is no key, and no value. Formats with schemas (avro, jsonschema, protobuf) are refused with 415: their records can be
+written and read as binary by the clients' own serializers.
+"""
+
+import base64
+import binascii
+import json
+from enum import Enum
+from typing import Any
+
+from aiohttp import web
+
+from bearlake.protocols.rest.problems import Problem
+
+V2 = "application/vnd.kafka.v2+json"
+_GENERIC = ("application/vnd.kafka+json", "application/json", "application/octet-stream", "*/*", "application/*")
+_WITH_SCHEMA = ("avro", "jsonschema", "protobuf")
+
+
+class Format(Enum):
+    """An embedded format."""
+
+    BINARY = "binary"
+    JSON = "json"
+
+    @property
+    def content_type(self) -> str:
+        """The content type that names it."""
+        return f"application/vnd.kafka.{self.value}.v2+json"
+
+
+_BY_TYPE = {form.content_type: form for form in Format} | {
+    f"application/vnd.kafka.{form.value}+json": form for form in Format
+}
+
+
+def parse_name(name: object) -> Format:
+    """A format by its name. Raises `Problem` (42204)."""
+    for form in Format:
+        if form.value == name:
+            return form
+    raise Problem(422, 42204, f"Invalid consumer configuration: format {name!r}: expected binary or json")
+
+
+def of_body(request: web.Request) -> Format:
+    """The format of a produce request's body. Raises `Problem` (415)."""
+    content_type = request.content_type
+    if content_type in _GENERIC or content_type == V2:
+        return Format.BINARY
+    form = _BY_TYPE.get(content_type)
+    if form is None:
+        raise Problem(415, 415, f"HTTP 415 Unsupported Media Type: {content_type[:100]!r}{_hint(content_type)}")
+    return form
+
+
+def check_v2(request: web.Request) -> None:
+    """Whether the body of a request without records is of a type that is read here. Raises `Problem` (415)."""
+    if request.content_type not in (V2, *_GENERIC, *_BY_TYPE):
+        raise Problem(415, 415, f"HTTP 415 Unsupported Media Type: {request.content_type[:100]!r}: expected {V2}")
+
+
+def wanted(request: web.Request, own: Format) -> Format:
+    """The format of an answer with records, for a consumer of the format `own`.
+
+    Raises:
+        Problem: 406 when the client wants another one.
+    """
+    accept = request.headers.get("Accept", "*/*")
+    offered = [part.split(";")[0].strip().lower() for part in accept.split(",")]
+    if any(one == own.content_type or _BY_TYPE.get(one) is own or one in _GENERIC or one == V2 for one in offered):
+        return own
+    if any(one in _BY_TYPE for one in offered):
+        raise Problem(
+            406,
+            40601,
+            "The requested embedded data format does not match the deserializer for this consumer instance: "
+            f"it was created with format {own.value}",
+        )
+    raise Problem(406, 406, f"HTTP 406 Not Acceptable: {accept[:100]!r}: expected {own.content_type}")
+
+
+def decode(form: Format, value: Any, what: str) -> bytes | None:
+    """A key or value of a request as bytes (Any: a JSON value). Raises `Problem` (422)."""
+    if value is None:
+        return None
+    if form is Format.JSON:
+        return _json_bytes(value, what)
+    if not isinstance(value, str):
+        raise Problem(422, 422, f"{what}: expected base64 text")
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise Problem(422, 422, f"{what}: not base64: {error}") from error
+
+
+def encode(form: Format, value: bytes | None) -> Any:
+    """Bytes as what an answer holds (Any: a JSON value). Raises `Problem` (50002) for bytes that are no JSON."""
+    if value is None:
+        return None
+    if form is Format.BINARY:
+        return base64.b64encode(value).decode()
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise Problem(500, 50002, f"Kafka error: a record is no JSON, read it in binary format: {error}") from error
+
+
+def _json_bytes(value: Any, what: str) -> bytes:
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError as error:
+        raise Problem(422, 422, f"{what}: text with a half surrogate pair has no UTF-8") from error
+
+
+def _hint(content_type: str) -> str:
+    for name in _WITH_SCHEMA:
+        if name in content_type:
+            return f": the embedded format {name} is not served here; send binary with the schema id in front"
+    return ": expected application/vnd.kafka.binary.v2+json or application/vnd.kafka.json.v2+json"

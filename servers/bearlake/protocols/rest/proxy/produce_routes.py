@@ -1,0 +1,137 @@
+"""POST /topics/{topic} and POST /topics/{topic}/partitions/{partition}: records in, an offset per record out.
+
+{"records": [{"key": …, "value": …, "partition": 0}]}
+{"offsets": [{"partition": 0, "offset": 7, "error_code": null, "error": null}], "key_schema_id": null, "value_schema_id": null}
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from bearlake.errors import AlreadyExists, BearlakeError, NotFound, Overloaded, Unavailable
+from bearlake.protocols.rest import bodies, problems
+from bearlake.protocols.rest.problems import V2_TYPE, Problem
+from bearlake.protocols.rest.produce import Writing, Written
+from bearlake.protocols.rest.proxy import formats
+from bearlake.protocols.rest.proxy.formats import Format
+from bearlake.protocols.rest.settings import RestSettings
+from bearlake.records.codec import Record
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.principal import ANONYMOUS
+from bearlake.streams.service import Streams
+
+_NOT_RETRIABLE, _RETRIABLE = 1, 2
+_RECORD_FIELDS = frozenset({"key", "value", "partition"})
+_BODY_FIELDS = frozenset({"records", "key_schema", "key_schema_id", "value_schema", "value_schema_id"})
+_INDEX_MAX = 2**31 - 1
+
+
+class ProduceRoutes:
+    """Handlers that write."""
+
+    def __init__(self, streams: Streams, settings: RestSettings, writing: Writing) -> None:
+        self._streams = streams
+        self._settings = settings
+        self._writing = writing
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Register the handlers."""
+        router.add_post("/topics/{topic}", self.to_topic)
+        router.add_post("/topics/{topic}/partitions/{partition}", self.to_partition)
+
+    async def to_topic(self, request: web.Request) -> web.Response:
+        """Records with or without a partition of their own."""
+        return await self._produce(request, None)
+
+    async def to_partition(self, request: web.Request) -> web.Response:
+        """Records for one partition."""
+        return await self._produce(request, parse_index(request.match_info["partition"]))
+
+    async def _produce(self, request: web.Request, partition: int | None) -> web.Response:
+        form = formats.of_body(request)
+        await self._writing.room()
+        body = await bodies.read_object(request, self._settings.request_bytes_max)
+        records = self._records(body, form, partition is not None)
+        view = await self._view(request.match_info["topic"])
+        if partition is not None and partition >= view.partition_count:
+            raise problems.partition_not_found(view.name, partition)
+        placed = self._placed(view, records, partition)
+        written = await self._writing.write(ANONYMOUS, view, placed)
+        answer = {"offsets": [_shown(one) for one in written], "key_schema_id": None, "value_schema_id": None}
+        return web.Response(body=json.dumps(answer).encode(), content_type=V2_TYPE)
+
+    def _records(
+        self, body: Mapping[str, Any], form: Format, is_partition_given: bool
+    ) -> list[tuple[int | None, Record]]:
+        items = body.get("records")
+        if not isinstance(items, list) or not items:
+            raise Problem(422, 422, "records: expected a list with at least one record")
+        for name in body:
+            if name not in _BODY_FIELDS:
+                raise Problem(422, 422, f"Unrecognized field: {name[:100]}")
+        now_ms = self._writing.now_ms()
+        return [_record(item, at, form, now_ms, is_partition_given) for at, item in enumerate(items)]
+
+    def _placed(
+        self, view: StreamView, records: list[tuple[int | None, Record]], partition: int | None
+    ) -> list[tuple[int, Record]]:
+        if partition is not None:
+            return [(partition, record) for _, record in records]
+        somewhere = self._writing.any_partition(view)
+        placed = []
+        for own, record in records:
+            if own is not None and own >= view.partition_count:
+                raise problems.partition_not_found(view.name, own)
+            chosen = own if own is not None else self._writing.choose(view, record.key)
+            placed.append((somewhere if chosen is None else chosen, record))
+        return placed
+
+    async def _view(self, name: str) -> StreamView:
+        try:
+            return await self._streams.catalog.find(name)
+        except NotFound as error:
+            if not self._settings.auto_create_streams:
+                raise problems.topic_not_found(name) from error
+        try:
+            return await self._streams.create(ANONYMOUS, name, self._settings.default_partition_count, {})
+        except AlreadyExists:
+            return await self._streams.catalog.find(name)
+
+
+def parse_index(text: str) -> int:
+    """A partition's number from a path. Raises `Problem` (404)."""
+    if not (text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= _INDEX_MAX):
+        raise Problem(404, 404, f"HTTP 404 Not Found: {text[:20]!r} is no partition number")
+    return int(text)
+
+
+def _record(item: Any, at: int, form: Format, now_ms: int, is_partition_given: bool) -> tuple[int | None, Record]:
+    if not isinstance(item, dict):
+        raise Problem(422, 422, f"records[{at}]: expected an object")
+    for name in item:
+        if name not in _RECORD_FIELDS or (name == "partition" and is_partition_given):
+            raise Problem(422, 422, f"records[{at}]: Unrecognized field: {name[:100]}")
+    partition = item.get("partition")
+    if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool) or partition < 0):
+        raise Problem(422, 422, f"records[{at}].partition: expected a number from 0")
+    key = formats.decode(form, item.get("key"), f"records[{at}].key")
+    value = formats.decode(form, item.get("value"), f"records[{at}].value")
+    return partition, Record(key=key, value=value, timestamp=now_ms)
+
+
+def _shown(written: Written) -> dict[str, object]:
+    if written.error is None:
+        return {"partition": written.partition, "offset": written.offset, "error_code": None, "error": None}
+    return {
+        "partition": written.partition,
+        "offset": None,
+        "error_code": _RETRIABLE if is_retriable(written.error) else _NOT_RETRIABLE,
+        "error": str(written.error),
+    }
+
+
+def is_retriable(error: BearlakeError) -> bool:
+    """Whether the same record may succeed later."""
+    return isinstance(error, (Unavailable, Overloaded))

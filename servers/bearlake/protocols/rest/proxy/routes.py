@@ -1,0 +1,33 @@
+"""All routes of the v2 API."""
+
+from aiohttp import web
+
+from bearlake.protocols.rest.members import Members
+from bearlake.protocols.rest.produce import Writing
+from bearlake.protocols.rest.proxy.consumer_routes import ConsumerRoutes
+from bearlake.protocols.rest.proxy.consumers import Consumers
+from bearlake.protocols.rest.proxy.produce_routes import ProduceRoutes
+from bearlake.protocols.rest.proxy.topic_routes import TopicRoutes
+from bearlake.protocols.rest.settings import RestSettings
+from bearlake.serving.listener import Listener
+from bearlake.streams.service import Streams
+
+
+class ProxyRoutes:
+    """The v2 API."""
+
+    def __init__(
+        self, streams: Streams, members: Members, settings: RestSettings, writing: Writing, listener: Listener
+    ) -> None:
+        """`listener` is the one that consumer instances are told as their address."""
+        self.consumers = Consumers(streams, settings)
+        self._routes = (
+            ProduceRoutes(streams, settings, writing),
+            TopicRoutes(streams, members),
+            ConsumerRoutes(streams, members, settings, listener, self.consumers),
+        )
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Register the handlers."""
+        for routes in self._routes:
+            routes.add_to(router)

@@ -1,0 +1,112 @@
+"""GET /topics, /topics/{topic}, …/partitions, …/partitions/{partition}, …/offsets, /brokers: what is there.
+
+Every server takes every partition; one is named as leader, and in sync alone, the same by every server that is asked.
+"""
+
+import json
+from typing import Any
+
+from aiohttp import web
+
+from bearlake.errors import NotFound
+from bearlake.metadata.model import Server
+from bearlake.protocols.rest import problems
+from bearlake.protocols.rest.members import Members
+from bearlake.protocols.rest.problems import V2_TYPE
+from bearlake.protocols.rest.proxy.produce_routes import parse_index
+from bearlake.serving import routing
+from bearlake.streams import configs as stream_configs
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.streams.service import Streams
+
+
+class TopicRoutes:
+    """Handlers that tell."""
+
+    def __init__(self, streams: Streams, members: Members) -> None:
+        self._streams = streams
+        self._members = members
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Register the handlers."""
+        router.add_get("/topics", self.names)
+        router.add_get("/topics/{topic}", self.describe)
+        router.add_get("/topics/{topic}/partitions", self.partitions)
+        router.add_get("/topics/{topic}/partitions/{partition}", self.partition)
+        router.add_get("/topics/{topic}/partitions/{partition}/offsets", self.offsets)
+        router.add_get("/brokers", self.brokers)
+
+    async def names(self, request: web.Request) -> web.Response:
+        """Names of all topics."""
+        names = self._streams.catalog.names()
+        return answer([name for name in names if self._streams.may(ANONYMOUS, Operation.DESCRIBE, name)])
+
+    async def describe(self, request: web.Request) -> web.Response:
+        """One topic with its configs and partitions."""
+        view = await self._view(request)
+        own = view.stream.configs
+        configs = {config.name: stream_configs.value(own, config.name) for config in stream_configs.ALL}
+        return answer({"name": view.name, "configs": configs, "partitions": self._partitions(view)})
+
+    async def partitions(self, request: web.Request) -> web.Response:
+        """Partitions of a topic."""
+        return answer(self._partitions(await self._view(request)))
+
+    async def partition(self, request: web.Request) -> web.Response:
+        """One partition."""
+        view = await self._view(request)
+        return answer(self._partitions(view)[_index(request, view)])
+
+    async def offsets(self, request: web.Request) -> web.Response:
+        """Start and end offset of a partition, the truth as of now."""
+        view = await self._view(request)
+        key = view.partition(_index(request, view))
+        bounds = (await self._streams.bounds([key])).get(key)
+        if bounds is None:
+            raise problems.topic_not_found(view.name)
+        return answer({"beginning_offset": bounds.start, "end_offset": bounds.end})
+
+    async def brokers(self, request: web.Request) -> web.Response:
+        """Node ids of the live servers."""
+        return answer({"brokers": [server.ref.node_id for server in self._members.live()]})
+
+    async def _view(self, request: web.Request) -> StreamView:
+        return await find(self._streams, request.match_info["topic"], Operation.DESCRIBE)
+
+    def _partitions(self, view: StreamView) -> list[dict[str, Any]]:
+        servers = _servers(self._members)
+        shown = []
+        for index, key in enumerate(view.partitions()):
+            leader = routing.choose(key, servers).ref.node_id
+            replica = {"broker": leader, "leader": True, "in_sync": True}
+            shown.append({"partition": index, "leader": leader, "replicas": [replica]})
+        return shown
+
+
+async def find(streams: Streams, name: str, operation: Operation) -> StreamView:
+    """A stream. Raises `Problem` (40401), also when the caller may not know of it."""
+    try:
+        view = await streams.catalog.find(name)
+    except NotFound as error:
+        raise problems.topic_not_found(name) from error
+    if not streams.may(ANONYMOUS, operation, name):
+        raise problems.topic_not_found(name)
+    return view
+
+
+def answer(value: object, status: int = 200) -> web.Response:
+    """A value as the v2 API's JSON."""
+    return web.Response(status=status, body=json.dumps(value).encode(), content_type=V2_TYPE)
+
+
+def _servers(members: Members) -> list[Server]:
+    live = list(members.live())
+    return routing.candidates(live, "rest") or live
+
+
+def _index(request: web.Request, view: StreamView) -> int:
+    index = parse_index(request.match_info["partition"])
+    if index >= view.partition_count:
+        raise problems.partition_not_found(view.name, index)
+    return index

@@ -1,0 +1,95 @@
+"""Answers and errors of the schema registry: JSON of the type that the client asks for.
+
+Source: Confluent, "Schema Registry API Reference", content types and errors.
+"""
+
+import json
+from typing import Any
+
+from aiohttp import web
+
+from bearlake import errors
+from bearlake.metadata.schemas import VersionKey
+from bearlake.streams.schemas import names
+from bearlake.streams.schemas.model import Reference, Schema, SchemaType, SchemaVersion
+from bearlake.streams.schemas.problems import Refusal
+from bearlake.telemetry import metrics
+
+OWN_TYPE = "application/vnd.schemaregistry.v1+json"
+TYPES = (OWN_TYPE, "application/vnd.schemaregistry+json", "application/json")
+ACCEPTED_TYPES = (*TYPES, "application/octet-stream")
+"""Types of request bodies. A body whose type is not said counts as octets."""
+
+_CODES: tuple[tuple[type[errors.BearlakeError], int, int], ...] = (
+    (errors.TooLarge, 413, 413),
+    (errors.Invalid, 422, 422),
+    (errors.NotFound, 404, 404),
+    (errors.Denied, 403, 403),
+    (errors.Overloaded, 503, 503),
+    (errors.Unavailable, 500, 50001),
+    (errors.Conflict, 409, 409),
+)
+"""Status and error code of kinds that bring no code of their own."""
+
+
+def answer(request: web.Request, value: object, status: int = 200) -> web.Response:
+    """A value as JSON."""
+    return web.Response(status=status, body=json.dumps(value).encode(), headers={"Content-Type": _wanted(request)})
+
+
+def text_answer(request: web.Request, text: str) -> web.Response:
+    """A text that is what it is, such as a bare schema."""
+    return web.Response(body=text.encode(), headers={"Content-Type": _wanted(request)})
+
+
+def problem(request: web.Request, status: int, code: int, message: str) -> web.Response:
+    """An error."""
+    metrics.REGISTRY_ERRORS.labels(str(code)).inc()
+    response = answer(request, {"error_code": code, "message": message}, status)
+    if status == 503:
+        response.headers["Retry-After"] = "1"
+    return response
+
+
+def refused(request: web.Request, error: errors.BearlakeError) -> web.Response:
+    """An error kind as its answer."""
+    if isinstance(error, Refusal):
+        return problem(request, int(str(error.code)[:3]), error.code, str(error))
+    for kind, status, code in _CODES:
+        if isinstance(error, kind):
+            return problem(request, status, code, str(error))
+    return problem(request, 500, 50001, str(error))
+
+
+def shown_schema(schema: Schema, text: str | None = None) -> dict[str, Any]:
+    """A schema's own fields; `text`: in another form than the kept one. Avro, the default type, is not named."""
+    shown: dict[str, Any] = {"guid": str(schema.guid)}
+    if schema.type is not SchemaType.AVRO:
+        shown["schemaType"] = schema.type.value
+    if schema.references:
+        shown["references"] = [_reference(one, schema.context) for one in schema.references]
+    if schema.metadata is not None:
+        shown["metadata"] = schema.metadata
+    if schema.rule_set is not None:
+        shown["ruleSet"] = schema.rule_set
+    return shown | {"schema": schema.text if text is None else text}
+
+
+def shown_version(version: SchemaVersion, text: str | None = None) -> dict[str, Any]:
+    """A version with its schema."""
+    head = {"subject": names.shown(version.subject), "version": version.number, "id": version.schema.id}
+    deleted = {"deleted": True} if version.is_deleted else {}
+    return head | shown_schema(version.schema, text) | deleted
+
+
+def _reference(reference: Reference, context: str) -> dict[str, Any]:
+    """A reference as it is written inside `context`."""
+    subject, number = VersionKey(*reference.version)
+    name = subject.name if subject.context == context else names.shown(subject)
+    return {"name": reference.name, "subject": name, "version": number}
+
+
+def _wanted(request: web.Request) -> str:
+    accepted = request.headers.get("Accept", "")
+    positions = {kind: accepted.find(kind) for kind in TYPES if kind in accepted}
+    return min(positions, key=lambda kind: positions[kind]) if positions else OWN_TYPE

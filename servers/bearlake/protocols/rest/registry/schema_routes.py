@@ -1,0 +1,117 @@
+"""Schemas by id and guid, and lists of them."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from aiohttp import web
+
+from bearlake.metadata.schemas import Deletion, SubjectVersion
+from bearlake.protocols.rest.registry import requests
+from bearlake.protocols.rest.registry.answers import answer, shown_schema, shown_version, text_answer
+from bearlake.streams.schemas import names
+from bearlake.streams.schemas.formats.avro import AvroSchema
+from bearlake.streams.schemas.formats.protobuf import ProtobufSchema
+from bearlake.streams.schemas.model import Schema, SchemaType
+from bearlake.streams.schemas.problems import SchemaNotFound
+from bearlake.streams.schemas.service import Schemas
+
+TYPE_NAMES = [SchemaType.JSON.value, SchemaType.PROTOBUF.value, SchemaType.AVRO.value]
+
+
+class SchemaRoutes:
+    """The handlers under `/schemas` and `/contexts`."""
+
+    def __init__(self, schemas: Schemas) -> None:
+        self._schemas = schemas
+
+    def add_to(self, router: web.UrlDispatcher, prefix: str) -> None:
+        """Register the handlers under `prefix`."""
+        router.add_get(f"{prefix}/schemas", self.list)
+        router.add_get(f"{prefix}/schemas/types", self.types)
+        router.add_get(f"{prefix}/schemas/ids/{{id}}", self.by_id)
+        router.add_get(f"{prefix}/schemas/ids/{{id}}/schema", self.text_by_id)
+        router.add_get(f"{prefix}/schemas/ids/{{id}}/subjects", self.subjects)
+        router.add_get(f"{prefix}/schemas/ids/{{id}}/versions", self.versions)
+        router.add_get(f"{prefix}/schemas/guids/{{guid}}", self.by_guid)
+        router.add_get(f"{prefix}/schemas/guids/{{guid}}/ids", self.ids_of_guid)
+        if not prefix:
+            router.add_get("/contexts", self.contexts)
+
+    async def list(self, request: web.Request) -> web.Response:
+        """Schemas with their versions, one page."""
+        offset, limit = requests.page_of(request)
+        deletion, latest = requests.deletion_of(request), requests.flag(request, "latestOnly")
+        prefix = requests.prefix_of(request)
+        found = await self._schemas.all_versions(prefix, deletion, is_latest_only=latest, offset=offset, limit=limit)
+        return answer(request, [shown_version(one) for one in found])
+
+    async def types(self, request: web.Request) -> web.Response:
+        """The formats."""
+        return answer(request, TYPE_NAMES)
+
+    async def by_id(self, request: web.Request) -> web.Response:
+        """A schema; with `fetchMaxId` also the largest id."""
+        subject = requests.subject_asked(request)
+        schema = await self._schemas.schema(requests.id_of(request), subject)
+        shown = shown_schema(schema, await formatted(self._schemas, schema, request))
+        if requests.flag(request, "fetchMaxId"):
+            shown["maxId"] = await self._schemas.last_id(subject)
+        return answer(request, shown)
+
+    async def text_by_id(self, request: web.Request) -> web.Response:
+        """A schema's bare text."""
+        schema = await self._schemas.schema(requests.id_of(request), requests.subject_asked(request))
+        return text_answer(request, await formatted(self._schemas, schema, request))
+
+    async def subjects(self, request: web.Request) -> web.Response:
+        """Subjects that have the schema."""
+        found = dict.fromkeys(names.shown(one.subject) for one in await self._usages(request))
+        offset, limit = requests.page_of(request)
+        return answer(request, [*found][offset : None if limit < 0 else offset + limit])
+
+    async def versions(self, request: web.Request) -> web.Response:
+        """Versions that have the schema."""
+        offset, limit = requests.page_of(request)
+        found = [{"subject": names.shown(one.subject), "version": one.number} for one in await self._usages(request)]
+        return answer(request, found[offset : None if limit < 0 else offset + limit])
+
+    async def by_guid(self, request: web.Request) -> web.Response:
+        """A schema by its guid."""
+        schema = (await self._by_guid(request))[0]
+        return answer(request, shown_schema(schema, await formatted(self._schemas, schema, request)))
+
+    async def ids_of_guid(self, request: web.Request) -> web.Response:
+        """The ids that a guid's schema has, by context."""
+        found = await self._by_guid(request)
+        return answer(request, [{"context": schema.context, "id": schema.id} for schema in found])
+
+    async def contexts(self, request: web.Request) -> web.Response:
+        """Contexts by name."""
+        offset, limit = requests.page_of(request)
+        return answer(request, list(await self._schemas.contexts(offset=offset, limit=limit)))
+
+    async def _usages(self, request: web.Request) -> Sequence[SubjectVersion]:
+        with_deleted = requests.deletion_of(request) is not Deletion.LIVE
+        return await self._schemas.usages(
+            requests.id_of(request), requests.subject_asked(request), with_deleted=with_deleted
+        )
+
+    async def _by_guid(self, request: web.Request) -> Sequence[Schema]:
+        text = request.match_info["guid"]
+        try:
+            guid = UUID(text)
+        except ValueError as error:
+            raise SchemaNotFound(f"Schema {text[:64]} not found") from error
+        return await self._schemas.by_guid(guid)
+
+
+async def formatted(schemas: Schemas, schema: Schema, request: web.Request) -> str:
+    """The schema's text in the form that the query asks for: `serialized` (Protobuf) or `resolved` (Avro); others as it is kept."""
+    wanted = request.query.get("format", "")
+    if wanted in ("serialized", "resolved"):
+        parsed = await schemas.parsed(schema)
+        if wanted == "serialized" and isinstance(parsed, ProtobufSchema):
+            return parsed.serialized
+        if wanted == "resolved" and isinstance(parsed, AvroSchema):
+            return parsed.resolved
+    return schema.text

@@ -1,0 +1,19 @@
+"""Limits of the schema registry's HTTP API."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrySettings:
+    """The schema registry's HTTP API."""
+
+    request_bytes_max: int = 4 * 1024 * 1024
+    """Largest request body, uncompressed: a schema with its metadata and what JSON adds to it; larger ones are answered with 413."""
+    request_count_max: int = 256
+    """Requests at once; further ones are told to come back (503)."""
+    request_timeout_ms: int = 30_000
+    """Longest time (ms) for one request."""
+    idle_ms: int = 75_000
+    """Connections without a request for this long (ms) are closed."""
+    drain_idle_ms: int = 1_000
+    """While draining: time (ms) in which clients with an idle connection may still send a request over it."""

@@ -1,0 +1,104 @@
+"""Subjects and their versions: list, look up, register, delete."""
+
+from aiohttp import web
+
+from bearlake.protocols.rest.registry import requests
+from bearlake.protocols.rest.registry.answers import answer, shown_version, text_answer
+from bearlake.protocols.rest.registry.schema_routes import formatted
+from bearlake.streams.schemas.model import SchemaVersion
+from bearlake.streams.schemas.service import Schemas
+
+
+class SubjectRoutes:
+    """The handlers under `/subjects`."""
+
+    def __init__(self, schemas: Schemas) -> None:
+        self._schemas = schemas
+
+    def add_to(self, router: web.UrlDispatcher, prefix: str) -> None:
+        """Register the handlers under `prefix`."""
+        one = f"{prefix}/subjects/{{subject}}"
+        router.add_get(f"{prefix}/subjects", self.list)
+        router.add_post(one, self.lookup)
+        router.add_delete(one, self.delete)
+        router.add_get(f"{one}/metadata", self.latest_with_metadata)
+        router.add_get(f"{one}/versions", self.versions)
+        router.add_post(f"{one}/versions", self.register)
+        router.add_get(f"{one}/versions/{{version}}", self.version)
+        router.add_delete(f"{one}/versions/{{version}}", self.delete_version)
+        router.add_get(f"{one}/versions/{{version}}/schema", self.text)
+        router.add_get(f"{one}/versions/{{version}}/referencedby", self.referrers)
+
+    async def list(self, request: web.Request) -> web.Response:
+        """Names, one page."""
+        offset, limit = requests.page_of(request)
+        prefix, deletion = requests.prefix_of(request), requests.deletion_of(request)
+        return answer(request, await self._schemas.subjects(prefix, deletion, offset=offset, limit=limit))
+
+    async def lookup(self, request: web.Request) -> web.Response:
+        """The version that has the schema in the body."""
+        found = await self._schemas.lookup(
+            requests.subject_of(request),
+            await requests.draft_of(request),
+            is_normalized=requests.flag(request, "normalize"),
+            with_deleted=requests.flag(request, "deleted"),
+        )
+        return await self._shown(request, found)
+
+    async def register(self, request: web.Request) -> web.Response:
+        """The id of the schema in the body, which is a version of the subject from now on."""
+        made = await self._schemas.register(
+            requests.subject_of(request),
+            await requests.draft_of(request),
+            is_normalized=requests.flag(request, "normalize"),
+        )
+        return answer(request, {"id": made.schema.id, "version": made.number, "guid": str(made.schema.guid)})
+
+    async def versions(self, request: web.Request) -> web.Response:
+        """Numbers of versions."""
+        offset, limit = requests.page_of(request)
+        subject, deletion = requests.subject_of(request), requests.deletion_of(request)
+        return answer(request, await self._schemas.versions(subject, deletion, offset=offset, limit=limit))
+
+    async def version(self, request: web.Request) -> web.Response:
+        """One version with its schema."""
+        return await self._shown(request, await self._version(request))
+
+    async def text(self, request: web.Request) -> web.Response:
+        """The bare text of one version's schema."""
+        found = await self._version(request)
+        return text_answer(request, await formatted(self._schemas, found.schema, request))
+
+    async def latest_with_metadata(self, request: web.Request) -> web.Response:
+        """The latest version whose metadata has the properties that `key` and `value`, repeated in pairs, name."""
+        keys, values = request.query.getall("key", []), request.query.getall("value", [])
+        if len(keys) != len(values) or not keys:
+            raise requests.BadRequest("expected as many values as keys: ?key=a&value=1&key=b&value=2")
+        properties, with_deleted = dict(zip(keys, values, strict=True)), requests.flag(request, "deleted")
+        subject = requests.subject_of(request)
+        found = await self._schemas.latest_with_metadata(subject, properties, with_deleted=with_deleted)
+        return await self._shown(request, found)
+
+    async def referrers(self, request: web.Request) -> web.Response:
+        """Ids of the schemas that reference the version."""
+        subject, version = requests.subject_of(request), requests.version_of(request)
+        return answer(request, list(await self._schemas.referrers(subject, version)))
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Delete a subject; the numbers of its versions."""
+        is_permanent = requests.flag(request, "permanent")
+        numbers = await self._schemas.delete_subject(requests.subject_of(request), is_permanent=is_permanent)
+        return answer(request, numbers)
+
+    async def delete_version(self, request: web.Request) -> web.Response:
+        """Delete a version; its number."""
+        subject, version = requests.subject_of(request), requests.version_of(request)
+        is_permanent = requests.flag(request, "permanent")
+        return answer(request, await self._schemas.delete_version(subject, version, is_permanent=is_permanent))
+
+    async def _version(self, request: web.Request) -> SchemaVersion:
+        subject, version = requests.subject_of(request), requests.version_of(request)
+        return await self._schemas.version(subject, version, with_deleted=requests.flag(request, "deleted"))
+
+    async def _shown(self, request: web.Request, found: SchemaVersion) -> web.Response:
+        return answer(request, shown_version(found, await formatted(self._schemas, found.schema, request)))

@@ -1,0 +1,115 @@
+"""The REST server: its HTTP application on one or more listeners, and its drain.
+
+To drain, it keeps accepting while every answer closes its connection (clients then connect elsewhere), ends long-polls and event
+streams at a place where their clients go on, waits for what is under way, and then closes: no request that was sent fails.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+from aiohttp import web
+
+from bearlake.protocols.rest.guard import Guard
+from bearlake.protocols.rest.members import Members
+from bearlake.protocols.rest.openapi.routes import DocumentRoutes
+from bearlake.protocols.rest.produce import Writing
+from bearlake.protocols.rest.proxy.routes import ProxyRoutes
+from bearlake.protocols.rest.settings import RestSettings
+from bearlake.protocols.rest.tailing.routes import TailingRoutes
+from bearlake.protocols.rest.v3.routes import V3Routes
+from bearlake.serving.listener import Listener
+from bearlake.streams.service import Streams
+from bearlake.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+DRAIN_POLL_MS = 20
+
+
+class RestServer:
+    """A `serving.Service` that speaks HTTP."""
+
+    name = "rest"
+
+    def __init__(
+        self, streams: Streams, members: Members, settings: RestSettings, listeners: Sequence[Listener]
+    ) -> None:
+        """`listeners` (at least one) are bound already; they belong to the server then."""
+        self.settings = settings
+        self._listeners = list(listeners)
+        self._guard = Guard(settings, lambda: self.connection_count)
+        self._runner: web.AppRunner | None = None
+        self._sites: list[web.SockSite] = []
+        writing = Writing(streams, settings.request_timeout_ms // 2)
+        self._proxy = ProxyRoutes(streams, members, settings, writing, listeners[0])
+        self._v3 = V3Routes(streams, members, settings, writing)
+        self._tailing = TailingRoutes(streams, settings, writing, self._guard.draining)
+        metrics.REST_OPEN_REQUESTS.set_function(lambda: self._guard.open_count)
+        metrics.REST_OPEN_REQUESTS_MAX.set(settings.request_count_max)
+        metrics.REST_CONNECTIONS.set_function(lambda: self.connection_count)
+        metrics.REST_CONNECTIONS_MAX.set(settings.connection_count_max)
+
+    @property
+    def endpoints(self) -> Mapping[str, str]:
+        """Advertised `host:port` by listener."""
+        return dict(listener.endpoint(self.name) for listener in self._listeners)
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections."""
+        server = self._runner.server if self._runner is not None else None
+        return len(server.connections) if server is not None else 0
+
+    @property
+    def open_count(self) -> int:
+        """Requests under way."""
+        return self._guard.open_count
+
+    async def start(self) -> None:
+        """Accept connections when this returns."""
+        app = web.Application(middlewares=[self._guard.handle])
+        app.on_response_prepare.append(self._guard.prepare)
+        self._proxy.add_to(app.router)
+        self._v3.add_to(app.router)
+        self._tailing.add_to(app.router)
+        DocumentRoutes().add_to(app)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            auto_decompress=False,
+            handler_cancellation=True,
+            keepalive_timeout=self.settings.idle_ms / 1000,
+            shutdown_timeout=1,
+        )
+        await self._runner.setup()
+        for listener in self._listeners:
+            site = web.SockSite(self._runner, listener.socket, ssl_context=listener.tls)
+            await site.start()
+            self._sites.append(site)
+
+    async def run(self) -> None:
+        """Keep consumer instances alive, and forget those that idle; ends only by cancellation."""
+        await self._proxy.consumers.run()
+
+    async def drain(self, deadline_ms: int) -> None:
+        """See the module's docstring; returns within `deadline_ms`."""
+        loop = asyncio.get_running_loop()
+        self._guard.draining.set()
+        idle_until = loop.time() + min(self.settings.drain_idle_ms, deadline_ms / 2) / 1000
+        try:
+            async with asyncio.timeout(deadline_ms / 1000):
+                while self._guard.open_count or (self.connection_count and loop.time() < idle_until):  # noqa: ASYNC110
+                    await asyncio.sleep(DRAIN_POLL_MS / 1000)
+                await self._proxy.consumers.close()
+        except TimeoutError:
+            log.warning("draining took too long", extra={"requests": self._guard.open_count})
+
+    async def close(self) -> None:
+        """Close listeners and connections; requests under way get a second to end."""
+        self._guard.draining.set()
+        await self._proxy.consumers.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        for listener in self._listeners:
+            listener.socket.close()

@@ -1,0 +1,89 @@
+"""Server-sent events of a stream: `data` with values, then `control` with the place behind them, until a minute has passed.
+
+    event: data                          event: control
+    data:[{"a":1},{"a":2}]               data:{"streamNextOffset":"00000000000000000007","streamCursor":"…","upToDate":true}
+    id: 00000000000000000007             id: 00000000000000000007
+
+The `id` is the offset to go on from, so that browsers resume by `Last-Event-ID`. Values of text are its lines, of JSON a list, of
+anything else base64. Nothing is read for a client that has not taken what was sent (`unsent_bytes_max`).
+Source: Durable Streams Protocol 1.0, section 5.7; WHATWG HTML, server-sent events.
+"""
+
+import asyncio
+import base64
+import json
+import re
+
+from aiohttp import web
+
+from bearlake.protocols.rest.problems import Problem
+from bearlake.protocols.rest.settings import RestSettings
+from bearlake.protocols.rest.tailing import state
+from bearlake.protocols.rest.tailing.follow import Follower
+from bearlake.protocols.rest.tailing.state import Tails
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_HEARTBEAT = b": still here\n\n"
+
+
+async def follow(
+    request: web.Request, follower: Follower, tails: Tails, settings: RestSettings, draining: asyncio.Event
+) -> web.StreamResponse:
+    """Send events until the stream is closed, the time is over, the server drains, or the client has gone."""
+    is_binary = not follower.is_json and not state.media_type(follower.content_type).startswith("text/")
+    headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
+    if is_binary:
+        headers["Stream-SSE-Data-Encoding"] = "base64"
+    response = web.StreamResponse(headers=headers)
+    response.force_close()
+    await response.prepare(request)
+    loop = asyncio.get_running_loop()
+    until, quiet_since = loop.time() + settings.sse_ms / 1000, loop.time()
+    values = await follower.next(0, settings.unsent_bytes_max)
+    is_first = True
+    try:
+        while True:
+            octets = b""
+            if values:
+                octets = _data(follower, values, is_binary)
+            if values or is_first or follower.is_at_end_of_closed:
+                octets += _control(follower, tails.cursor(request.query.get("cursor")))
+                quiet_since = loop.time()
+            elif (loop.time() - quiet_since) * 1000 >= settings.sse_heartbeat_ms:
+                octets, quiet_since = _HEARTBEAT, loop.time()
+            if octets:
+                async with asyncio.timeout(settings.write_timeout_ms / 1000):
+                    await response.write(octets)
+            is_first = False
+            left_ms = int((until - loop.time()) * 1000)
+            if follower.is_at_end_of_closed or left_ms <= 0 or draining.is_set():
+                break
+            values = await follower.next(left_ms, settings.unsent_bytes_max)
+    except Problem:
+        return response  # the stream has gone: the client comes back and is told so
+    except TimeoutError:  # it does not read: what waits for it is thrown away
+        if request.transport is not None:
+            request.transport.abort()
+        return response
+    await response.write_eof()
+    return response
+
+
+def _data(follower: Follower, values: list[bytes], is_binary: bool) -> bytes:
+    joined = follower.joined(values)
+    lines = [base64.b64encode(joined).decode()] if is_binary else _LINE_END.split(joined.decode(errors="replace"))
+    # A reader takes one space away: a line that begins with one gets another.
+    text = "".join(f"data:{' ' if line.startswith(' ') else ''}{line}\n" for line in lines)
+    return f"event: data\n{text}id: {state.token(follower.offset)}\n\n".encode()
+
+
+def _control(follower: Follower, cursor: str) -> bytes:
+    fields: dict[str, object] = {"streamNextOffset": state.token(follower.offset)}
+    if follower.is_at_end_of_closed:
+        fields["streamClosed"] = True
+    else:
+        fields["streamCursor"] = cursor
+    if follower.is_up_to_date:
+        fields["upToDate"] = True
+    text = json.dumps(fields, separators=(",", ":"))
+    return f"event: control\ndata:{text}\nid: {state.token(follower.offset)}\n\n".encode()

@@ -1,0 +1,120 @@
+"""GET and HEAD: what is there, long-poll, and the look at a stream's end. Server-sent events are in `events.py`."""
+
+import asyncio
+
+from aiohttp import web
+
+from bearlake.protocols.rest.guard import following
+from bearlake.protocols.rest.problems import Problem
+from bearlake.protocols.rest.settings import RestSettings
+from bearlake.protocols.rest.tailing import events, state
+from bearlake.protocols.rest.tailing.follow import Follower
+from bearlake.protocols.rest.tailing.state import Tails
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.principal import Operation
+from bearlake.streams.service import Streams
+from bearlake.telemetry import metrics
+
+_CACHE = "private, max-age=60, stale-while-revalidate=300"
+_NO_CACHE = "no-store"
+LIVE = ("long-poll", "sse")
+
+
+class ReadRoutes:
+    """Handlers that read."""
+
+    def __init__(self, streams: Streams, settings: RestSettings, tails: Tails, draining: asyncio.Event) -> None:
+        """`draining` ends what follows a stream."""
+        self._streams = streams
+        self._settings = settings
+        self._tails = tails
+        self._draining = draining
+
+    async def head(self, request: web.Request) -> web.Response:
+        """The content type and the end of a stream."""
+        view, index = await self._tails.find(request, Operation.DESCRIBE)
+        _, end = await self._bounds(view, index)
+        headers = {
+            "Content-Type": state.content_type(view),
+            "Stream-Next-Offset": state.token(end),
+            "Cache-Control": _NO_CACHE,
+        }
+        if state.is_closed(view):
+            headers["Stream-Closed"] = "true"
+        return web.Response(headers=headers)
+
+    @following
+    async def read(self, request: web.Request) -> web.StreamResponse:
+        """Records from an offset on."""
+        live = request.query.get("live")
+        if live is not None and live not in LIVE:
+            raise Problem(400, 400, "live: expected long-poll or sse")
+        last_seen = request.headers.get("Last-Event-ID") if live == "sse" else None
+        if last_seen is not None:
+            request = request.clone(rel_url=request.rel_url.update_query(offset=last_seen))
+        asked = state.parse_offset(request, is_required=live is not None)
+        view, index = await self._tails.find(request, Operation.READ)
+        start, end = await self._bounds(view, index)
+        offset = {state.START: start, state.NOW: end}.get(asked, 0) if isinstance(asked, str) else asked
+        if offset < start:
+            raise Problem(410, 410, f"offset: records before {state.token(start)} are gone")
+        if offset > end:
+            raise Problem(400, 400, f"offset: the stream ends at {state.token(end)}")
+        follower = Follower(self._streams, self._settings, view, index, self._tails.get(view, index), offset)
+        if live is None:
+            return await self._now(request, follower, is_now=asked == state.NOW)
+        metrics.REST_FOLLOWERS.inc()
+        try:
+            if live == "sse":
+                return await events.follow(request, follower, self._tails, self._settings, self._draining)
+            return await self._long_poll(request, follower)
+        finally:
+            metrics.REST_FOLLOWERS.inc(-1)
+
+    async def _now(self, request: web.Request, follower: Follower, *, is_now: bool) -> web.Response:
+        start = follower.offset
+        values = await follower.next(0, self._settings.fetch_bytes_max)
+        headers = self._headers(follower)
+        if is_now:
+            headers["Cache-Control"] = _NO_CACHE
+        else:
+            tag = f'"{follower.partition}:{start}:{follower.offset}{":c" if follower.is_at_end_of_closed else ""}"'
+            headers["ETag"] = tag
+            headers["Cache-Control"] = _CACHE
+            if tag in [one.strip() for one in request.headers.get("If-None-Match", "").split(",")]:
+                return web.Response(status=304, headers=headers)
+        return web.Response(body=follower.joined(values), headers=headers)
+
+    async def _long_poll(self, request: web.Request, follower: Follower) -> web.Response:
+        start = follower.offset
+        values: list[bytes] = []
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._settings.live_wait_ms / 1000
+        while not values and not follower.is_at_end_of_closed:
+            left_ms = int((until - loop.time()) * 1000)
+            values = await follower.next(max(0, left_ms), self._settings.fetch_bytes_max)
+            if left_ms <= 0 or self._draining.is_set():
+                break
+        headers = self._headers(follower)
+        headers["Stream-Cursor"] = self._tails.cursor(request.query.get("cursor"))
+        if not values:
+            headers["Cache-Control"] = _NO_CACHE
+            return web.Response(status=204, headers=headers)
+        headers["ETag"] = f'"{follower.partition}:{start}:{follower.offset}"'
+        headers["Cache-Control"] = _CACHE
+        return web.Response(body=follower.joined(values), headers=headers)
+
+    def _headers(self, follower: Follower) -> dict[str, str]:
+        headers = {"Content-Type": follower.content_type, "Stream-Next-Offset": state.token(follower.offset)}
+        if follower.is_up_to_date:
+            headers["Stream-Up-To-Date"] = "true"
+        if follower.is_at_end_of_closed:
+            headers["Stream-Closed"] = "true"
+        return headers
+
+    async def _bounds(self, view: StreamView, index: int) -> tuple[int, int]:
+        key = view.partition(index)
+        bounds = (await self._streams.bounds([key])).get(key)
+        if bounds is None:
+            raise Problem(404, 404, f"no stream {view.name}")
+        return bounds.start, bounds.end

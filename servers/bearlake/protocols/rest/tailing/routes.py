@@ -1,0 +1,33 @@
+"""All routes of /v1/stream."""
+
+import asyncio
+
+from aiohttp import web
+
+from bearlake.protocols.rest.produce import Writing
+from bearlake.protocols.rest.settings import RestSettings
+from bearlake.protocols.rest.tailing.append_routes import AppendRoutes
+from bearlake.protocols.rest.tailing.read_routes import ReadRoutes
+from bearlake.protocols.rest.tailing.state import Tails
+from bearlake.streams.service import Streams
+
+_STREAM = "/v1/stream/{name}"
+_PARTITION = _STREAM + "/{partition}"
+
+
+class TailingRoutes:
+    """The Durable Streams protocol."""
+
+    def __init__(self, streams: Streams, settings: RestSettings, writing: Writing, draining: asyncio.Event) -> None:
+        tails = Tails(streams)
+        self._append = AppendRoutes(streams, settings, writing, tails)
+        self._read = ReadRoutes(streams, settings, tails, draining)
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Register the handlers."""
+        router.add_put(_STREAM, self._append.create)
+        router.add_delete(_STREAM, self._append.delete)
+        for path in (_STREAM, _PARTITION):
+            router.add_post(path, self._append.append)
+            router.add_head(path, self._read.head)
+            router.add_get(path, self._read.read, allow_head=False)

@@ -1,0 +1,137 @@
+"""Partitions as this server follows them: what is written in the stream's configs, and what only this server knows.
+
+In the configs, for every server: the content type, and whether it is closed. In memory, for as long as this server lives: the sequences of
+idempotent producers and `Stream-Seq`, each partition's appends by HTTP one after the other.
+"""
+
+import asyncio
+import random
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from bearlake.errors import NotFound
+from bearlake.protocols.rest.problems import Problem
+from bearlake.protocols.rest.tailing.producers import Claim, Producers
+from bearlake.streams import configs as stream_configs
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.streams.service import Streams
+
+CONTENT_TYPE = "http.content.type"
+CLOSED = "http.closed"
+DEFAULT_TYPE = "application/octet-stream"
+JSON_TYPE = "application/json"
+START, NOW = "-1", "now"
+
+_DIGITS = 20
+_PARTITION_COUNT_MAX = 100_000
+_PRODUCER_COUNT_MAX = 10_000
+_CURSOR_EPOCH_S = 1_728_432_000  # 2024-10-09, section 8.1 of the protocol
+_CURSOR_S = 20
+_JITTER_S_MAX = 3600
+
+
+@dataclass(slots=True)
+class Tail:
+    """What only this server knows of a partition."""
+
+    producers: Producers = field(default_factory=lambda: Producers(_PRODUCER_COUNT_MAX))
+    sequence: str | None = None
+    """The largest `Stream-Seq`."""
+    closed_by: Claim | None = None
+    """The producer's append that closed the stream."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while something is appended or closed."""
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the stream was closed here; wakes those who follow."""
+
+
+class Tails:
+    """Partitions that this server was asked for, and how to find them."""
+
+    def __init__(self, streams: Streams, random_source: random.Random | None = None) -> None:
+        self._streams = streams
+        self._random = random_source or random.SystemRandom()
+        self._tails: OrderedDict[int, Tail] = OrderedDict()
+
+    def get(self, view: StreamView, index: int) -> Tail:
+        """This server's knowledge of a partition."""
+        key = view.partition(index)
+        tail = self._tails.get(key)
+        if tail is None:
+            tail = self._tails[key] = Tail()
+        self._tails.move_to_end(key)
+        while len(self._tails) > _PARTITION_COUNT_MAX:
+            self._tails.popitem(last=False)
+        return tail
+
+    async def find(self, request: web.Request, operation: Operation) -> tuple[StreamView, int]:
+        """The stream and partition of the path. Raises `Problem` (404, 400)."""
+        name = request.match_info["name"]
+        try:
+            view = await self._streams.catalog.find(name)
+        except NotFound as error:
+            raise _unknown(name) from error
+        if not self._streams.may(ANONYMOUS, operation, name):
+            raise _unknown(name)
+        text = request.match_info.get("partition")
+        if text is None:
+            if view.partition_count > 1:
+                raise Problem(
+                    400, 400, f"stream {name} has {view.partition_count} partitions: name one, /v1/stream/{name}/0"
+                )
+            return view, 0
+        if not (text.isascii() and text.isdigit() and len(text) < 11 and int(text) < view.partition_count):
+            raise Problem(404, 404, f"stream {name} has partitions 0 to {view.partition_count - 1}")
+        return view, int(text)
+
+    def cursor(self, given: str | None) -> str:
+        """The cursor of a live answer, always beyond the one that the client gave. Source: section 8.1."""
+        now_s = self._streams.clock.now_ms() // 1000
+        interval = (now_s - _CURSOR_EPOCH_S) // _CURSOR_S
+        if given is not None and given.isascii() and given.isdigit() and len(given) < 16 and int(given) >= interval:
+            interval = int(given) + max(1, self._random.randint(1, _JITTER_S_MAX) // _CURSOR_S)
+        return str(interval)
+
+
+def content_type(view: StreamView) -> str:
+    """The stream's content type, as its creator wrote it."""
+    return stream_configs.value(view.stream.configs, CONTENT_TYPE) or DEFAULT_TYPE
+
+
+def media_type(text: str) -> str:
+    """A content type without parameters, in small letters."""
+    return text.partition(";")[0].strip().lower()
+
+
+def is_closed(view: StreamView) -> bool:
+    """Whether nothing more is taken by HTTP."""
+    return stream_configs.value(view.stream.configs, CLOSED) == "true"
+
+
+def token(offset: int) -> str:
+    """An offset as clients see it."""
+    return f"{offset:0{_DIGITS}}"
+
+
+def parse_offset(request: web.Request, *, is_required: bool) -> str | int:
+    """The offset of the query: a number, `START` or `NOW`. Raises `Problem` (400)."""
+    given = request.query.getall("offset", [])
+    if len(given) > 1:
+        raise Problem(400, 400, "offset: expected once")
+    if not given:
+        if is_required:
+            raise Problem(400, 400, "offset: expected with live")
+        return START
+    text = given[0]
+    if text in (START, NOW):
+        return text
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and int(text) < 2**63):
+        raise Problem(400, 400, "offset: expected one that this server gave, -1 or now")
+    return int(text)
+
+
+def _unknown(name: str) -> Problem:
+    return Problem(404, 404, f"no stream {name[:249]}")

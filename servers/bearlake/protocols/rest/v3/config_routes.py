@@ -1,0 +1,136 @@
+"""…/topics/{topic}/configs: look, set, reset, and several at once (`configs:alter`)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from bearlake.errors import Invalid
+from bearlake.protocols.rest import bodies
+from bearlake.protocols.rest.members import Members
+from bearlake.protocols.rest.problems import Problem
+from bearlake.protocols.rest.settings import RestSettings
+from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer, field, find
+from bearlake.streams import configs as stream_configs
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.configs import Config
+from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.streams.service import Streams
+
+_CONFIGS = CLUSTER + "/topics/{topic}/configs"
+
+
+class ConfigRoutes:
+    """Handlers of topic configs."""
+
+    def __init__(self, streams: Streams, members: Members, settings: RestSettings) -> None:
+        self._streams = streams
+        self._members = members
+        self._settings = settings
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Register the handlers."""
+        router.add_get(_CONFIGS, self.all)
+        router.add_post(f"{_CONFIGS}:alter", self.alter)
+        router.add_get(f"{_CONFIGS}/{{config}}", self.one)
+        router.add_put(f"{_CONFIGS}/{{config}}", self.set)
+        router.add_delete(f"{_CONFIGS}/{{config}}", self.reset)
+
+    async def all(self, request: web.Request) -> web.Response:
+        """All configs with their values."""
+        site = Site(request, self._members)
+        view = await find(self._streams, request, Operation.DESCRIBE)
+        shown = [_shown(site, view, config) for config in stream_configs.ALL]
+        return answer(site.listing("KafkaTopicConfigList", f"/topics/{view.name}/configs", shown))
+
+    async def one(self, request: web.Request) -> web.Response:
+        """One config."""
+        site = Site(request, self._members)
+        view = await find(self._streams, request, Operation.DESCRIBE)
+        return answer(_shown(site, view, _config(request)))
+
+    async def set(self, request: web.Request) -> web.Response:
+        """Set a config."""
+        Site(request, self._members)
+        body = await self._body(request)
+        view = await find(self._streams, request, Operation.DESCRIBE)
+        value = body.get("value")
+        if not isinstance(value, (str, int, float)):
+            raise Problem(400, 400, "value: expected text")
+        await self._alter(view, {_config(request).name: str(value)}, [])
+        return web.Response(status=204)
+
+    async def reset(self, request: web.Request) -> web.Response:
+        """Back to the default."""
+        Site(request, self._members)
+        view = await find(self._streams, request, Operation.DESCRIBE)
+        await self._alter(view, {}, [_config(request).name])
+        return web.Response(status=204)
+
+    async def alter(self, request: web.Request) -> web.Response:
+        """Set and reset several, all or none."""
+        Site(request, self._members)
+        body = await self._body(request)
+        view = await find(self._streams, request, Operation.DESCRIBE)
+        given: dict[str, str] = {}
+        unset: list[str] = []
+        for item in field(body, "data", list, []):
+            name, operation = (item.get("name"), item.get("operation") or "SET") if isinstance(item, dict) else (0, 0)
+            if not isinstance(name, str) or operation not in ("SET", "DELETE"):
+                raise Problem(400, 400, "data: expected objects with name, value and operation (SET or DELETE)")
+            if name not in stream_configs.BY_NAME:
+                raise _unknown(name)
+            if operation == "DELETE":
+                unset.append(name)
+            elif isinstance(item.get("value"), (str, int, float)):
+                given[name] = str(item["value"])
+            else:
+                raise Problem(400, 400, f"data: {name}: value: expected text")
+        if not field(body, "validate_only", bool, False):
+            await self._alter(view, given, unset)
+        return web.Response(status=204)
+
+    async def _body(self, request: web.Request) -> Mapping[str, Any]:
+        return await bodies.read_object(request, self._settings.request_bytes_max)
+
+    async def _alter(self, view: StreamView, given: Mapping[str, str], unset: list[str]) -> None:
+        try:
+            await self._streams.alter(ANONYMOUS, view.name, given, unset)
+        except Invalid as error:
+            raise Problem(400, 40002, str(error)) from error
+
+
+def _config(request: web.Request) -> Config:
+    name = request.match_info["config"]
+    config = stream_configs.BY_NAME.get(name)
+    if config is None:
+        raise _unknown(name)
+    return config
+
+
+def _unknown(name: str) -> Problem:
+    return Problem(404, 404, f"Config {name[:100]} cannot be found.")
+
+
+def _shown(site: Site, view: StreamView, config: Config) -> dict[str, object]:
+    own = view.stream.configs
+    value, is_own = stream_configs.value(own, config.name), config.name in own
+    source = "DYNAMIC_TOPIC_CONFIG" if is_own else "DEFAULT_CONFIG"
+    synonyms = [{"name": config.name, "value": config.default, "source": "DEFAULT_CONFIG"}]
+    if is_own:
+        synonyms.insert(0, {"name": config.name, "value": value, "source": source})
+    return site.resource(
+        "KafkaTopicConfig",
+        f"/topics/{view.name}/configs/{config.name}",
+        f"/topic={view.name}/config={config.name}",
+        {
+            "topic_name": view.name,
+            "name": config.name,
+            "value": value,
+            "is_default": not is_own,
+            "is_read_only": False,
+            "is_sensitive": False,
+            "source": source,
+            "synonyms": synonyms,
+        },
+    )

@@ -1,0 +1,202 @@
+"""…/consumer-groups: groups, their members, and how far they are behind.
+
+A group that another server coordinates is shown as that one saved it at its last rebalance. Offsets and ends are as of now.
+"""
+
+from typing import NamedTuple
+
+from aiohttp import web
+
+from bearlake.metadata.model import PARTITION_BITS
+from bearlake.protocols.rest.members import Members
+from bearlake.protocols.rest.problems import Problem
+from bearlake.protocols.rest.proxy import assignor
+from bearlake.protocols.rest.proxy.assignor import Partition
+from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer
+from bearlake.streams.groups.model import Group, GroupState, Member
+from bearlake.streams.groups.problems import GroupRefusal
+from bearlake.streams.groups.problems import Problem as GroupProblem
+from bearlake.streams.service import Streams
+
+_GROUPS = CLUSTER + "/consumer-groups"
+_GROUP = _GROUPS + "/{group}"
+_STATES = {
+    GroupState.EMPTY: "EMPTY",
+    GroupState.PREPARING: "PREPARING_REBALANCE",
+    GroupState.COMPLETING: "COMPLETING_REBALANCE",
+    GroupState.STABLE: "STABLE",
+    GroupState.DEAD: "DEAD",
+}
+
+
+class Lag(NamedTuple):
+    """How far a group is behind in one partition, and the member that reads it."""
+
+    partition: Partition
+    current: int
+    end: int
+    member: Member | None
+
+    @property
+    def behind(self) -> int:
+        """Records that are not committed yet."""
+        return max(0, self.end - self.current)
+
+
+class GroupRoutes:
+    """Handlers of consumer groups."""
+
+    def __init__(self, streams: Streams, members: Members) -> None:
+        self._streams = streams
+        self._members = members
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Register the handlers."""
+        router.add_get(_GROUPS, self.groups)
+        router.add_get(_GROUP, self.group)
+        router.add_get(f"{_GROUP}/consumers", self.consumers)
+        router.add_get(f"{_GROUP}/lag-summary", self.summary)
+        router.add_get(f"{_GROUP}/lags", self.lags)
+        router.add_get(f"{_GROUP}/lags/{{topic}}/partitions/{{partition}}", self.lag)
+
+    async def groups(self, request: web.Request) -> web.Response:
+        """All groups."""
+        site = Site(request, self._members)
+        names = {listing.group for listing in await self._streams.groups.all()}
+        shown = []
+        for name in sorted(names):
+            group = await self._find(name)
+            if group is not None:
+                shown.append(_group(site, group))
+        return answer(site.listing("KafkaConsumerGroupList", "/consumer-groups", shown))
+
+    async def group(self, request: web.Request) -> web.Response:
+        """One group."""
+        site = Site(request, self._members)
+        return answer(_group(site, await self._existing(request)))
+
+    async def consumers(self, request: web.Request) -> web.Response:
+        """Members of a group."""
+        site = Site(request, self._members)
+        group = await self._existing(request)
+        shown = [_consumer(site, group, member) for member in group.members.values()]
+        return answer(site.listing("KafkaConsumerList", f"/consumer-groups/{group.name}/consumers", shown))
+
+    async def lags(self, request: web.Request) -> web.Response:
+        """Lag by partition."""
+        site = Site(request, self._members)
+        group = await self._existing(request)
+        shown = [_lag(site, group, lag) for lag in await self._lags(group)]
+        return answer(site.listing("KafkaConsumerLagList", f"/consumer-groups/{group.name}/lags", shown))
+
+    async def lag(self, request: web.Request) -> web.Response:
+        """Lag of one partition."""
+        site = Site(request, self._members)
+        group = await self._existing(request)
+        wanted = request.match_info["topic"], request.match_info["partition"]
+        for lag in await self._lags(group):
+            if (lag.partition[0], str(lag.partition[1])) == wanted:
+                return answer(_lag(site, group, lag))
+        raise Problem(404, 404, "Consumer lag cannot be found: the group has no offset there.")
+
+    async def summary(self, request: web.Request) -> web.Response:
+        """The largest lag, and the sum."""
+        site = Site(request, self._members)
+        group = await self._existing(request)
+        lags = await self._lags(group)
+        if not lags:
+            raise Problem(404, 404, "Consumer group lag summary cannot be found: the group has no offsets.")
+        worst = max(lags, key=lambda lag: lag.behind)
+        member = worst.member
+        fields = {
+            "consumer_group_id": group.name,
+            "max_lag_consumer_id": member.member_id if member else "",
+            "max_lag_instance_id": member.instance_id if member else None,
+            "max_lag_client_id": member.client_id if member else "",
+            "max_lag_topic_name": worst.partition[0],
+            "max_lag_partition_id": worst.partition[1],
+            "max_lag": worst.behind,
+            "total_lag": sum(lag.behind for lag in lags),
+        }
+        path = f"/consumer-groups/{group.name}/lag-summary"
+        name = f"/consumer-group={group.name}/lag-summary"
+        return answer(site.resource("KafkaConsumerGroupLagSummary", path, name, fields))
+
+    async def _existing(self, request: web.Request) -> Group:
+        name = request.match_info["group"]
+        group = await self._find(name)
+        if group is None:
+            raise Problem(404, 404, f"Consumer group {name[:249]} cannot be found.")
+        return group
+
+    async def _find(self, name: str) -> Group | None:
+        try:
+            return await self._streams.groups.describe(name)
+        except GroupRefusal as refusal:
+            if refusal.problem is GroupProblem.NOT_FOUND:
+                return None
+            if refusal.problem is not GroupProblem.NOT_COORDINATOR:
+                raise
+        saved = await self._streams.metadata.groups.load(name)
+        return Group(name=name) if saved is None else Group.decode(name, saved.protocol_type, saved.state)
+
+    async def _lags(self, group: Group) -> list[Lag]:
+        committed = await self._streams.groups.offsets(group.name)
+        bounds = await self._streams.bounds(list(committed))
+        owners = {
+            partition: member
+            for member in group.members.values()
+            if group.protocol_type == "consumer"
+            for partition in assignor.decode_assignment(member.assignment)
+        }
+        lags = []
+        for key, offset in committed.items():
+            view = self._streams.catalog.peek_number(key >> PARTITION_BITS)
+            if view is not None and key in bounds:
+                partition = view.name, key - view.first_key
+                lags.append(Lag(partition, offset.offset, bounds[key].end, owners.get(partition)))
+        return sorted(lags, key=lambda lag: lag.partition)
+
+
+def _group(site: Site, group: Group) -> dict[str, object]:
+    path = f"/consumer-groups/{group.name}"
+    fields = {
+        "consumer_group_id": group.name,
+        "is_simple": group.protocol_type == "",
+        "partition_assignor": group.protocol_name,
+        "state": _STATES[group.state],
+        "type": "CLASSIC",
+        "consumers": site.related(f"{path}/consumers"),
+        "lag_summary": site.related(f"{path}/lag-summary"),
+    }
+    return site.resource("KafkaConsumerGroup", path, f"/consumer-group={group.name}", fields)
+
+
+def _consumer(site: Site, group: Group, member: Member) -> dict[str, object]:
+    path = f"/consumer-groups/{group.name}/consumers"
+    fields = {
+        "consumer_group_id": group.name,
+        "consumer_id": member.member_id,
+        "instance_id": member.instance_id,
+        "client_id": member.client_id,
+    }
+    name = f"/consumer-group={group.name}/consumer={member.member_id}"
+    return site.resource("KafkaConsumer", path, name, fields)
+
+
+def _lag(site: Site, group: Group, lag: Lag) -> dict[str, object]:
+    topic, index = lag.partition
+    fields = {
+        "consumer_group_id": group.name,
+        "topic_name": topic,
+        "partition_id": index,
+        "current_offset": lag.current,
+        "log_end_offset": lag.end,
+        "lag": lag.behind,
+        "consumer_id": lag.member.member_id if lag.member else "",
+        "instance_id": lag.member.instance_id if lag.member else None,
+        "client_id": lag.member.client_id if lag.member else "",
+    }
+    path = f"/consumer-groups/{group.name}/lags/{topic}/partitions/{index}"
+    name = f"/consumer-group={group.name}/lag={topic}/partition={index}"
+    return site.resource("KafkaConsumerLag", path, name, fields)

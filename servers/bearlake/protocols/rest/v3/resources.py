@@ -1,0 +1,95 @@
+"""How the v3 API writes things: every one with its kind, its own address and its name, lists with those inside."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aiohttp import web
+
+from bearlake.errors import NotFound
+from bearlake.protocols.rest.members import Members
+from bearlake.protocols.rest.problems import JSON_TYPE, Problem
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.streams.service import Streams
+
+CLUSTERS = "/v3/clusters"
+CLUSTER = "/v3/clusters/{cluster_id}"
+_INDEX_MAX = 2**31 - 1
+
+
+class Site:
+    """Builds resources of this cluster, with addresses as the client sees this server."""
+
+    def __init__(self, request: web.Request, members: Members) -> None:
+        """Raises `Problem` (404) when the path names another cluster."""
+        self.cluster_id = members.cluster_id
+        wanted = request.match_info.get("cluster_id")
+        if wanted is not None and wanted != self.cluster_id:
+            raise Problem(404, 404, f"Cluster {wanted[:100]} cannot be found.")
+        self._root = f"{request.scheme}://{request.host}{CLUSTERS}/{self.cluster_id}"
+
+    def url(self, path: str) -> str:
+        """Address of what lies at `path` (with a leading slash, empty: the cluster)."""
+        return self._root + path
+
+    def related(self, path: str) -> dict[str, str]:
+        """A link."""
+        return {"related": self.url(path)}
+
+    def resource(self, kind: str, path: str, name: str, fields: Mapping[str, object]) -> dict[str, object]:
+        """One thing; `name` is its part of the resource name behind the cluster's."""
+        metadata = {"self": self.url(path), "resource_name": f"crn:///kafka={self.cluster_id}{name}"}
+        return {"kind": kind, "metadata": metadata, "cluster_id": self.cluster_id, **fields}
+
+    def listing(self, kind: str, path: str, items: Sequence[object]) -> dict[str, object]:
+        """A list of things, all of them."""
+        return {"kind": kind, "metadata": {"self": self.url(path), "next": None}, "data": items}
+
+
+def answer(value: object, status: int = 200) -> web.Response:
+    """A value as JSON."""
+    return web.Response(status=status, body=json.dumps(value).encode(), content_type=JSON_TYPE)
+
+
+async def find(streams: Streams, request: web.Request, operation: Operation) -> StreamView:
+    """The stream of the path. Raises `Problem` (404, 40403), also when the caller may not know of it."""
+    name = request.match_info["topic"]
+    try:
+        view = await streams.catalog.find(name)
+    except NotFound as error:
+        raise unknown_topic() from error
+    if not streams.may(ANONYMOUS, operation, name):
+        raise unknown_topic()
+    return view
+
+
+def unknown_topic() -> Problem:
+    """40403."""
+    return Problem(404, 40403, "This server does not host this topic-partition.")
+
+
+def index_of(request: web.Request, view: StreamView) -> int:
+    """The partition of the path. Raises `Problem` (404)."""
+    text = request.match_info["partition"]
+    if not (text.isascii() and text.isdigit() and len(text) < 11 and int(text) < view.partition_count):
+        raise Problem(404, 404, f"Partition {text[:20]} of topic {view.name} cannot be found.")
+    return int(text)
+
+
+def field(body: Mapping[str, Any], name: str, kind: type, default: Any = None) -> Any:
+    """A field of a request (Any: of that type, or the default). Raises `Problem` (400)."""
+    value = body.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise Problem(400, 400, f"{name}: expected {kind.__name__}")
+    return value
+
+
+def count(body: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    """A number from 1 on. Raises `Problem` (400)."""
+    value: int | None = field(body, name, int, default)
+    if value is None or not 1 <= value <= _INDEX_MAX:
+        raise Problem(400, 400, f"{name}: expected a number from 1")
+    return value

@@ -1,0 +1,29 @@
+"""All routes of the v3 API."""
+
+from aiohttp import web
+
+from bearlake.protocols.rest.members import Members
+from bearlake.protocols.rest.produce import Writing
+from bearlake.protocols.rest.settings import RestSettings
+from bearlake.protocols.rest.v3.config_routes import ConfigRoutes
+from bearlake.protocols.rest.v3.group_routes import GroupRoutes
+from bearlake.protocols.rest.v3.record_routes import RecordRoutes
+from bearlake.protocols.rest.v3.topic_routes import TopicRoutes
+from bearlake.streams.service import Streams
+
+
+class V3Routes:
+    """The v3 API."""
+
+    def __init__(self, streams: Streams, members: Members, settings: RestSettings, writing: Writing) -> None:
+        self._routes = (
+            TopicRoutes(streams, members, settings),
+            ConfigRoutes(streams, members, settings),
+            RecordRoutes(streams, members, settings, writing),
+            GroupRoutes(streams, members),
+        )
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Register the handlers."""
+        for routes in self._routes:
+            routes.add_to(router)

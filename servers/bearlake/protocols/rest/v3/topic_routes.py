@@ -1,0 +1,202 @@
+"""/v3/clusters, …/brokers, …/topics and their partitions: look, create, grow, delete."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from bearlake.errors import AlreadyExists, Invalid
+from bearlake.metadata.model import PartitionKey, Server
+from bearlake.protocols.rest import bodies
+from bearlake.protocols.rest.members import Members
+from bearlake.protocols.rest.problems import Problem
+from bearlake.protocols.rest.settings import RestSettings
+from bearlake.protocols.rest.v3.resources import CLUSTER, CLUSTERS, Site, answer, count, field, find, index_of
+from bearlake.serving import routing
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.streams.service import Streams
+
+_TOPIC = CLUSTER + "/topics/{topic}"
+
+
+class TopicRoutes:
+    """Handlers of clusters, brokers, topics and partitions."""
+
+    def __init__(self, streams: Streams, members: Members, settings: RestSettings) -> None:
+        self._streams = streams
+        self._members = members
+        self._settings = settings
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Register the handlers."""
+        router.add_get(CLUSTERS, self.clusters)
+        router.add_get(CLUSTER, self.cluster)
+        router.add_get(f"{CLUSTER}/brokers", self.brokers)
+        router.add_get(f"{CLUSTER}/brokers/{{broker}}", self.broker)
+        router.add_get(f"{CLUSTER}/topics", self.topics)
+        router.add_post(f"{CLUSTER}/topics", self.create)
+        router.add_get(_TOPIC, self.topic)
+        router.add_patch(_TOPIC, self.grow)
+        router.add_delete(_TOPIC, self.delete)
+        router.add_get(f"{_TOPIC}/partitions", self.partitions)
+        router.add_get(f"{_TOPIC}/partitions/{{partition}}", self.partition)
+
+    async def clusters(self, request: web.Request) -> web.Response:
+        """The one cluster."""
+        site = Site(request, self._members)
+        listing = site.listing("KafkaClusterList", "", [self._cluster(site)])
+        metadata = {"self": f"{request.scheme}://{request.host}{CLUSTERS}", "next": None}
+        return answer({**listing, "metadata": metadata})
+
+    async def cluster(self, request: web.Request) -> web.Response:
+        """The cluster."""
+        return answer(self._cluster(Site(request, self._members)))
+
+    async def brokers(self, request: web.Request) -> web.Response:
+        """Live servers."""
+        site = Site(request, self._members)
+        shown = [_broker(site, server) for server in self._members.live()]
+        return answer(site.listing("KafkaBrokerList", "/brokers", shown))
+
+    async def broker(self, request: web.Request) -> web.Response:
+        """One live server."""
+        site, wanted = Site(request, self._members), request.match_info["broker"]
+        for server in self._members.live():
+            if str(server.ref.node_id) == wanted:
+                return answer(_broker(site, server))
+        raise Problem(404, 404, f"Broker {wanted[:20]} cannot be found.")
+
+    async def topics(self, request: web.Request) -> web.Response:
+        """All topics."""
+        site, catalog = Site(request, self._members), self._streams.catalog
+        views = [
+            view
+            for name in catalog.names()
+            if (view := catalog.peek(name)) is not None and self._streams.may(ANONYMOUS, Operation.DESCRIBE, name)
+        ]
+        return answer(site.listing("KafkaTopicList", "/topics", [_topic(site, view) for view in views]))
+
+    async def create(self, request: web.Request) -> web.Response:
+        """Create a topic; with `validate_only` only look whether that would succeed."""
+        site = Site(request, self._members)
+        body = await self._body(request)
+        name = field(body, "topic_name", str)
+        if name is None:
+            raise Problem(400, 400, "topic_name: expected a topic's name")
+        partition_count = count(body, "partitions_count", self._settings.default_partition_count)
+        configs = _configs(field(body, "configs", list, []))
+        try:
+            if field(body, "validate_only", bool, False):
+                self._streams.catalog.check_new(name, partition_count, configs)
+                if self._streams.catalog.peek(name) is not None:
+                    raise AlreadyExists(name)
+                return answer(_shown(site, name, partition_count))
+            view = await self._streams.create(ANONYMOUS, name, partition_count, configs)
+        except AlreadyExists as error:
+            raise Problem(400, 40002, f"Topic '{name}' already exists.") from error
+        except Invalid as error:
+            raise Problem(400, 40002, str(error)) from error
+        return answer(_topic(site, view), 201)
+
+    async def topic(self, request: web.Request) -> web.Response:
+        """One topic."""
+        site = Site(request, self._members)
+        return answer(_topic(site, await find(self._streams, request, Operation.DESCRIBE)))
+
+    async def grow(self, request: web.Request) -> web.Response:
+        """More partitions."""
+        site = Site(request, self._members)
+        body = await self._body(request)
+        view = await find(self._streams, request, Operation.DESCRIBE)
+        try:
+            grown = await self._streams.add_partitions(ANONYMOUS, view.name, count(body, "partitions_count"))
+        except Invalid as error:
+            raise Problem(400, 40002, str(error)) from error
+        return answer(_topic(site, grown))
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Delete a topic."""
+        Site(request, self._members)
+        view = await find(self._streams, request, Operation.DESCRIBE)
+        await self._streams.delete(ANONYMOUS, view.name)
+        return web.Response(status=204)
+
+    async def partitions(self, request: web.Request) -> web.Response:
+        """Partitions of a topic."""
+        site = Site(request, self._members)
+        view = await find(self._streams, request, Operation.DESCRIBE)
+        shown = [self._partition(site, view, index) for index in range(view.partition_count)]
+        return answer(site.listing("KafkaPartitionList", f"/topics/{view.name}/partitions", shown))
+
+    async def partition(self, request: web.Request) -> web.Response:
+        """One partition."""
+        site = Site(request, self._members)
+        view = await find(self._streams, request, Operation.DESCRIBE)
+        return answer(self._partition(site, view, index_of(request, view)))
+
+    async def _body(self, request: web.Request) -> Mapping[str, Any]:
+        return await bodies.read_object(request, self._settings.request_bytes_max)
+
+    def _cluster(self, site: Site) -> dict[str, object]:
+        links = {name: site.related(f"/{name}") for name in ("brokers", "topics")}
+        links["consumer_groups"] = site.related("/consumer-groups")
+        links["controller"] = site.related(f"/brokers/{self._members.live()[0].ref.node_id}")
+        return site.resource("KafkaCluster", "", "", links)
+
+    def _partition(self, site: Site, view: StreamView, index: int) -> dict[str, object]:
+        leader = self._leader(view.partition(index))
+        return site.resource(
+            "KafkaPartition",
+            f"/topics/{view.name}/partitions/{index}",
+            f"/topic={view.name}/partition={index}",
+            {
+                "topic_name": view.name,
+                "partition_id": index,
+                "leader": site.related(f"/brokers/{leader}"),
+            },
+        )
+
+    def _leader(self, partition: PartitionKey) -> int:
+        live = list(self._members.live())
+        return routing.choose(partition, routing.candidates(live, "rest") or live).ref.node_id
+
+
+def _configs(items: list[Any]) -> dict[str, str]:
+    configs = {}
+    for item in items:
+        if not isinstance(item, dict) or not isinstance(item.get("name"), str):
+            raise Problem(400, 400, "configs: expected a list of objects with name and value")
+        value = item.get("value")
+        if value is not None:
+            configs[item["name"]] = str(value)
+    return configs
+
+
+def _topic(site: Site, view: StreamView) -> dict[str, object]:
+    return _shown(site, view.name, view.partition_count)
+
+
+def _shown(site: Site, name: str, partition_count: int) -> dict[str, object]:
+    path = f"/topics/{name}"
+    return site.resource(
+        "KafkaTopic",
+        path,
+        f"/topic={name}",
+        {
+            "topic_name": name,
+            "is_internal": False,
+            "replication_factor": 1,
+            "partitions_count": partition_count,
+            "partitions": site.related(f"{path}/partitions"),
+            "configs": site.related(f"{path}/configs"),
+            "authorized_operations": [],
+        },
+    )
+
+
+def _broker(site: Site, server: Server) -> dict[str, object]:
+    host, _, port = next(iter(server.endpoints.values()), ":0").rpartition(":")
+    node = server.ref.node_id
+    fields = {"broker_id": node, "host": host, "port": int(port), "rack": server.zone}
+    return site.resource("KafkaBroker", f"/brokers/{node}", f"/broker={node}", fields)

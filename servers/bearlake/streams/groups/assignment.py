@@ -1,0 +1,110 @@
+"""What members of a Kafka consumer group tell each other: subscriptions, assignments, and the two oldest ways to assign.
+
+    ConsumerProtocolSubscription, version 0: int16 version | [string stream] | bytes user data
+    ConsumerProtocolAssignment,   version 0: int16 version | [string stream, [int32 partition]] | bytes user data
+
+Later versions add fields behind these. Source: Kafka's ConsumerProtocol, RangeAssignor, RoundRobinAssignor.
+"""
+
+import struct
+from collections.abc import Collection, Mapping, Sequence
+
+from bearlake.errors import Corrupt
+
+RANGE = "range"
+ROUND_ROBIN = "roundrobin"
+PROTOCOLS = (RANGE, ROUND_ROBIN)
+"""Most wanted first. Any member of a mixed group may be its leader, so they divide as Kafka's clients do."""
+
+_NO_USER_DATA = struct.pack(">i", -1)
+_VERSION_AND_COUNT = struct.Struct(">hi")
+_LENGTH = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+
+Partitions = dict[str, list[int]]
+"""Partition indexes by stream."""
+
+
+def encode_subscription(streams: Collection[str]) -> bytes:
+    """The metadata with which a member joins."""
+    return _VERSION_AND_COUNT.pack(0, len(streams)) + b"".join(map(_string, streams)) + _NO_USER_DATA
+
+
+def decode_subscription(metadata: bytes) -> list[str]:
+    """The streams that a member wants. Raises `Corrupt`."""
+    try:
+        count, position = _VERSION_AND_COUNT.unpack_from(metadata)[1], _VERSION_AND_COUNT.size
+        names = []
+        for _ in range(count):
+            name, position = _read_string(metadata, position)
+            names.append(name)
+    except (struct.error, UnicodeDecodeError) as error:
+        raise Corrupt(f"subscription of a group's member: {error}") from error
+    return names
+
+
+def encode_assignment(partitions: Mapping[str, Sequence[int]]) -> bytes:
+    """What a member gets from the leader."""
+    out = [_VERSION_AND_COUNT.pack(0, len(partitions))]
+    for name, indexes in partitions.items():
+        out += [_string(name), _INT32.pack(len(indexes)), struct.pack(f">{len(indexes)}i", *indexes)]
+    return b"".join([*out, _NO_USER_DATA])
+
+
+def decode_assignment(assignment: bytes) -> Partitions:
+    """The partitions of a member; none for an empty assignment. Raises `Corrupt`."""
+    found: Partitions = {}
+    if not assignment:
+        return found
+    try:
+        count, position = _VERSION_AND_COUNT.unpack_from(assignment)[1], _VERSION_AND_COUNT.size
+        for _ in range(count):
+            name, position = _read_string(assignment, position)
+            (size,) = _INT32.unpack_from(assignment, position)
+            position += _INT32.size
+            if not 0 <= size * _INT32.size <= len(assignment) - position:
+                raise struct.error(f"{size} partitions of {name!r}")
+            found[name] = list(struct.unpack_from(f">{size}i", assignment, position))
+            position += size * _INT32.size
+    except (struct.error, UnicodeDecodeError) as error:
+        raise Corrupt(f"assignment of a group's member: {error}") from error
+    return found
+
+
+def assign(protocol: str, members: Mapping[str, Collection[str]], counts: Mapping[str, int]) -> dict[str, Partitions]:
+    """Divide the partitions: `members` are wanted streams by member id, `counts` the partitions of each stream that exists."""
+    result: dict[str, Partitions] = {member: {} for member in members}
+    if protocol == RANGE:
+        for name in sorted(counts):
+            takers = sorted(member for member, wanted in members.items() if name in wanted)
+            start = 0
+            for place, member in enumerate(takers):
+                size = counts[name] // len(takers) + (place < counts[name] % len(takers))
+                if size:
+                    result[member][name] = list(range(start, start + size))
+                start += size
+        return result
+    order = sorted(members)
+    turn = 0
+    for name in sorted(counts):
+        if not any(name in wanted for wanted in members.values()):
+            continue
+        for index in range(counts[name]):
+            while name not in members[order[turn % len(order)]]:
+                turn += 1
+            result[order[turn % len(order)]].setdefault(name, []).append(index)
+            turn += 1
+    return result
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode()
+    return _LENGTH.pack(len(encoded)) + encoded
+
+
+def _read_string(data: bytes, position: int) -> tuple[str, int]:
+    (size,) = _LENGTH.unpack_from(data, position)
+    position += _LENGTH.size
+    if not 0 <= size <= len(data) - position:
+        raise struct.error(f"text of {size} bytes")
+    return data[position : position + size].decode(), position + size

@@ -1,0 +1,93 @@
+"""Deleting subjects and versions: softly first, so that it can be taken back by registering the schema again, then for good.
+
+The contracts are those of `Schemas.delete_subject` and `Schemas.delete_version`; `Conflict` means that it has to be decided again.
+"""
+
+from collections.abc import Sequence
+
+from bearlake.metadata.schemas import SchemaStore, SubjectKey, SubjectState, VersionKey, VersionRow
+from bearlake.streams.schemas import names, rules
+from bearlake.streams.schemas.library import Library
+from bearlake.streams.schemas.model import Mode
+from bearlake.streams.schemas.problems import (
+    NotPermitted,
+    ReferenceExists,
+    SubjectNotFound,
+    SubjectNotSoftDeleted,
+    SubjectSoftDeleted,
+    VersionNotFound,
+    VersionNotSoftDeleted,
+    VersionSoftDeleted,
+)
+
+
+class Remover:
+    """Deletes what the rules let go."""
+
+    def __init__(self, store: SchemaStore, library: Library) -> None:
+        self._store = store
+        self._library = library
+
+    async def subject(self, key: SubjectKey, is_permanent: bool) -> list[int]:
+        """Delete all versions; returns their numbers."""
+        state, name = existing(await self._store.subject(key)), names.shown(key)
+        live = [row for row in state.versions if not row.is_deleted]
+        if is_permanent and live:
+            raise SubjectNotSoftDeleted(f"Subject '{name}' was not deleted first before being permanently deleted")
+        if not is_permanent and not live:
+            raise SubjectSoftDeleted(f"Subject '{name}' was soft deleted. Set permanent=true to delete permanently")
+        return await self._delete(state, state.versions if is_permanent else live, is_permanent)
+
+    async def version(self, key: SubjectKey, version: int, is_permanent: bool) -> int:
+        """Delete one version; returns its number."""
+        state, name = existing(await self._store.subject(key)), names.shown(key)
+        row = pick(state, version, with_deleted=is_permanent or version != names.LATEST)
+        if is_permanent and not row.is_deleted:
+            raise VersionNotSoftDeleted(
+                f"Subject '{name}' Version {row.number} was not deleted first before being permanently deleted"
+            )
+        if not is_permanent and row.is_deleted:
+            raise VersionSoftDeleted(
+                f"Subject '{name}' Version {row.number} was soft deleted. Set permanent=true to delete permanently"
+            )
+        return (await self._delete(state, [row], is_permanent))[0]
+
+    async def _delete(self, state: SubjectState, rows: Sequence[VersionRow], is_permanent: bool) -> list[int]:
+        key = state.subject
+        if rules.mode_in_scope(state) in (Mode.READONLY, Mode.READONLY_OVERRIDE):
+            raise NotPermitted(f"Subject {names.shown(key)} is in read-only mode")
+        numbers = [row.number for row in rows]
+        for number in numbers:
+            if await self._store.referrers(VersionKey(key, number)):
+                raise ReferenceExists(
+                    f"One or more references exist to the schema {{subject={names.shown(key)},version={number}}}."
+                )
+        await self._store.delete(key, numbers, is_permanent=is_permanent, revision=state.revision)
+        if is_permanent:
+            self._library.forget(key.context, {row.schema_id for row in rows})
+        elif all(row.is_deleted or row in rows for row in state.versions):
+            if state.rules[0].config is not None:
+                await self._store.set_config(key, None)
+            if state.rules[0].mode is not None:
+                await self._store.set_mode(key, None)
+        return numbers
+
+
+def existing(state: SubjectState) -> SubjectState:
+    """The state, if the subject has versions. Raises `SubjectNotFound`."""
+    if not state.versions:
+        raise SubjectNotFound(f"Subject '{names.shown(state.subject)}' not found.")
+    return state
+
+
+def pick(state: SubjectState, version: int, *, with_deleted: bool) -> VersionRow:
+    """The row of a version. Raises `SubjectNotFound`, `VersionNotFound`."""
+    rows = [row for row in state.versions if with_deleted or not row.is_deleted]
+    if not rows:
+        raise SubjectNotFound(f"Subject '{names.shown(state.subject)}' not found.")
+    if version == names.LATEST:
+        return rows[-1]
+    for row in rows:
+        if row.number == version:
+            return row
+    raise VersionNotFound(f"Version {version} not found.")

@@ -1,0 +1,61 @@
+"""Default values of Avro fields: each must be a value of its field's type, which Apache Avro's Python library does not check.
+
+Source: Avro specification 1.12, "Complex Types", the table of field default values; a union's default may be of any of its types.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from avro.schema import Schema
+
+from bearlake.streams.schemas.problems import InvalidSchema
+
+INTEGER_BITS = {"int": 31, "long": 63}
+
+
+def check(schema: Schema) -> None:
+    """Raise `InvalidSchema` for the first default that does not fit."""
+    for one in types_of(schema):
+        for field in getattr(one, "fields", ()):
+            if field.has_default and not _fits(field.type, field.default):
+                raise InvalidSchema(
+                    f"Invalid schema of type AVRO: invalid default for field {field.name}: {field.default!r} is no {field.type.type}"
+                )
+
+
+def types_of(schema: Schema) -> Iterator[Any]:
+    """The schema and all types inside it, each once. (Any: the library's types of schemas.)"""
+    seen: set[int] = set()
+    waiting: list[Any] = [schema]
+    while waiting:
+        one = waiting.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            waiting += [field.type for field in getattr(one, "fields", ())]
+            waiting += getattr(one, "schemas", ())
+            waiting += [inner for name in ("items", "values") if isinstance(inner := getattr(one, name, None), Schema)]
+
+
+def _fits(schema: Any, value: Any) -> bool:
+    # Any: the library's types of schemas, and whatever JSON can say.
+    kind = schema.type
+    if kind == "null":
+        return value is None
+    if kind == "boolean":
+        return isinstance(value, bool)
+    if kind in INTEGER_BITS:
+        return isinstance(value, int) and not isinstance(value, bool) and -1 <= value >> INTEGER_BITS[kind] <= 0
+    if kind in ("float", "double"):
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind in ("string", "bytes", "fixed", "enum"):
+        return isinstance(value, str)
+    if kind == "array":
+        return isinstance(value, list) and all(_fits(schema.items, one) for one in value)
+    if kind == "map":
+        return isinstance(value, dict) and all(_fits(schema.values, one) for one in value.values())
+    if kind in ("union", "error_union"):
+        return any(_fits(one, value) for one in schema.schemas)
+    return isinstance(value, dict) and all(
+        _fits(field.type, value[field.name]) if field.name in value else field.has_default for field in schema.fields
+    )

@@ -1,0 +1,198 @@
+"""Schemas by id, and texts as parsed values with what they reference: a bounded cache over the metadata store.
+
+A schema never changes, so what is here is right; that there is none is never remembered. Parsing and comparing run on a thread of
+their own, since a large schema takes its time.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+from bearlake.metadata.schemas import SchemaRow, SchemaStore, SubjectKey, VersionKey
+from bearlake.streams.schemas import names, parsing
+from bearlake.streams.schemas.model import Document, Reference, Schema, SchemaType
+from bearlake.streams.schemas.parsing import Parsed
+from bearlake.streams.schemas.problems import InvalidSchema, SchemaNotFound, SchemaTooLarge
+from bearlake.streams.schemas.settings import SchemasSettings
+from bearlake.telemetry import metrics
+
+V = TypeVar("V")
+
+ENTRY_BYTES = 512
+"""What an entry takes beside its text."""
+
+
+class Library:
+    """The schemas that one server knows. Used from the event loop's thread only."""
+
+    def __init__(self, store: SchemaStore, settings: SchemasSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._schemas: _Recent[Schema] = _Recent(settings.cache_bytes_max // 2)
+        self._parsed: _Recent[Parsed] = _Recent(settings.cache_bytes_max // 2)
+        metrics.REGISTRY_CACHE_BYTES.set_function(lambda: self._schemas.size_bytes + self._parsed.size_bytes)
+        metrics.REGISTRY_CACHE_BYTES_MAX.set(settings.cache_bytes_max)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="schemas")
+
+    def close(self) -> None:
+        """End the thread; what it does at the moment is finished first."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def forget(self, context: str, ids: Collection[int]) -> None:
+        """Ask the store again for these, since their last versions may be gone."""
+        for schema_id in ids:
+            self._schemas.forget((context, schema_id))
+
+    async def schema(self, context: str, schema_id: int) -> Schema:
+        """The schema with that id. Raises `SchemaNotFound`, `Unavailable`."""
+        found = (await self.schemas(context, [schema_id])).get(schema_id)
+        if found is None:
+            raise SchemaNotFound(f"Schema {schema_id} not found")
+        return found
+
+    async def schemas(self, context: str, ids: Collection[int]) -> dict[int, Schema]:
+        """Those of the schemas that exist, by id."""
+        now = self._now()
+        found = {schema_id: self._schemas.get((context, schema_id), now) for schema_id in ids}
+        missing = [schema_id for schema_id, schema in found.items() if schema is None]
+        metrics.REGISTRY_CACHE_HITS.inc(len(found) - len(missing))
+        metrics.REGISTRY_CACHE_MISSES.inc(len(missing))
+        for row in await self._store.schemas(context, missing) if missing else ():
+            found[row.id] = self.keep(row)
+        return {schema_id: schema for schema_id, schema in found.items() if schema is not None}
+
+    def keep(self, row: SchemaRow) -> Schema:
+        """The schema of a row that some version has, kept for the next call."""
+        schema = schema_of(row)
+        expires = self._now() + self._settings.cached_ms / 1000
+        self._schemas.put((row.context, row.id), schema, len(row.content), expires)
+        return schema
+
+    async def parsed(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> Parsed:
+        """The text as a value of its format. Raises `InvalidSchema`, `SchemaTooLarge`, `Unavailable`."""
+        texts: dict[str, str] = {}
+        await self._resolve(references, texts, set())
+        size = len(text) + sum(map(len, texts.values()))
+        if size > self._settings.schema_bytes_max:
+            limit = self._settings.schema_bytes_max
+            raise SchemaTooLarge(f"The schema has {size} bytes with what it references, the limit is {limit}")
+        key = (type_, text, *texts.items())
+        found = self._parsed.get(key, 0)
+        if found is None:
+            found = await self._run(parsing.parsed, type_, text, texts)
+            self._parsed.put(key, found, size, 1)
+        return found
+
+    async def parsed_schema(self, schema: Schema) -> Parsed:
+        """A kept schema as a value of its format."""
+        return await self.parsed(schema.type, schema.text, schema.references)
+
+    async def incompatibilities(self, reader: Parsed, writer: Parsed) -> list[str]:
+        """See `parsing.incompatibilities`."""
+        return await self._run(parsing.incompatibilities, reader, writer)
+
+    async def _resolve(self, references: Sequence[Reference], texts: dict[str, str], seen: set[str]) -> None:
+        """Add the texts of the references, what they reference before them; each name once."""
+        for reference in references:
+            if reference.name in seen:
+                continue
+            if len(seen) >= self._settings.reference_count_max:
+                raise SchemaTooLarge(f"The schema references more than {self._settings.reference_count_max} others")
+            seen.add(reference.name)
+            schema = await self._referenced(reference)
+            await self._resolve(schema.references, texts, seen)
+            texts[reference.name] = schema.text
+
+    async def _referenced(self, reference: Reference) -> Schema:
+        subject, number = reference.version
+        state = await self._store.subject(subject)
+        for row in state.versions:
+            if row.number == number:
+                return await self.schema(subject.context, row.schema_id)
+        raise InvalidSchema(
+            f"Invalid schema: the reference {reference.name!r} is not there:"
+            f" subject {names.shown(subject)!r} has no version {number}"
+        )
+
+    async def _run(self, work: Callable[..., V], *arguments: object) -> V:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+
+class _Recent(Generic[V]):
+    """Values by key, as many as fit, least recently used first out."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self.size_bytes = 0
+        self._values: OrderedDict[object, tuple[V, int, float]] = OrderedDict()
+
+    def get(self, key: object, now: float) -> V | None:
+        entry = self._values.get(key)
+        if entry is None or entry[2] <= now:
+            return None
+        self._values.move_to_end(key)
+        return entry[0]
+
+    def put(self, key: object, value: V, size_bytes: int, expires: float) -> None:
+        self.forget(key)
+        self._values[key] = (value, size_bytes + ENTRY_BYTES, expires)
+        self.size_bytes += size_bytes + ENTRY_BYTES
+        while self.size_bytes > self._bytes_max:
+            self.forget(next(iter(self._values)))
+
+    def forget(self, key: object) -> None:
+        entry = self._values.pop(key, None)
+        if entry is not None:
+            self.size_bytes -= entry[1]
+
+
+def body_of(type_: SchemaType, canonical: str, references: Sequence[Reference]) -> bytes:
+    """The fingerprint of what a schema says, whatever is said about it."""
+    named = sorted([reference.name, *reference.version.subject, reference.version.number] for reference in references)
+    return _digest([type_.value, canonical, named])
+
+
+def fingerprint_of(body: bytes, metadata: Document | None, rule_set: Document | None) -> bytes:
+    """The fingerprint of all of a schema; as a UUID, its guid."""
+    return _digest([body.hex(), metadata, rule_set])
+
+
+def content_of(
+    type_: SchemaType, text: str, references: Sequence[Reference], metadata: Document | None, rule_set: Document | None
+) -> str:
+    """What the store keeps of a schema."""
+    named = [[reference.name, *reference.version.subject, reference.version.number] for reference in references]
+    content = {"type": type_.value, "text": text, "references": named, "metadata": metadata, "ruleSet": rule_set}
+    return json.dumps(content)
+
+
+def schema_of(row: SchemaRow) -> Schema:
+    """The schema of a stored row."""
+    content: Mapping[str, Any] = json.loads(row.content)
+    return Schema(
+        context=row.context,
+        id=row.id,
+        guid=UUID(bytes=row.fingerprint),
+        type=SchemaType(content["type"]),
+        text=content["text"],
+        references=tuple(
+            Reference(name=name, version=VersionKey(SubjectKey(context, subject), number))
+            for name, context, subject, number in content["references"]
+        ),
+        metadata=content["metadata"],
+        rule_set=content["ruleSet"],
+        body=row.body,
+    )
+
+
+def _digest(value: object) -> bytes:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()[:16]

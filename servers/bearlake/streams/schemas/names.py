@@ -1,0 +1,78 @@
+"""How subjects, contexts and versions are written.
+
+A subject outside the default context is written `:.context:name`; `:.context:` names all of the context, `:*:` all contexts.
+Source: Confluent, "Schema Contexts".
+"""
+
+from bearlake.metadata.schemas import DEFAULT_CONTEXT, GLOBAL_SUBJECT, SubjectKey
+from bearlake.streams.schemas.problems import InvalidSubject, InvalidVersion
+
+SUBJECT_LENGTH_MAX = 1024
+"""Characters of a subject with its context."""
+
+VERSION_MAX = 2**31 - 1
+LATEST = -1
+"""The version that `latest` means."""
+
+GLOBAL_NAMES = ("__GLOBAL", "__EMPTY")
+ALL_CONTEXTS = ":*:"
+GLOBAL = SubjectKey(DEFAULT_CONTEXT, GLOBAL_SUBJECT)
+"""Key of the registry's own config and mode."""
+
+
+def split(text: str) -> SubjectKey:
+    """`:.context:name` or `name` as a key; the name may be empty (see `GLOBAL_SUBJECT`). Raises `InvalidSubject`."""
+    _check(text)
+    if not text.startswith(":."):
+        return SubjectKey(DEFAULT_CONTEXT, text)
+    context, colon, name = text[1:].partition(":")
+    if not colon:
+        raise InvalidSubject(f"The specified subject {text!r} is not a valid subject: expected :.context:name")
+    return SubjectKey(context, name)
+
+
+def parse(text: str) -> SubjectKey:
+    """The key of a subject that can have versions. Raises `InvalidSubject`."""
+    key = split(text)
+    if key.name == GLOBAL_SUBJECT or key.name in GLOBAL_NAMES:
+        raise InvalidSubject(f"The specified subject {text!r} is not a valid subject: it names no subject")
+    return key
+
+
+def within(text: str, context: str) -> SubjectKey:
+    """The key of a subject that is named from inside `context`. Raises `InvalidSubject`."""
+    key = parse(text)
+    return SubjectKey(context, key.name) if key.context == DEFAULT_CONTEXT and not text.startswith(":.") else key
+
+
+def shown(key: SubjectKey) -> str:
+    """The subject as clients write it."""
+    return key.name if key.context == DEFAULT_CONTEXT else f":{key.context}:{key.name}"
+
+
+def parse_prefix(text: str) -> tuple[str | None, str]:
+    """Context (None: all) and prefix of the names that a list is asked for. Raises `InvalidSubject`."""
+    if text.startswith(ALL_CONTEXTS):
+        _check(text)
+        return None, text[len(ALL_CONTEXTS) :]
+    return split(text)
+
+
+def parse_version(text: str) -> int:
+    """A version number >= 1, or `LATEST`. Raises `InvalidVersion`."""
+    if text in ("latest", "-1"):
+        return LATEST
+    if text.isascii() and text.isdigit() and len(text) <= 10 and 1 <= int(text) <= VERSION_MAX:
+        return int(text)
+    raise InvalidVersion(
+        f"The specified version '{text[:64]}' is not a valid version id. Allowed values are between [1, 2^31-1] and the string \"latest\""
+    )
+
+
+def _check(text: str) -> None:
+    is_printable = all(one >= " " and one != "\x7f" and not "\ud800" <= one <= "\udfff" for one in text)
+    if len(text) > SUBJECT_LENGTH_MAX or not is_printable:
+        raise InvalidSubject(
+            f"The specified subject {text[:64]!r} is not a valid subject:"
+            f" expected at most {SUBJECT_LENGTH_MAX} characters, none of them control characters"
+        )

@@ -1,0 +1,130 @@
+"""What the registry refuses: the error kinds of `bearlake.errors`, each with the number that registry clients know it by.
+
+Source of the numbers: Confluent, "Schema Registry API Reference", section of errors per call.
+"""
+
+from bearlake.errors import BearlakeError, Conflict, Invalid, NotFound
+
+
+class Refusal(BearlakeError):
+    """Base of all of these; `code` is Confluent's error code, whose first three digits are the HTTP status."""
+
+    code = 50001
+
+
+class SubjectNotFound(Refusal, NotFound):
+    """No such subject."""
+
+    code = 40401
+
+
+class VersionNotFound(Refusal, NotFound):
+    """The subject has no such version."""
+
+    code = 40402
+
+
+class SchemaNotFound(Refusal, NotFound):
+    """No such schema, here."""
+
+    code = 40403
+
+
+class SubjectSoftDeleted(Refusal, NotFound):
+    """The subject was deleted softly already."""
+
+    code = 40404
+
+
+class SubjectNotSoftDeleted(Refusal, NotFound):
+    """The subject must be deleted softly before it is deleted for good."""
+
+    code = 40405
+
+
+class VersionSoftDeleted(Refusal, NotFound):
+    """The version was deleted softly already."""
+
+    code = 40406
+
+
+class VersionNotSoftDeleted(Refusal, NotFound):
+    """The version must be deleted softly before it is deleted for good."""
+
+    code = 40407
+
+
+class ConfigNotFound(Refusal, NotFound):
+    """The subject has no config of its own."""
+
+    code = 40408
+
+
+class ModeNotFound(Refusal, NotFound):
+    """The subject has no mode of its own."""
+
+    code = 40409
+
+
+class Incompatible(Refusal, Conflict):
+    """The schema is incompatible with earlier versions; `messages` say why."""
+
+    code = 409
+
+    def __init__(self, message: str, messages: list[str]) -> None:
+        super().__init__(message)
+        self.messages = messages
+
+
+class InvalidSchema(Refusal, Invalid):
+    """Not a schema of its type, or one of its references is not there."""
+
+    code = 42201
+
+
+class InvalidVersion(Refusal, Invalid):
+    """Not a version number."""
+
+    code = 42202
+
+
+class InvalidCompatibilityLevel(Refusal, Invalid):
+    """No such compatibility level."""
+
+    code = 42203
+
+
+class InvalidMode(Refusal, Invalid):
+    """No such mode."""
+
+    code = 42204
+
+
+class NotPermitted(Refusal, Invalid):
+    """The mode of the subject forbids this."""
+
+    code = 42205
+
+
+class ReferenceExists(Refusal, Invalid):
+    """Other schemas reference the version."""
+
+    code = 42206
+
+
+class IdDoesNotMatch(Refusal, Invalid):
+    """The schema is there already, under another id."""
+
+    code = 42207
+
+
+class InvalidSubject(Refusal, Invalid):
+    """Not a name that a subject can have."""
+
+    code = 42208
+
+
+class SchemaTooLarge(Refusal, Invalid):
+    """The schema, or what it references, exceeds a limit."""
+
+    code = 42209

@@ -1,0 +1,172 @@
+"""Config and mode: what subject, context and registry say, together.
+
+Each level may set what it likes; of a config every field is taken from the nearest level that sets it, and so is the mode, but for
+READONLY_OVERRIDE, which a wider level imposes on all.
+
+Source: Confluent, "Schema Registry API Reference", config and mode; "Data Contracts", default and override metadata and rules.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bearlake.errors import Invalid
+from bearlake.metadata.schemas import SubjectState
+from bearlake.streams.schemas.model import Document, Level, Mode
+from bearlake.streams.schemas.problems import InvalidCompatibilityLevel, InvalidMode
+
+LEVEL = "compatibilityLevel"
+"""The field's name in stored and shown configs; clients write it as `compatibility`."""
+
+TEXT_FIELDS = ("alias", "compatibilityGroup", "compatibilityPolicy")
+FLAG_FIELDS = ("normalize", "validateFields", "validateRules")
+OBJECT_FIELDS = ("defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet")
+METADATA_FIELDS = ("tags", "properties", "sensitive")
+RULE_FIELDS = ("migrationRules", "domainRules", "encodingRules")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What holds for a subject."""
+
+    level: Level
+    mode: Mode
+    is_normalizing: bool
+    compatibility_group: str | None
+    """Property of the metadata; only versions that have the same value are compared."""
+    config: Document
+
+
+def policy(state: SubjectState) -> Policy:
+    """What holds for the subject of the state."""
+    config = in_scope(state)
+    return Policy(
+        level=Level(config[LEVEL]),
+        mode=mode_in_scope(state),
+        is_normalizing=bool(config.get("normalize")),
+        compatibility_group=config.get("compatibilityGroup"),
+        config=config,
+    )
+
+
+def in_scope(state: SubjectState) -> dict[str, Any]:
+    """The config of the subject with what wider levels add to it."""
+    merged: dict[str, Any] = {LEVEL: Level.BACKWARD.value}
+    for rules in reversed(state.rules):
+        merged |= loaded(rules.config) or {}
+    return merged
+
+
+def mode_in_scope(state: SubjectState) -> Mode:
+    """The mode that holds for the subject."""
+    modes = [Mode(rules.mode) for rules in state.rules if rules.mode is not None]
+    if Mode.READONLY_OVERRIDE in modes:
+        return Mode.READONLY_OVERRIDE
+    return modes[0] if modes else Mode.READWRITE
+
+
+def loaded(text: str | None) -> dict[str, Any] | None:
+    """A stored config."""
+    return None if text is None else json.loads(text)
+
+
+def updated(stored: str | None, update: Mapping[str, Any]) -> str:
+    """The stored config with the fields of `update`, as a client sends it; a field that is null there is unset.
+
+    Raises:
+        InvalidCompatibilityLevel: no such level, or nothing to change.
+        Invalid: a field is unknown, or of the wrong type.
+    """
+    fields = {LEVEL if key == "compatibility" else key: value for key, value in update.items()}
+    if not fields:
+        raise _not_a_level(None)
+    for key, value in fields.items():
+        _check(key, value)
+    if isinstance(fields.get(LEVEL), str):
+        fields[LEVEL] = fields[LEVEL].upper()
+    merged = (loaded(stored) or {}) | fields
+    return json.dumps({key: value for key, value in merged.items() if value is not None})
+
+
+def parse_mode(text: object) -> Mode:
+    """The mode of that name. Raises `InvalidMode`."""
+    if isinstance(text, str) and text.upper() in Mode.__members__:
+        return Mode[text.upper()]
+    names = ", ".join(Mode.__members__)
+    raise InvalidMode(f"Invalid mode {str(text)[:64]!r}. Valid values are {names}")
+
+
+def with_defaults(config: Document, metadata: Document | None, rule_set: Document | None) -> tuple[Any, Any]:
+    """Metadata and rules of a schema with those that its config adds (default) and imposes (override)."""
+    for name in ("default", "override"):
+        metadata = _over(config.get(f"{name}Metadata"), metadata, METADATA_FIELDS, is_forced=name == "override")
+        rule_set = _over(config.get(f"{name}RuleSet"), rule_set, RULE_FIELDS, is_forced=name == "override")
+    return metadata, rule_set
+
+
+def check_metadata(metadata: Document | None) -> None:
+    """Raise `Invalid` unless properties are texts by name, tags lists of texts by path, and sensitive names a list of texts."""
+    if metadata is None:
+        return
+    properties, tags, sensitive = (metadata.get(name) for name in ("properties", "tags", "sensitive"))
+    if not (properties is None or (isinstance(properties, dict) and _are_texts(properties.values()))):
+        raise Invalid("the metadata's properties are not an object of texts")
+    if not (
+        tags is None
+        or (isinstance(tags, dict) and all(isinstance(one, list) and _are_texts(one) for one in tags.values()))
+    ):
+        raise Invalid("the metadata's tags are not an object of lists of texts")
+    if not (sensitive is None or (isinstance(sensitive, list) and _are_texts(sensitive))):
+        raise Invalid("the metadata's sensitive properties are not a list of texts")
+
+
+def check_rule_set(rule_set: Document | None) -> None:
+    """Raise `Invalid` unless each kind of rules is a list of objects with names."""
+    for name in RULE_FIELDS:
+        found = (rule_set or {}).get(name)
+        if found is not None and not (
+            isinstance(found, list) and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in found)
+        ):
+            raise Invalid(f"the {name} of the rule set are not a list of rules with names")
+
+
+def _are_texts(values: Iterable[object]) -> bool:
+    return all(isinstance(one, str) for one in values)
+
+
+def _over(more: Document | None, own: Document | None, fields: tuple[str, ...], *, is_forced: bool) -> Document | None:
+    if more is None or own is None:
+        return own if more is None else more
+    first, second = (own, more) if is_forced else (more, own)
+    return {key: _joined(first.get(key), second.get(key)) for key in fields if key in first or key in second}
+
+
+def _joined(first: Any, second: Any) -> Any:
+    if isinstance(first, dict) and isinstance(second, dict):
+        return {**first, **second}
+    if isinstance(first, list) and isinstance(second, list):
+        names = [one.get("name") if isinstance(one, dict) else one for one in second]
+        return [one for one in first if (one.get("name") if isinstance(one, dict) else one) not in names] + second
+    return first if second is None else second
+
+
+def _check(key: str, value: object) -> None:
+    if value is None and key != LEVEL:
+        return
+    if key == LEVEL:
+        if not isinstance(value, str) or value.upper() not in Level.__members__:
+            raise _not_a_level(value)
+        return
+    expected = str if key in TEXT_FIELDS else bool if key in FLAG_FIELDS else dict if key in OBJECT_FIELDS else None
+    if expected is None:
+        raise Invalid(f"unknown field {key!r} of a config")
+    if not isinstance(value, expected):
+        raise Invalid(f"the field {key!r} of a config is of the wrong type")
+    if isinstance(value, dict):
+        (check_metadata if key.endswith("Metadata") else check_rule_set)(value)
+
+
+def _not_a_level(value: object) -> InvalidCompatibilityLevel:
+    names = ", ".join(level.value.lower() for level in Level)
+    return InvalidCompatibilityLevel(f"Invalid compatibility level {str(value)[:64]!r}. Valid values are {names}")

@@ -1,0 +1,339 @@
+"""The schema registry of one server process: what protocol servers may call.
+
+Any server can do any of this: decisions are carried out by the metadata store alone. What a server keeps are schemas by id, which
+never change; subjects, versions, configs and modes are read from the store for every call.
+
+    register, lookup, check       a schema for a subject
+    schema, version, versions …   what is there
+    delete_subject, delete_version
+    config, set_config, mode, set_mode
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+from uuid import UUID
+
+from bearlake.metadata.schemas import (
+    DEFAULT_CONTEXT,
+    GLOBAL_SUBJECT,
+    Deletion,
+    SchemaStore,
+    SubjectKey,
+    SubjectState,
+    SubjectVersion,
+    VersionKey,
+    VersionRow,
+)
+from bearlake.streams.schemas import names, rules
+from bearlake.streams.schemas.deletion import Remover, existing, pick
+from bearlake.streams.schemas.library import Library
+from bearlake.streams.schemas.model import Document, Draft, Mode, Schema, SchemaVersion
+from bearlake.streams.schemas.parsing import Parsed
+from bearlake.streams.schemas.problems import (
+    ConfigNotFound,
+    ModeNotFound,
+    NotPermitted,
+    SchemaNotFound,
+    SubjectNotFound,
+    VersionNotFound,
+)
+from bearlake.streams.schemas.registration import Registrar
+from bearlake.streams.schemas.settings import SchemasSettings
+
+PAGE_COUNT = 1_000
+"""Rows of one look into the store."""
+
+T = TypeVar("T")
+
+
+class Schemas:
+    """The registry. Every call may raise `Unavailable` and `Overloaded`, those that name a subject `InvalidSubject`."""
+
+    def __init__(self, store: SchemaStore, settings: SchemasSettings | None = None) -> None:
+        self.settings = settings or SchemasSettings()
+        self._store = store
+        self._library = Library(store, self.settings)
+        self._registrar = Registrar(store, self._library, self.settings)
+        self._remover = Remover(store, self._library)
+
+    def close(self) -> None:
+        """End the thread that parses. The store stays open, it belongs to the caller."""
+        self._library.close()
+
+    # -- a schema for a subject ----------------------------------------------------------------------------------
+
+    async def register(self, subject: str, draft: Draft, *, is_normalized: bool = False) -> SchemaVersion:
+        """The version of the subject that has this schema, made if there is none; the same schema has the same id in a context.
+
+        Raises:
+            InvalidSchema, SchemaTooLarge: the text, or a reference.
+            Incompatible: with earlier versions, by the subject's level.
+            NotPermitted, IdDoesNotMatch: the subject's mode, or an imported id.
+        """
+        return await self._registrar.register(names.parse(subject), draft, is_normalized=is_normalized)
+
+    async def lookup(
+        self, subject: str, draft: Draft, *, is_normalized: bool = False, with_deleted: bool = False
+    ) -> SchemaVersion:
+        """The version of the subject that has this schema. Raises `SubjectNotFound`, `SchemaNotFound`, `InvalidSchema`."""
+        key = names.parse(subject)
+        return await self._registrar.lookup(key, draft, is_normalized=is_normalized, with_deleted=with_deleted)
+
+    async def check(
+        self, subject: str, draft: Draft, version: int | None = None, *, is_normalized: bool = False
+    ) -> list[str]:
+        """What the subject's level forbids about the draft, compared with one version (None: with those that the level asks for).
+
+        Empty: compatible. Raises `InvalidSchema`, and for one version `SubjectNotFound`, `VersionNotFound`.
+        """
+        key = names.parse(subject)
+        rows: Sequence[VersionRow] | None = None
+        if version is not None:
+            state = await self._store.subject(key)
+            if not state.versions and version == names.LATEST:
+                return []
+            rows = [pick(state, version, with_deleted=False)]
+        return await self._registrar.check(key, draft, rows, is_normalized=is_normalized)
+
+    # -- what is there -------------------------------------------------------------------------------------------
+
+    async def schema(self, schema_id: int, subject: str | None = None) -> Schema:
+        """The schema with that id, in the context of `subject`. Raises `SchemaNotFound`."""
+        return await self._library.schema(_context(subject), schema_id)
+
+    async def parsed(self, schema: Schema) -> Parsed:
+        """The schema as a value of its format."""
+        return await self._library.parsed_schema(schema)
+
+    async def last_id(self, subject: str | None = None) -> int:
+        """The largest id of the context of `subject`."""
+        return await self._store.last_id(_context(subject))
+
+    async def by_guid(self, guid: UUID) -> list[Schema]:
+        """The schema with that guid, in all contexts that have it. Raises `SchemaNotFound`."""
+        rows = await self._store.by_fingerprint(guid.bytes)
+        if not rows:
+            raise SchemaNotFound(f"Schema {guid} not found")
+        return [self._library.keep(row) for row in rows]
+
+    async def usages(
+        self, schema_id: int, subject: str | None = None, *, with_deleted: bool = False
+    ) -> list[SubjectVersion]:
+        """The versions that have the schema; if `subject` names more than a context, only its. Raises `SchemaNotFound`."""
+        key = SubjectKey(DEFAULT_CONTEXT, GLOBAL_SUBJECT) if subject is None else names.split(subject)
+        found = await self._store.usages(key.context, schema_id)
+        if not found:
+            raise SchemaNotFound(f"Schema {schema_id} not found")
+        return [
+            one
+            for one in found
+            if (with_deleted or not one.is_deleted) and key.name in (GLOBAL_SUBJECT, one.subject.name)
+        ]
+
+    async def contexts(self, *, offset: int = 0, limit: int = -1) -> Sequence[str]:
+        """Contexts by name."""
+        return _sliced(await self._store.contexts(), offset, limit)
+
+    async def subjects(self, prefix: str, deletion: Deletion, *, offset: int = 0, limit: int = -1) -> list[str]:
+        """Subjects whose name starts with `prefix` (see `names.parse_prefix`), by context and name."""
+        context, start = names.parse_prefix(prefix)
+        limit = _bounded(limit, self.settings.subject_list_count_max)
+        found: list[SubjectKey] = []
+        after: SubjectKey | None = None
+        while len(found) < offset + limit:
+            page = await self._store.subjects(
+                context=context, prefix=start, deletion=deletion, after=after, limit=PAGE_COUNT
+            )
+            found += page
+            if len(page) < PAGE_COUNT:
+                break
+            after = page[-1]
+        return [names.shown(key) for key in _sliced(found, offset, limit)]
+
+    async def all_versions(
+        self, prefix: str, deletion: Deletion, *, is_latest_only: bool = False, offset: int = 0, limit: int = -1
+    ) -> list[SchemaVersion]:
+        """Versions with their schemas, of all subjects whose name starts with `prefix`."""
+        context, start = names.parse_prefix(prefix)
+        limit = _bounded(limit, self.settings.schema_list_count_max)
+        found: list[SubjectVersion] = []
+        after: VersionKey | None = None
+        while len(found) <= offset + limit:
+            page = await self._store.versions(
+                context=context, prefix=start, deletion=deletion, after=after, limit=PAGE_COUNT
+            )
+            for one in page:
+                if is_latest_only and found and found[-1].subject == one.subject:
+                    found.pop()
+                found.append(one)
+            if len(page) < PAGE_COUNT:
+                break
+            after = VersionKey(page[-1].subject, page[-1].number)
+        return await self._with_schemas(_sliced(found, offset, limit))
+
+    async def versions(self, subject: str, deletion: Deletion, *, offset: int = 0, limit: int = -1) -> list[int]:
+        """Numbers of the subject's versions. Raises `SubjectNotFound`."""
+        state = await self._existing(names.parse(subject))
+        found = [row.number for row in state.versions if _is_listed(row, deletion)]
+        if not found:
+            raise SubjectNotFound(f"Subject '{subject}' not found.")
+        return list(_sliced(found, offset, limit))
+
+    async def version(self, subject: str, version: int, *, with_deleted: bool = False) -> SchemaVersion:
+        """A version (or `names.LATEST`) with its schema. Raises `SubjectNotFound`, `VersionNotFound`."""
+        key = names.parse(subject)
+        state = await self._existing(key)
+        if not with_deleted and all(row.is_deleted for row in state.versions):
+            raise SubjectNotFound(f"Subject '{subject}' not found.")
+        row = pick(state, version, with_deleted=with_deleted)
+        schema = await self._library.schema(key.context, row.schema_id)
+        return SchemaVersion(subject=key, number=row.number, is_deleted=row.is_deleted, schema=schema)
+
+    async def latest_with_metadata(
+        self, subject: str, properties: Document, *, with_deleted: bool = False
+    ) -> SchemaVersion:
+        """The newest version whose metadata has all these properties. Raises `SubjectNotFound`, `VersionNotFound`."""
+        key = names.parse(subject)
+        state = await self._existing(key)
+        schemas = await self._library.schemas(key.context, {row.schema_id for row in state.versions})
+        for row in reversed(state.versions):
+            schema = schemas.get(row.schema_id)
+            own = ((schema.metadata if schema else None) or {}).get("properties") or {}
+            if schema and (with_deleted or not row.is_deleted) and properties.items() <= own.items():
+                return SchemaVersion(subject=key, number=row.number, is_deleted=row.is_deleted, schema=schema)
+        raise VersionNotFound("Version not found: none has this metadata")
+
+    async def referrers(self, subject: str, version: int) -> Sequence[int]:
+        """Ids of schemas with live versions that reference this one. Raises `SubjectNotFound`, `VersionNotFound`."""
+        key = names.parse(subject)
+        row = pick(await self._existing(key), version, with_deleted=True)
+        return await self._store.referrers(VersionKey(key, row.number))
+
+    # -- delete --------------------------------------------------------------------------------------------------
+
+    async def delete_subject(self, subject: str, *, is_permanent: bool = False) -> list[int]:
+        """Delete all versions (softly: the live ones, with config and mode; for good: all, which were deleted softly before).
+
+        Raises:
+            SubjectNotFound, SubjectSoftDeleted, SubjectNotSoftDeleted, ReferenceExists, NotPermitted
+        """
+        key = names.parse(subject)
+        return await self._registrar.deciding(key, lambda: self._remover.subject(key, is_permanent))
+
+    async def delete_version(self, subject: str, version: int, *, is_permanent: bool = False) -> int:
+        """Delete one version (or `names.LATEST`), softly or, after that, for good.
+
+        Raises:
+            SubjectNotFound, VersionNotFound, VersionSoftDeleted, VersionNotSoftDeleted, ReferenceExists, NotPermitted
+        """
+        key = names.parse(subject)
+        return await self._registrar.deciding(key, lambda: self._remover.version(key, version, is_permanent))
+
+    # -- config and mode -----------------------------------------------------------------------------------------
+
+    async def config(self, subject: str = "", *, is_in_scope: bool = False) -> Document:
+        """The config of a subject, of a context (`:.context:`) or of the registry (empty).
+
+        `is_in_scope`: with what wider levels add; else its own only. Raises `ConfigNotFound`.
+        """
+        key = _level(subject)
+        state = await self._store.subject(key)
+        own = rules.loaded(state.rules[0].config)
+        if is_in_scope or key == names.GLOBAL:
+            return rules.in_scope(state)
+        if own is None:
+            raise ConfigNotFound(f"Subject '{subject}' does not have subject-level compatibility configured")
+        return own
+
+    async def set_config(self, subject: str, update: Document) -> Document:
+        """Change fields of a config; see `rules.updated`. Returns the update as it was taken. Raises `NotPermitted`."""
+        key = _level(subject)
+        state = await self._store.subject(key)
+        self._check_writable(state)
+        stored = rules.updated(state.rules[0].config, update)
+        await self._store.set_config(key, stored)
+        return rules.loaded(stored) or {}
+
+    async def unset_config(self, subject: str = "") -> Document:
+        """Take back a config; returns what it was. Raises `ConfigNotFound`, `NotPermitted`."""
+        before = await self.config(subject)
+        key = _level(subject)
+        self._check_writable(await self._store.subject(key))
+        await self._store.set_config(key, None)
+        return before
+
+    async def mode(self, subject: str = "", *, is_in_scope: bool = False) -> Mode:
+        """The mode of a subject, a context or the registry; see `config`. Raises `ModeNotFound`."""
+        key = _level(subject)
+        state = await self._store.subject(key)
+        if is_in_scope or key == names.GLOBAL:
+            return rules.mode_in_scope(state)
+        if state.rules[0].mode is None:
+            raise ModeNotFound(f"Subject '{subject}' does not have subject-level mode configured")
+        return Mode(state.rules[0].mode)
+
+    async def set_mode(self, subject: str, mode: Mode, *, is_forced: bool = False) -> None:
+        """Set a mode. Raises `NotPermitted`: IMPORT, unless forced, needs a subject (or context) without schemas."""
+        key = _level(subject)
+        if mode is Mode.IMPORT and not is_forced and await self._has_versions(key):
+            raise NotPermitted("Cannot import since found existing subjects")
+        await self._store.set_mode(key, mode.value)
+
+    async def unset_mode(self, subject: str = "") -> Mode:
+        """Take back a mode; returns what it was. Raises `ModeNotFound`."""
+        before = await self.mode(subject)
+        await self._store.set_mode(_level(subject), None)
+        return before
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    async def _has_versions(self, key: SubjectKey) -> bool:
+        if key.name != GLOBAL_SUBJECT:
+            return bool((await self._store.subject(key)).versions)
+        context = None if key == names.GLOBAL else key.context
+        return bool(await self._store.subjects(context=context, deletion=Deletion.ALL, limit=1))
+
+    async def _existing(self, key: SubjectKey) -> SubjectState:
+        return existing(await self._store.subject(key))
+
+    async def _with_schemas(self, found: Sequence[SubjectVersion]) -> list[SchemaVersion]:
+        ids: dict[str, set[int]] = {}
+        for one in found:
+            ids.setdefault(one.subject.context, set()).add(one.schema_id)
+        schemas = {context: await self._library.schemas(context, some) for context, some in ids.items()}
+        return [
+            SchemaVersion(
+                subject=one.subject,
+                number=one.number,
+                is_deleted=one.is_deleted,
+                schema=schemas[one.subject.context][one.schema_id],
+            )
+            for one in found
+            if one.schema_id in schemas[one.subject.context]
+        ]
+
+    @staticmethod
+    def _check_writable(state: SubjectState) -> None:
+        if rules.mode_in_scope(state) in (Mode.READONLY, Mode.READONLY_OVERRIDE):
+            raise NotPermitted(f"Subject {names.shown(state.subject)} is in read-only mode")
+
+
+def _context(subject: str | None) -> str:
+    return DEFAULT_CONTEXT if subject is None else names.split(subject).context
+
+
+def _level(subject: str) -> SubjectKey:
+    key = names.split(subject)
+    return names.GLOBAL if key.name in names.GLOBAL_NAMES and key.context == DEFAULT_CONTEXT else key
+
+
+def _is_listed(row: VersionRow, deletion: Deletion) -> bool:
+    return deletion is Deletion.ALL or row.is_deleted is (deletion is Deletion.DELETED)
+
+
+def _bounded(limit: int, limit_max: int) -> int:
+    return limit_max if limit < 0 else min(limit, limit_max)
+
+
+def _sliced(found: Sequence[T], offset: int, limit: int) -> Sequence[T]:
+    return found[offset:] if limit < 0 else found[offset : offset + limit]

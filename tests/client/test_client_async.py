@@ -1,0 +1,172 @@
+"""AsyncClient against servers in the same event loop: round trips, retries, exactly once, servers that stop."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import pytest
+
+from bearlake.client import AsyncClient, CallFailed, ClientSettings, Record
+from fixtures.grpc_server import GrpcNode, MakeGrpc
+
+QUICK = ClientSettings(linger_ms=1, retry_pause_ms=5, retry_pause_max_ms=50)
+
+
+@pytest.fixture
+async def client(grpc_node: GrpcNode) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(grpc_node.address, settings=QUICK) as made:
+        yield made
+
+
+async def collect(client: AsyncClient, name: str, **options: object) -> list[Record]:
+    return [record async for record in client.read(name, follow=False, **options)]  # type: ignore[arg-type]
+
+
+async def test_streams_are_managed(client: AsyncClient) -> None:
+    made = await client.create_stream("one", partition_count=2, configs={"retention.ms": "5000"})
+
+    assert (made.partition_count, made.configs, list(made.bounds)) == (2, {"retention.ms": "5000"}, [(0, 0), (0, 0)])
+    assert await client.list_streams() == ["one"]
+    await client.delete_stream("one")
+    assert await client.list_streams("o") == []
+
+
+async def test_errors_tell_what_is_wrong(client: AsyncClient) -> None:
+    with pytest.raises(CallFailed) as caught:
+        await client.create_stream("no spaces allowed")
+
+    assert (caught.value.code, caught.value.reason, caught.value.is_retriable) == ("INVALID_ARGUMENT", "INVALID", False)
+
+
+async def test_records_come_back_as_they_were_sent(client: AsyncClient) -> None:
+    await client.create_stream("one")
+    headers = (("a", None), ("b", b""), ("\udcff", b"\x00"))
+
+    async with client.producer() as producer:
+        await producer.send("one", None, timestamp_ms=7)
+        await producer.send("one", b"", key=b"", headers=headers, timestamp_ms=0)
+        offset = await producer.send_and_wait("one", b"\xff" * 300_000, key=b"k")
+    found = await collect(client, "one")
+
+    assert offset == 2
+    assert [(item.offset, item.key, item.headers) for item in found] == [
+        (0, None, ()),
+        (1, b"", headers),
+        (2, b"k", ()),
+    ]
+    assert [item.value for item in found] == [None, b"", b"\xff" * 300_000]
+    assert [item.timestamp_ms for item in found[:2]] == [7, 0]
+
+
+async def test_reading_begins_where_it_is_told(client: AsyncClient) -> None:
+    await client.create_stream("one", partition_count=2)
+    async with client.producer() as producer:
+        for at in range(10):
+            await producer.send("one", b"%d" % at, partition=at % 2, timestamp_ms=1_000_000 + at)
+
+    behind = datetime.fromtimestamp(1_000.006, UTC)
+    assert len(await collect(client, "one")) == 10
+    assert [item.offset for item in await collect(client, "one", start=3, partitions=[1])] == [3, 4]
+    assert sorted(item.value or b"" for item in await collect(client, "one", start=behind)) == [b"6", b"7", b"8", b"9"]
+    assert [item.value for item in await collect(client, "one", start={0: "latest", 1: 4})] == [b"9"]
+
+
+async def test_a_following_reader_waits_for_what_is_written(client: AsyncClient) -> None:
+    await client.create_stream("one")
+    reader = client.read("one")
+
+    async with client.producer() as producer:
+        for at in range(3):
+            await producer.send_and_wait("one", b"%d" % at)
+            assert (await anext(reader)).value == b"%d" % at
+    await reader.aclose()  # type: ignore[attr-defined]
+
+
+async def test_records_with_one_key_stay_in_order_in_one_partition(client: AsyncClient) -> None:
+    await client.create_stream("one", partition_count=4)
+
+    async with client.producer() as producer:
+        for at in range(400):
+            await producer.send("one", b"%d" % at, key=b"%d" % (at % 10))
+    found = await collect(client, "one")
+
+    assert {len({item.partition for item in found if item.key == b"%d" % key}) for key in range(10)} == {1}
+    for key in range(10):
+        values = [int(item.value or b"") for item in found if item.key == b"%d" % key]
+        assert values == list(range(key, 400, 10))
+
+
+async def test_a_refused_record_fails_alone(client: AsyncClient) -> None:
+    await client.create_stream("one")
+
+    async with client.producer() as producer:
+        first = await producer.send("one", b"a")
+        await producer.flush()
+        huge = await producer.send("one", bytes(3_000_000))
+        last = await producer.send("one", b"b")
+        with pytest.raises(CallFailed) as caught:
+            await huge
+
+    assert caught.value.reason == "TOO_LARGE"
+    assert (await first, await last) == (0, 1)
+    assert [item.value for item in await collect(client, "one")] == [b"a", b"b"]
+
+
+async def test_a_full_buffer_makes_send_wait(grpc_node: GrpcNode) -> None:
+    settings = ClientSettings(linger_ms=1, buffer_bytes=1_000)
+    async with AsyncClient(grpc_node.address, settings=settings) as client:
+        await client.create_stream("one")
+        async with client.producer() as producer:
+            for _ in range(50):
+                await producer.send("one", bytes(400))
+
+        assert len(await collect(client, "one")) == 50
+
+
+async def test_no_server_is_said_in_time() -> None:
+    settings = ClientSettings(call_timeout_s=0.2, retry_pause_ms=5, retry_pause_max_ms=20)
+    async with AsyncClient("127.0.0.1:1", settings=settings) as client:
+        with pytest.raises(CallFailed) as caught:
+            await client.list_streams()
+
+    assert caught.value.code == "UNAVAILABLE"
+
+
+@pytest.mark.parametrize("how", ["drain", "kill"])
+async def test_a_server_that_stops_costs_no_record_and_no_failed_call(grpc_cluster: MakeGrpc, how: str) -> None:
+    pair = await grpc_cluster(2)
+    async with AsyncClient(pair[0].address, pair[1].address, settings=QUICK) as client:
+        await client.create_stream("one", partition_count=2)
+        reader = client.read("one")
+        async with client.producer() as producer:
+            futures = []
+            for at in range(600):
+                futures.append(await producer.send("one", b"%d" % at, partition=at % 2))
+                if at == 200:
+                    await futures[100]
+                    stop = pair[0].server.drain(10_000) if how == "drain" else pair[0].server.close()
+                    stopping = asyncio.create_task(stop)
+                if at % 50 == 0:
+                    await asyncio.sleep(0.005)
+            offsets = await asyncio.gather(*futures)
+        followed = [await anext(reader) for _ in range(600)]
+        await reader.aclose()  # type: ignore[attr-defined]
+        await stopping
+
+        assert sorted(Counter(offsets).values()) == [2] * 300
+        assert [int(item.value or b"") for item in followed if item.partition == 0] == list(range(0, 600, 2))
+        assert [int(item.value or b"") for item in followed if item.partition == 1] == list(range(1, 600, 2))
+        assert len(await collect(client, "one")) == 600
+
+
+async def test_unary_calls_do_not_fail_while_their_server_drains(grpc_cluster: MakeGrpc) -> None:
+    pair = await grpc_cluster(2)
+    async with AsyncClient(pair[0].address, pair[1].address, settings=QUICK) as client:
+        await client.create_stream("one")
+        draining = asyncio.create_task(pair[0].server.drain(5_000))
+
+        for _ in range(100):
+            await client.describe_stream("one")
+
+        await draining

@@ -1,0 +1,65 @@
+"""Client: the same without asyncio, against a server in an event loop of its own thread."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from bearlake.client import CallFailed, Client
+from fixtures.grpc_server import GrpcCluster
+from fixtures.kafka_server import open_stores
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """A server that runs beside the test."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def start() -> GrpcCluster:
+        closing = AsyncExitStack()
+        metadata, store = await open_stores(None, closing)
+        cluster = GrpcCluster(metadata, store, closing)
+        await cluster.add()
+        return cluster
+
+    cluster = asyncio.run_coroutine_threadsafe(start(), loop).result(20)
+    yield cluster[0].address
+    asyncio.run_coroutine_threadsafe(cluster.close(), loop).result(20)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(20)
+    loop.close()
+
+
+def test_a_program_without_asyncio_writes_and_reads(address: str) -> None:
+    with Client(address) as client:
+        client.create_stream("greetings", partition_count=2)
+        with client.producer() as producer:
+            futures = [producer.send("greetings", b"hello %d" % at, key=b"%d" % at) for at in range(100)]
+        found = list(client.read("greetings", follow=False))
+        reader = client.read("greetings", start="earliest")
+        first = next(reader)
+        reader.close()  # type: ignore[attr-defined]
+
+    assert sorted(future.result(0) for future in futures) == sorted(item.offset for item in found)
+    assert {item.value for item in found} == {b"hello %d" % at for at in range(100)}
+    assert first in found
+
+
+def test_errors_are_raised_where_the_call_is(address: str) -> None:
+    with Client(address) as client:
+        with pytest.raises(CallFailed, match="NOT_FOUND"):
+            client.describe_stream("none")
+        with pytest.raises(CallFailed, match="NOT_FOUND"):
+            list(client.read("none"))
+        with client.producer() as producer, pytest.raises(CallFailed, match="NOT_FOUND"):
+            producer.send("none", b"v")
+
+
+def test_closing_twice_is_no_error(address: str) -> None:
+    client = Client(address)
+    client.close()
+    client.close()

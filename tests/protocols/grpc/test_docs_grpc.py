@@ -1,0 +1,76 @@
+"""The examples of docs/grpc.md do what they say, against a `bearlake up`; its tables name what there is."""
+
+import contextlib
+import io
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from bearlake.protocols.grpc.proto import stream_pb2 as pb
+from fixtures.server_process import ServerProcess, started
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "grpc.md"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    folder = tmp_path_factory.mktemp("docs_grpc")
+    with started("up", "--data-dir", folder / ".bearlake", "--no-tour", ready_file=folder / "ready.json") as process:
+        yield process
+        assert process.stop() == 0
+
+
+def blocks(kind: str) -> list[str]:
+    """The page's code blocks of a kind."""
+    return re.findall(rf"^```{kind}\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def test_the_python_of_the_page_writes_and_reads(server: ServerProcess) -> None:
+    code = "".join(blocks("python")).replace("localhost:50051", str(server.ready["grpc"]))
+    said = io.StringIO()
+
+    with contextlib.redirect_stdout(said):
+        exec(compile(code, PAGE.name, "exec"), {})
+
+    assert said.getvalue() == "1000 records\n"
+
+
+def test_the_grpcurl_lines_name_methods_and_fields_that_there_are() -> None:
+    lines = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("grpcurl")]
+
+    assert len(lines) == 3
+    for words in map(shlex.split, lines[1:]):
+        service, _, method = words[-1].rpartition("/")
+        found = pb.DESCRIPTOR.services_by_name[service.rpartition(".")[2]].methods_by_name[method]
+        assert set(json.loads(words[words.index("-d") + 1])) <= {field.name for field in found.input_type.fields}
+
+
+def test_grpcurl_runs_the_lines(server: ServerProcess) -> None:
+    if shutil.which("grpcurl") is None:
+        pytest.skip("grpcurl is not installed: go install github.com/fullstorydev/grpcurl/cmd/grpcurl@latest")
+    for line in "".join(blocks("sh")).splitlines():
+        words = shlex.split(line.replace("localhost:50051", str(server.ready["grpc"])))
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0 or "NotFound" in done.stderr, done.stderr
+
+
+def test_every_method_and_status_of_the_page_exists() -> None:
+    text = PAGE.read_text()
+    names = {
+        f"{service.name}.{method.name}"
+        for service in pb.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+
+    assert {name for name in names if not name.startswith("Admin")} <= set(re.findall(r"`(\w+\.\w+)`", text))
+    for row in re.findall(r"^\| ([A-Z_, ]+?)(?: \(retry\))? \|", text, re.MULTILINE):
+        assert all(hasattr(grpc.StatusCode, name) for name in row.split(", ")), row

@@ -1,0 +1,257 @@
+"""Produce and ProduceStream: acknowledgements, duplicates, errors, drain."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+
+from bearlake.protocols.grpc import methods
+from bearlake.protocols.grpc.errors import DETAILS_KEY
+from bearlake.protocols.grpc.proto import stream_pb2 as pb
+from bearlake.protocols.grpc.settings import GrpcSettings
+from bearlake.streams.service import StreamsSettings
+from bearlake.streams.writer import WriterSettings
+from fixtures.grpc_server import GrpcNode, MakeGrpc
+from fixtures.kafka_server import batch_of
+
+
+def records(*values: bytes) -> pb.Payload:
+    return pb.Payload(records=pb.Records(records=[pb.Record(key=b"k", value=value) for value in values]))
+
+
+def batches(*values: bytes, **options: Any) -> pb.Payload:
+    return pb.Payload(record_batches=batch_of(*values, **options))
+
+
+def details(error: grpc.aio.AioRpcError) -> dict[type[Any], Any]:
+    """The google.rpc details of a failed call, by their kind."""
+    packed = Status.FromString(dict(error.trailing_metadata() or ())[DETAILS_KEY])
+    assert packed.code == error.code().value[0]
+    found = {}
+    for item in packed.details:
+        for kind in (ErrorInfo, RetryInfo, BadRequest):
+            if item.Is(kind.DESCRIPTOR):
+                found[kind] = kind()
+                item.Unpack(found[kind])
+    return found
+
+
+async def read_all(call: Any, answers: list[Any] | None = None) -> list[Any]:
+    answers = [] if answers is None else answers
+    while (answer := await call.read()) is not grpc.aio.EOF:
+        answers.append(answer)
+    return answers
+
+
+async def end_offset(node: GrpcNode, name: str, partition: int = 0) -> int:
+    found = await node.call(methods.DESCRIBE_STREAM, pb.DescribeStreamRequest(name=name))
+    return int(found.partitions[partition].end_offset)
+
+
+async def test_produce_returns_the_offsets(grpc_node: GrpcNode) -> None:
+    await grpc_node.create("greetings")
+
+    first = await grpc_node.call(methods.PRODUCE, pb.ProduceRequest(stream="greetings", payload=records(b"a", b"b")))
+    second = await grpc_node.call(methods.PRODUCE, pb.ProduceRequest(stream="greetings", payload=batches(b"c")))
+
+    assert (first.base_offset, first.record_count) == (0, 2)
+    assert (second.base_offset, second.record_count) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "reason", "field"),
+    [
+        (pb.ProduceRequest(payload=records(b"v")), "INVALID_ARGUMENT", "INVALID", "stream"),
+        (pb.ProduceRequest(stream="none", payload=records(b"v")), "NOT_FOUND", "NOT_FOUND", None),
+        (pb.ProduceRequest(stream="one", partition=7, payload=records(b"v")), "NOT_FOUND", "NOT_FOUND", None),
+        (pb.ProduceRequest(stream="one"), "INVALID_ARGUMENT", "INVALID", "payload"),
+        (
+            pb.ProduceRequest(stream="one", payload=pb.Payload(record_batches=b"nonsense")),
+            "INVALID_ARGUMENT", "INVALID", "payload.record_batches",
+        ),
+        (
+            pb.ProduceRequest(stream="one", payload=records(b"v"), sequence=pb.ProducerSequence(producer_id=-5)),
+            "INVALID_ARGUMENT", "INVALID", "sequence",
+        ),
+        (pb.ProduceRequest(stream="one", payload=records(bytes(2_000_000))), "INVALID_ARGUMENT", "TOO_LARGE", None),
+    ],
+)  # fmt: skip
+async def test_a_refused_batch_is_answered_with_typed_details(
+    grpc_node: GrpcNode, request_: pb.ProduceRequest, code: str, reason: str, field: str | None
+) -> None:
+    await grpc_node.create("one")
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await grpc_node.call(methods.PRODUCE, request_)
+
+    found = details(caught.value)
+    assert caught.value.code().name == code
+    assert (found[ErrorInfo].domain, found[ErrorInfo].reason) == ("bearlake", reason)
+    assert [item.field for item in found[BadRequest].field_violations] == [field] if field else BadRequest not in found
+    assert RetryInfo not in found
+
+
+async def test_a_message_above_the_limit_is_refused(grpc_cluster: MakeGrpc) -> None:
+    node = (await grpc_cluster(1, settings=GrpcSettings(message_bytes_max=100_000)))[0]
+    await node.create("one")
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await node.call(methods.PRODUCE, pb.ProduceRequest(stream="one", payload=records(bytes(200_000))))
+
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_a_deadline_ends_the_call_and_the_batch_may_be_stored(grpc_cluster: MakeGrpc) -> None:
+    slow = StreamsSettings(writer=WriterSettings(flush_when_idle=False, linger_ms=60_000))
+    node = (await grpc_cluster(1, streams=slow))[0]
+    await node.create("one")
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await node.call(methods.PRODUCE, pb.ProduceRequest(stream="one", payload=records(b"v")), timeout=0.1)
+    await node.streams.drain()
+
+    assert await end_offset(node, "one") == 1
+
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_a_stream_of_batches_is_acknowledged_in_order(grpc_node: GrpcNode) -> None:
+    await grpc_node.create("one", 2)
+    call = grpc_node.open(methods.PRODUCE_STREAM)
+
+    await call.write(pb.ProduceStreamRequest(stream="one", partition=1, payload=records(b"a", b"b")))
+    for _ in range(9):
+        await call.write(pb.ProduceStreamRequest(payload=batches(b"c")))
+    await call.write(pb.ProduceStreamRequest(stream="one", partition=0, payload=records(b"d")))
+    await call.done_writing()
+    answers = await read_all(call)
+
+    assert answers[-1].acknowledged_count == 11
+    assert [offset for answer in answers for offset in answer.base_offsets] == [0, *range(2, 11), 0]
+    counts = [answer.acknowledged_count for answer in answers]
+    assert counts == sorted(set(counts))
+    assert await call.code() is grpc.StatusCode.OK
+
+
+async def test_a_batch_that_fails_ends_the_stream_behind_the_acknowledged_ones(grpc_node: GrpcNode) -> None:
+    await grpc_node.create("one")
+    call = grpc_node.open(methods.PRODUCE_STREAM)
+
+    for payload in (records(b"a"), records(b"b"), pb.Payload(record_batches=b"broken"), records(b"c")):
+        await call.write(pb.ProduceStreamRequest(stream="one", payload=payload))
+    answers: list[Any] = []
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await read_all(call, answers)
+
+    assert answers[-1].acknowledged_count == 2
+    assert details(caught.value)[ErrorInfo].metadata["batch_index"] == "2"
+    assert await end_offset(grpc_node, "one") == 2
+
+
+async def test_a_repeated_sequence_is_stored_once_also_on_another_server(grpc_cluster: MakeGrpc) -> None:
+    pair = await grpc_cluster(2)
+    await pair[0].create("one")
+    producer = await pair[0].call(methods.INIT_PRODUCER, pb.InitProducerRequest())
+
+    def request(base: int, *values: bytes) -> pb.ProduceRequest:
+        sequence = pb.ProducerSequence(producer_id=producer.producer_id, base_sequence=base)
+        return pb.ProduceRequest(stream="one", payload=records(*values), sequence=sequence)
+
+    first = await pair[0].call(methods.PRODUCE, request(0, b"a", b"b"))
+    await pair[0].call(methods.PRODUCE, request(2, b"c"))
+    again = await pair[1].call(methods.PRODUCE, request(0, b"a", b"b"))
+    call = pair[1].open(methods.PRODUCE_STREAM)
+    for item in (request(0, b"a", b"b"), request(2, b"c"), request(3, b"d")):
+        await call.write(pb.ProduceStreamRequest(stream=item.stream, payload=item.payload, sequence=item.sequence))
+    await call.done_writing()
+    answers = await read_all(call)
+
+    assert again.base_offset == first.base_offset == 0
+    assert [offset for answer in answers for offset in answer.base_offsets] == [0, 2, 3]
+    assert await end_offset(pair[0], "one") == 4
+
+
+async def test_a_gap_in_the_sequence_and_an_old_epoch_are_told_apart(grpc_node: GrpcNode) -> None:
+    await grpc_node.create("one")
+    producer_id = (await grpc_node.call(methods.INIT_PRODUCER, pb.InitProducerRequest())).producer_id
+
+    async def reason(epoch: int, base: int) -> str:
+        sequence = pb.ProducerSequence(producer_id=producer_id, producer_epoch=epoch, base_sequence=base)
+        request = pb.ProduceRequest(stream="one", payload=records(b"v"), sequence=sequence)
+        try:
+            await grpc_node.call(methods.PRODUCE, request)
+        except grpc.aio.AioRpcError as error:
+            return str(details(error)[ErrorInfo].reason)
+        return ""
+
+    assert await reason(1, 0) == ""
+    assert await reason(1, 5) == "OUT_OF_ORDER"
+    assert await reason(0, 1) == "PRODUCER_FENCED"
+
+
+async def test_more_batches_than_the_limits_pass_through(grpc_cluster: MakeGrpc) -> None:
+    limits = GrpcSettings(in_flight_batches_max=2, in_flight_bytes_max=1_000)
+    node = (await grpc_cluster(1, settings=limits))[0]
+    await node.create("one")
+
+    answers = await send(node, [records(bytes(600)) for _ in range(50)])
+
+    assert answers[-1].acknowledged_count == 50
+
+
+async def send(node: GrpcNode, payloads: Sequence[pb.Payload]) -> list[Any]:
+    call = node.open(methods.PRODUCE_STREAM)
+    for payload in payloads:
+        await call.write(pb.ProduceStreamRequest(stream="one", payload=payload))
+    await call.done_writing()
+    return await read_all(call)
+
+
+async def test_a_draining_server_says_so_and_finishes_what_it_has(grpc_node: GrpcNode) -> None:
+    await grpc_node.create("one")
+    call = grpc_node.open(methods.PRODUCE_STREAM)
+    await call.write(pb.ProduceStreamRequest(stream="one", payload=records(b"a")))
+    assert (await call.read()).acknowledged_count == 1
+
+    draining = asyncio.create_task(grpc_node.server.drain(10_000))
+    told = await call.read()
+    await call.write(pb.ProduceStreamRequest(payload=records(b"b")))
+    await call.done_writing()
+    rest = await read_all(call)
+    await draining
+
+    assert told.drain.deadline_ms > 0
+    assert rest[-1].acknowledged_count == 2
+    assert await call.code() is grpc.StatusCode.OK
+
+
+async def test_a_client_that_does_not_go_is_sent_away_at_the_deadline(grpc_node: GrpcNode) -> None:
+    await grpc_node.create("one")
+    call = grpc_node.open(methods.PRODUCE_STREAM)
+    await call.write(pb.ProduceStreamRequest(stream="one", payload=records(b"a")))
+    assert (await call.read()).acknowledged_count == 1
+
+    draining = asyncio.create_task(grpc_node.server.drain(200))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await read_all(call)
+    await draining
+
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert details(caught.value)[ErrorInfo].reason == "DRAINING"
+    assert RetryInfo in details(caught.value)
+
+
+async def test_a_call_that_is_old_is_asked_to_begin_anew(grpc_cluster: MakeGrpc) -> None:
+    node = (await grpc_cluster(1, settings=GrpcSettings(call_age_ms=20)))[0]
+    await node.create("one")
+    call = node.open(methods.PRODUCE_STREAM)
+
+    told = await call.read()
+    await call.done_writing()
+
+    assert told.HasField("drain")
+    assert await read_all(call) == []

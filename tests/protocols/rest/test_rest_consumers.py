@@ -1,0 +1,237 @@
+"""Consumer instances of the v2 API: groups of their own and with others, positions, commits, and their end."""
+
+import asyncio
+import base64
+from typing import Any
+
+import pytest
+
+from bearlake.protocols.rest.proxy import assignor
+from bearlake.protocols.rest.proxy.assignor import Partition
+from bearlake.streams.groups import assignment
+from fixtures.rest_server import Answer, MakeServers, RestNode
+
+BINARY = "application/vnd.kafka.binary.v2+json"
+
+
+class Client:
+    """A consumer instance as its client sees it."""
+
+    def __init__(self, rest: RestNode, base: str) -> None:
+        self.rest = rest
+        self.base = base
+
+    @classmethod
+    async def create(cls, rest: RestNode, group: str = "g", **config: Any) -> "Client":
+        body = {"auto.offset.reset": "earliest", **{key.replace("_", "."): value for key, value in config.items()}}
+        answer = await rest.post(f"/consumers/{group}", body)
+        assert answer.status == 200, answer.body
+        return cls(rest, answer.body["base_uri"])
+
+    async def subscribe(self, *topics: str) -> None:
+        assert (await self.rest.post(f"{self.base}/subscription", {"topics": topics})).status == 204
+
+    async def poll(self, wait_ms: int = 5_000, kind: str = "binary") -> Answer:
+        headers = {"Accept": f"application/vnd.kafka.{kind}.v2+json"}
+        return await self.rest.get(f"{self.base}/records?timeout={wait_ms}", headers=headers)
+
+    async def assigned(self) -> list[Partition]:
+        body = (await self.rest.get(f"{self.base}/assignments")).body
+        return [(one["topic"], one["partition"]) for one in body["partitions"]]
+
+    async def offsets(self, *partitions: Partition) -> list[int]:
+        body = {"partitions": [{"topic": topic, "partition": index} for topic, index in partitions]}
+        return [one["offset"] for one in (await self.rest.ask("GET", f"{self.base}/offsets", body)).body["offsets"]]
+
+    async def delete(self) -> Answer:
+        return await self.rest.delete(self.base)
+
+
+async def produce(rest: RestNode, topic: str, *values: bytes, partition: int = 0) -> None:
+    records = [{"value": base64.b64encode(value).decode()} for value in values]
+    answer = await rest.post(f"/topics/{topic}/partitions/{partition}", {"records": records}, kind="binary")
+    assert answer.status == 200
+
+
+def values(answer: Answer) -> list[bytes]:
+    assert answer.status == 200, answer.body
+    return [base64.b64decode(one["value"]) for one in answer.body]
+
+
+async def test_a_consumer_reads_what_was_written_before_and_after_it_came(rest: RestNode) -> None:
+    await rest.create("t")
+    await produce(rest, "t", b"a", b"b")
+    client = await Client.create(rest)
+    await client.subscribe("t")
+    first = await client.poll()
+    waiting = asyncio.create_task(client.poll())
+    await produce(rest, "t", b"c")
+
+    assert client.base.startswith(rest.url)
+    assert first.body[0] == {"topic": "t", "key": None, "value": "YQ==", "partition": 0, "offset": 0}
+    assert first.headers["Content-Type"] == BINARY
+    assert values(first) == [b"a", b"b"]
+    assert values(await waiting) == [b"c"]
+    assert (await client.poll(0)).body == []
+
+
+async def test_two_instances_of_a_group_share_partitions_and_take_over_when_one_leaves(rest: RestNode) -> None:
+    await rest.create("t", 4)
+    one, two = await Client.create(rest), await Client.create(rest)
+    await one.subscribe("t")
+    await one.poll(0)
+    await two.subscribe("t")
+    while len(await one.assigned()) != 2 or len(await two.assigned()) != 2:
+        await asyncio.gather(one.poll(100), two.poll(100))
+    shared = [set(await one.assigned()), set(await two.assigned())]
+    await two.delete()
+    while len(await one.assigned()) != 4:
+        await one.poll(100)
+
+    assert not shared[0] & shared[1]
+    assert shared[0] | shared[1] == {("t", index) for index in range(4)}
+
+
+async def test_committed_offsets_are_where_the_next_instance_of_the_group_goes_on(rest: RestNode) -> None:
+    await rest.create("t")
+    await produce(rest, "t", b"a", b"b", b"c")
+    first = await Client.create(rest, auto_commit_enable="false")
+    await first.subscribe("t")
+    await first.poll()
+    before = await first.offsets(("t", 0))
+    body = {"offsets": [{"topic": "t", "partition": 0, "offset": 0}]}
+    await rest.post(f"{first.base}/offsets", body)
+    await first.delete()
+    second = await Client.create(rest, auto_commit_enable=False)
+    await second.subscribe("t")
+
+    assert before == [-1]
+    assert values(await second.poll()) == [b"b", b"c"]
+    assert (await rest.post(f"{second.base}/offsets")).status == 200
+    assert await second.offsets(("t", 0)) == [3]
+
+
+async def test_an_instance_that_commits_by_itself_does_so_at_its_end(rest: RestNode) -> None:
+    await rest.create("t")
+    await produce(rest, "t", b"a")
+    first = await Client.create(rest)
+    await first.subscribe("t")
+    await first.poll()
+    await first.delete()
+    second = await Client.create(rest)
+
+    assert await second.offsets(("t", 0)) == [1]
+
+
+async def test_assigned_partitions_are_read_from_where_the_client_seeks(rest: RestNode) -> None:
+    await rest.create("t")
+    await produce(rest, "t", b"a", b"b")
+    client = await Client.create(rest, format="json")
+    part = {"topic": "t", "partition": 0}
+    assert (await rest.post(f"{client.base}/assignments", {"partitions": [part]})).status == 204
+    seek = await rest.post(f"{client.base}/positions", {"offsets": [{**part, "offset": 1}]})
+    answer = await client.poll(kind="json")
+    await rest.post(f"{client.base}/positions/beginning", {"partitions": [part]})
+    again = await rest.post(f"{client.base}/positions/end", {"partitions": [part]})
+
+    assert (seek.status, again.status) == (204, 204)
+    assert (answer.status, answer.body["error_code"]) == (500, 50002)  # b is no JSON
+    assert (await client.poll(0, kind="json")).body == []
+    both = await rest.post(f"{client.base}/subscription", {"topics": ["t"]})
+    assert (both.status, both.body["error_code"]) == (409, 40903)
+
+
+async def test_a_pattern_takes_topics_that_come_later(rest_servers: MakeServers) -> None:
+    (rest,) = await rest_servers(1, consumer_beat_ms=20)
+    await rest.create("a.1")
+    client = await Client.create(rest)
+    assert (await rest.post(f"{client.base}/subscription", {"topic_pattern": "a[.].*"})).status == 204
+    await client.poll(0)
+    await rest.create("a.2")
+    await produce(rest, "a.2", b"x")
+
+    assert values(await client.poll()) == [b"x"]
+    assert (await rest.get(f"{client.base}/subscription")).body == {"topics": ["a.1", "a.2"]}
+    assert (await rest.delete(f"{client.base}/subscription")).status == 204
+    assert await client.assigned() == []
+
+
+async def test_instances_that_idle_are_forgotten_with_a_clear_error(rest_servers: MakeServers) -> None:
+    (rest,) = await rest_servers(1, consumer_beat_ms=20, consumer_idle_ms=0)
+    await rest.create("t")
+    client = await Client.create(rest)
+    while (answer := await rest.get(f"{client.base}/subscription")).status == 200:
+        pass
+
+    assert (answer.status, answer.body["error_code"]) == (404, 40403)
+    assert "expired" in answer.body["message"]
+
+
+async def test_another_server_sends_new_instances_to_the_coordinator(rest_servers: MakeServers) -> None:
+    one, two = await rest_servers(2)
+    await one.create("t")
+    first = await Client.create(one)
+    await first.subscribe("t")
+    await first.poll(0)
+    second = await Client.create(two)
+
+    assert first.base.startswith(one.url)
+    assert second.base.startswith(one.url)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"format": "xml"}, 42204),
+        ({"auto.offset.reset": "sometimes"}, 42204),
+        ({"auto.commit.enable": "maybe"}, 42204),
+        ({"fetch.min.bytes": "many"}, 42204),
+        ({"name": "a/b"}, 42204),
+        ({"group.id": "x"}, 42204),
+    ],
+)
+async def test_wrong_configs_are_refused(rest: RestNode, config: dict[str, object], expected: int) -> None:
+    answer = await rest.post("/consumers/g", config)
+
+    assert (answer.status, answer.body["error_code"]) == (422, expected)
+
+
+async def test_requests_that_do_not_fit_the_instance_are_refused(rest: RestNode) -> None:
+    await rest.create("t")
+    client = await Client.create(rest, name="one")
+    nothing = await client.poll(0)
+    wrong_format = await client.poll(0, kind="json")
+    twice = await rest.post("/consumers/g", {"name": "one"})
+    seek = {"offsets": [{"topic": "t", "partition": 0, "offset": 0}]}
+    stranger = await rest.post(f"{client.base}/positions", seek)
+    unknown = await rest.get("/consumers/g/instances/two/records")
+    kind = await rest.post("/consumers/g", b"{}", headers={"Content-Type": "text/plain"})
+
+    assert [
+        (one.status, one.body["error_code"]) for one in (nothing, wrong_format, twice, stranger, unknown, kind)
+    ] == [
+        (409, 409),
+        (406, 40601),
+        (409, 40902),
+        (409, 409),
+        (404, 40403),
+        (415, 415),
+    ]
+
+
+def test_range_and_round_robin_assign_as_kafkas_clients_do() -> None:
+    wanted = {"b": ["t", "u"], "a": ["t"], "c": ["u"]}
+    counts = {"t": 3, "u": 2}
+
+    assert assignor.assign(assignment.RANGE, wanted, counts) == {
+        "a": [("t", 0), ("t", 1)],
+        "b": [("t", 2), ("u", 0)],
+        "c": [("u", 1)],
+    }
+    assert assignor.assign(assignment.ROUND_ROBIN, wanted, counts) == {
+        "a": [("t", 0), ("t", 2)],
+        "b": [("t", 1), ("u", 0)],
+        "c": [("u", 1)],
+    }
+    assert assignor.decode_assignment(assignor.encode_assignment([("t", 1), ("s", 0)])) == [("s", 0), ("t", 1)]
+    assert assignment.decode_subscription(assignor.encode_subscription(["t", "ü"])) == ["t", "ü"]

@@ -1,0 +1,46 @@
+"""A server that is told to stop under load: no client sees a failed request."""
+
+import asyncio
+
+import aiohttp
+
+from fixtures.rest_server import MakeServers
+
+BODY = b'{"records": [{"value": "YQ=="}]}'
+HEADERS = {"Content-Type": "application/vnd.kafka.binary.v2+json"}
+CLIENT_COUNT = 8
+
+
+async def test_no_request_fails_while_a_server_drains_beside_another(rest_servers: MakeServers) -> None:
+    one, two = await rest_servers(2)
+    await one.create("t")
+    sent = 0
+    told = asyncio.Event()
+    busy = asyncio.Event()
+
+    async def client() -> None:
+        """Goes to the other server when its own closes the connection, as a balancer makes it do."""
+        nonlocal sent
+        node = one
+        async with aiohttp.ClientSession() as session:
+            while not (told.is_set() and node is two):
+                async with session.post(f"{node.url}/topics/t", data=BODY, headers=HEADERS) as response:
+                    assert response.status == 200, await response.text()
+                    await response.read()
+                    sent += 1
+                    if response.headers.get("Connection") == "close":
+                        node = two
+                if sent > 10 * CLIENT_COUNT:
+                    busy.set()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CLIENT_COUNT):
+            group.create_task(client())
+        await busy.wait()
+        await one.server.drain(10_000)
+        told.set()
+    view = await two.streams.catalog.find("t")
+    bounds = await two.streams.bounds(view.partitions())
+
+    assert one.server.open_count == 0
+    assert sum(one.end for one in bounds.values()) == sent

@@ -1,0 +1,166 @@
+"""/v1/stream: what the conformance suite does not ask for. Other protocols' records, partitions, Last-Event-ID, many servers."""
+
+import asyncio
+import json
+import socket
+from typing import Any
+
+import aiohttp
+import pytest
+
+from bearlake.protocols.rest.tailing.producers import Claim, Decision, Producers
+from bearlake.telemetry import metrics
+from fixtures.rest_server import MakeServers, RestNode
+
+JSON = {"Content-Type": "application/json"}
+
+
+async def events(response: aiohttp.ClientResponse, count: int) -> list[tuple[str, str, str]]:
+    """(event, id, data) of the next events."""
+    found: list[tuple[str, str, str]] = []
+    while len(found) < count:
+        block = (await response.content.readuntil(b"\n\n")).decode()
+        fields: dict[str, list[str]] = {}
+        for line in block.strip().split("\n"):
+            name, _, value = line.partition(":")
+            fields.setdefault(name, []).append(value)
+        if "event" in fields:
+            found.append((fields["event"][0].strip(), fields["id"][0].strip(), "\n".join(fields["data"])))
+    return found
+
+
+async def test_records_of_other_protocols_are_values_here(rest: RestNode) -> None:
+    await rest.create("t", 2)
+    records = [{"key": "YQ==", "value": "eA=="}, {"value": None}, {"value": "eQ=="}]
+    await rest.post("/topics/t/partitions/1", {"records": records}, kind="binary")
+    whole = await rest.get("/v1/stream/t/1")
+    rest_of_it = await rest.get(f"/v1/stream/t/1?offset={1:020}")
+    ambiguous = await rest.get("/v1/stream/t")
+
+    assert (whole.status, whole.body) == (200, b"xy")
+    assert whole.headers["Stream-Next-Offset"] == f"{3:020}"
+    assert whole.headers["Content-Type"] == "application/octet-stream"
+    assert rest_of_it.body == b"y"
+    assert ambiguous.status == 400
+    assert (await rest.get("/v1/stream/t/2")).status == 404
+    assert (await rest.get(f"/v1/stream/t/1?offset={9:020}")).status == 400
+
+
+async def test_appends_are_records_for_other_protocols(rest: RestNode) -> None:
+    await rest.put("/v1/stream/t", b"", headers=JSON)
+    await rest.post("/v1/stream/t", b'[{"a": 1}, "\xc3\xbc"]', headers=JSON)
+    await rest.post("/consumers/g", {"name": "c", "format": "json", "auto.offset.reset": "earliest"})
+    base = "/consumers/g/instances/c"
+    await rest.post(f"{base}/subscription", {"topics": ["t"]})
+    answer = await rest.get(f"{base}/records", headers={"Accept": "application/vnd.kafka.json.v2+json"})
+
+    assert [(one["offset"], one["value"]) for one in answer.body] == [(0, {"a": 1}), (1, "ü")]
+
+
+async def test_events_go_on_behind_the_last_event_id(rest: RestNode) -> None:
+    await rest.put("/v1/stream/t", b"[1,2,3]", headers=JSON)
+    url = f"{rest.url}/v1/stream/t?offset=-1&live=sse"
+    async with rest.session.get(url, headers={"Last-Event-ID": f"{2:020}"}) as response:
+        old = await events(response, 2)
+        await rest.post("/v1/stream/t", b"4", headers=JSON)
+        new = await events(response, 2)
+
+    assert old[0] == ("data", f"{3:020}", "[3]")
+    assert new[0] == ("data", f"{4:020}", "[4]")
+    assert json.loads(new[1][2])["streamNextOffset"] == f"{4:020}"
+
+
+async def test_events_end_when_another_server_closes_the_stream(rest_servers: MakeServers) -> None:
+    one, two = await rest_servers(2)
+    await one.put("/v1/stream/t", b"a", headers={"Content-Type": "text/plain"})
+    async with two.session.get(f"{two.url}/v1/stream/t?offset=-1&live=sse") as response:
+        first = await events(response, 2)
+        await one.post("/v1/stream/t", b" b\nc", headers={"Content-Type": "text/plain", "Stream-Closed": "true"})
+        rest: list[Any] = []
+        while not rest or "streamClosed" not in rest[-1][2]:
+            rest += await events(response, 1)
+        end = await response.content.read()
+
+    assert first[0][2] == "a"
+    assert [data for kind, _, data in rest if kind == "data"] == ["  b\nc"]  # the first space is the format's
+    assert end == b""
+
+
+async def test_a_client_that_does_not_read_costs_a_bounded_buffer_and_is_given_up(rest_servers: MakeServers) -> None:
+    (rest,) = await rest_servers(1, write_timeout_ms=300)
+    await rest.put("/v1/stream/t", b"", headers=JSON)
+    chunk = json.dumps(["x" * 65_536] * 8).encode()
+    for _ in range(64):
+        assert (await rest.post("/v1/stream/t", chunk, headers=JSON)).status == 204
+    sent = metrics.REST_RECORDS.labels("out")
+    before = sent.value
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setblocking(False)
+        host, _, port = rest.server.endpoints["rest"].rpartition(":")
+        await asyncio.get_running_loop().sock_connect(client, (host, int(port)))
+        head = b"GET /v1/stream/t?offset=-1&live=sse HTTP/1.1\r\nHost: bearlake\r\n\r\n"
+        await asyncio.get_running_loop().sock_sendall(client, head)
+        while not rest.server.open_count:  # noqa: ASYNC110 - until the request is under way
+            await asyncio.sleep(0)
+        while rest.server.connection_count > 1 or rest.server.open_count:  # noqa: ASYNC110 - until it is given up
+            await asyncio.sleep(0)
+
+    assert 0 < (sent.value - before) * 65_536 < 16 * 1024 * 1024  # of 32 MiB; most of it in the kernel's buffers
+
+
+async def test_a_long_poll_ends_at_once_when_the_server_drains(rest_servers: MakeServers) -> None:
+    (rest,) = await rest_servers(1)
+    await rest.put("/v1/stream/t", b"", headers=JSON)
+    waiting = asyncio.create_task(rest.get("/v1/stream/t?offset=-1&live=long-poll"))
+    while not rest.server.open_count:  # noqa: ASYNC110 - until the request is under way
+        await asyncio.sleep(0)
+    await rest.server.drain(10_000)
+    answer = await waiting
+
+    assert (answer.status, answer.headers["Connection"]) == (204, "close")
+
+
+async def test_a_retry_after_a_client_went_away_is_a_duplicate(rest: RestNode) -> None:
+    await rest.put("/v1/stream/t", b"", headers=JSON)
+    headers = {**JSON, "Producer-Id": "p", "Producer-Epoch": "0", "Producer-Seq": "0"}
+    request = asyncio.create_task(rest.post("/v1/stream/t", b"1", headers=headers))
+    while not rest.server.open_count:  # noqa: ASYNC110 - until the request is under way
+        await asyncio.sleep(0)
+    request.cancel()  # the connection is closed while the append is under way, or before it
+    await asyncio.gather(request, return_exceptions=True)
+    retries = [await rest.post("/v1/stream/t", b"1", headers=headers) for _ in range(2)]
+
+    assert retries[0].status in (200, 204)
+    assert retries[1].status == 204
+    assert (await rest.get("/v1/stream/t")).body == [1]
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        (Claim("p", 1, 3), Decision.ACCEPT),
+        (Claim("p", 1, 2), Decision.DUPLICATE),
+        (Claim("p", 1, 0), Decision.DUPLICATE),
+        (Claim("p", 1, 4), Decision.GAP),
+        (Claim("p", 0, 3), Decision.STALE_EPOCH),
+        (Claim("p", 2, 0), Decision.ACCEPT),
+        (Claim("p", 2, 3), Decision.EPOCH_STARTS_AT_ZERO),
+        (Claim("q", 7, 0), Decision.ACCEPT),
+        (Claim("q", 0, 1), Decision.GAP),
+    ],
+)
+def test_appends_of_producers_are_decided_by_epoch_and_sequence(claim: Claim, expected: Decision) -> None:
+    producers = Producers(10)
+    producers.accepted(Claim("p", 1, 2))
+
+    assert producers.decide(claim) is expected
+
+
+def test_the_producer_that_was_quiet_for_longest_is_forgotten() -> None:
+    producers = Producers(2)
+    for name in ("a", "b", "a", "c"):
+        producers.accepted(Claim(name, 0, 0))
+
+    assert producers.last("b") is None
+    assert producers.last("a") is not None
