@@ -1,3 +1,12 @@
 """Fixtures that every folder of tests may ask for."""
 
-pytest_plugins = ["fixtures.kafka_server", "fixtures.postgresql", "fixtures.postgresql_metadata", "fixtures.s3"]
+pytest_plugins = [
+    "fixtures.iceberg_rest",
+    "fixtures.kafka_server",
+    "fixtures.grpc_server",
+    "fixtures.postgresql",
+    "fixtures.postgresql_metadata",
+    "fixtures.rest_server",
+    "fixtures.s3",
+    "fixtures.schema_registry",
+]

@@ -54,14 +54,19 @@ def require(program: str, package: str) -> str:
 
 def obtain_kafka_jars() -> Path:
     """Directory of jars with Kafka's tools and Kafka Connect (118 files, 75 MB; ten seconds when Maven is fast)."""
-    require("java", "a Java runtime, 17 or newer (Debian: openjdk-17-jre-headless)")
+    return obtain_jars(JAVA_SOURCES / "pom.xml", "kafka-jars")
+
+
+def obtain_jars(pom: Path, name: str) -> Path:
+    """Directory of the jars that the Maven project file `pom` names, with all that they need."""
+    require("java", "a Java runtime, 17 or newer (Debian: openjdk-17-jdk-headless)")
 
     def build(directory: Path) -> None:
         maven = require("mvn", "Apache Maven (Debian: maven)")
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={directory}"]
-        _fetch([maven, "-q", "-B", "-f", JAVA_SOURCES / "pom.xml", *goal], "maven")
+        _fetch([maven, "-q", "-B", "-f", pom, *goal], f"maven-{name}")
 
-    return _obtained("kafka-jars", (JAVA_SOURCES / "pom.xml").read_text(encoding="utf-8"), build)
+    return _obtained(name, pom.read_text(encoding="utf-8"), build)
 
 
 def obtain_kgo_tests() -> tuple[Path, Path]:

@@ -66,11 +66,23 @@ def running(bootstrap: str | None = None, *, log: Path, settings: Mapping[str, s
             shutil.rmtree(directory, ignore_errors=True)
 
 
+PORTS = ("--kafka-port", "--admin-port", "--rest-port", "--registry-port", "--grpc-port")
+
+
 def _start(directory: Path, out: int, settings: Mapping[str, str]) -> subprocess.Popen[bytes]:
     program = Path(sys.executable).parent / "bearlake"
-    command = [program, "up", "--data-dir", directory / "data", "--ready-file", directory / "ready.json", "--no-tour"]
+    command = [
+        program,
+        "up",
+        "--no-compaction",
+        "--data-dir",
+        directory / "data",
+        "--ready-file",
+        directory / "ready.json",
+        "--no-tour",
+    ]
     return subprocess.Popen(
-        [*(str(word) for word in command), "--kafka-port", "0", "--admin-port", "0"],
+        [*(str(word) for word in command), *(word for name in PORTS for word in (name, "0"))],
         stdin=subprocess.DEVNULL,
         stdout=out,
         stderr=subprocess.STDOUT,

@@ -54,7 +54,7 @@ class Server:
         """`settings` by dotted path, `{"server.zone": "one"}`; `words` are the command's."""
         self.name = name
         self.log = folder / f"{name}.log"
-        self._config = folder / f"{name}.yaml"
+        self.config = folder / f"{name}.yaml"
         self._ready_file = folder / f"{name}.ready.json"
         self._settings = {"server.name": name, "listeners.kafka.port": 0, "admin.port": 0, **settings}
         self._environment = environment or {}
@@ -72,7 +72,7 @@ class Server:
     def spawn(self) -> None:
         """Start, and return at once."""
         assert self._process is None, f"server {self.name} runs already"
-        self._config.write_text(yaml.safe_dump(_nested(self._settings)))
+        self.config.write_text(yaml.safe_dump(_nested(self._settings)))
         self._ready_file.unlink(missing_ok=True)
         with self.log.open("ab") as out:
             self._process = subprocess.Popen(
@@ -86,7 +86,7 @@ class Server:
 
     def command(self) -> list[str]:
         """The words behind `bearlake`."""
-        return [*self._words, "--config", str(self._config), "--ready-file", str(self._ready_file)]
+        return [*self._words, "--config", str(self.config), "--ready-file", str(self._ready_file)]
 
     def wait_until_ready(self) -> None:
         """Return when every listener of the started process accepts; remember its ports."""
@@ -97,8 +97,9 @@ class Server:
 
         until(is_ready, START_TIMEOUT_S, f"server {self.name} is ready")
         self._addresses = json.loads(self._ready_file.read_text())
-        for setting, address in (("listeners.kafka.port", self.kafka), ("admin.port", self.admin)):
-            self._settings[setting] = int(address.rpartition(":")[2])
+        for setting, name in (("listeners.kafka.port", "kafka"), ("admin.port", "admin")):
+            if name in self._addresses:  # a compaction worker has no Kafka listener
+                self._settings[setting] = int(self._addresses[name].rpartition(":")[2])
 
     def kill(self) -> None:
         """kill -9, as a crash of the process does it."""
@@ -200,10 +201,10 @@ class Cluster:
     def __getitem__(self, name: str) -> Server:
         return self.servers[name]
 
-    def add(self, name: str, **settings: Any) -> Server:
+    def add(self, name: str, *, role: str = "kafka", **settings: Any) -> Server:
         """One more server, in a zone of its own name, so that a client id can ask for it (`zone_id=NAME`); not started."""
         mine = {**self._settings, "server.zone": name, **settings}
-        self.servers[name] = Server(self.folder, name, mine, self._stores.environment)
+        self.servers[name] = Server(self.folder, name, mine, self._stores.environment, ("serve", role))
         return self.servers[name]
 
     @property

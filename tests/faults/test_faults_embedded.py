@@ -38,8 +38,11 @@ def up(folder: Path, data: Path, name: str = "up") -> Server:
     settings = {
         "server.name": "up",
         "logs.level": "INFO",
+        "listeners.rest.port": 0,
+        "listeners.registry.port": 0,
+        "listeners.grpc.port": 0,
     }  # one name, as with one port: the next process replaces the last one
-    return Server(folder, name, settings, words=("up", "--no-tour", "--data-dir", str(data)))
+    return Server(folder, name, settings, words=("up", "--no-compaction", "--no-tour", "--data-dir", str(data)))
 
 
 @contextlib.contextmanager

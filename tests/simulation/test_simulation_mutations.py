@@ -148,10 +148,13 @@ def read_every_socket(patch: pytest.MonkeyPatch) -> None:
 
 
 def answer_in_the_wrong_order(patch: pytest.MonkeyPatch) -> None:
-    resolve = AppendCall.resolve
-    patch.setattr(
-        AppendCall, "resolve", lambda self, index, result: resolve(self, len(self.appends) - 1 - index, result)
-    )
+    done = AppendCall.done
+
+    def reversed_done(self: AppendCall) -> None:
+        self.results.reverse()
+        done(self)
+
+    patch.setattr(AppendCall, "done", reversed_done)
 
 
 def move_offsets_by_one(patch: pytest.MonkeyPatch) -> None:

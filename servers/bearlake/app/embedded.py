@@ -3,7 +3,8 @@
 DIR/lock          held (flock) while a `bearlake up` runs on the folder; its text is the process id
 DIR/metadata.db   metadata store
 DIR/objects/      object store
-DIR/run/          ready files of further server processes
+DIR/catalog.db    Iceberg catalog of the tables
+DIR/run/          ready files of further processes
 """
 
 import fcntl
@@ -22,9 +23,23 @@ def metadata_url(folder: Path) -> str:
     return f"sqlite://{(folder / 'metadata.db').absolute()}"
 
 
+def catalog_url(folder: Path) -> str:
+    """URL of the Iceberg catalog in the data folder."""
+    return f"sqlite://{(folder / 'catalog.db').absolute()}"
+
+
 def object_store_url(folder: Path) -> str:
     """URL of the object store in the data folder."""
     return (folder / "objects").absolute().as_uri()
+
+
+def urls(folder: Path) -> dict[str, str]:
+    """The settings that name the stores in the data folder."""
+    return {
+        "metadata.url": metadata_url(folder),
+        "object_store.url": object_store_url(folder),
+        "tables.catalog_url": catalog_url(folder),
+    }
 
 
 @contextmanager

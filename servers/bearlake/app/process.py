@@ -1,6 +1,8 @@
 """The composition of one server process, in the order of starting; it stops in the reverse order.
 
-    listeners (ports are known and taken) → stores (migrated) → registration (epoch) → the waist → services → admin API → ready
+    listeners (ports are known and taken) → stores (migrated) → registration (epoch) → admin API → the role → ready
+
+What a process does beside that is its `Role`: `app/kafka.py`, `app/compactor.py`.
 
 Stopping: `/readyz` says no → marked as draining, so that clients are told of other servers → services and the waist finish what
 they accepted, within a bound → background tasks end → services close → the registration is given up → the stores close.
@@ -12,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from bearlake import __version__, kernel
@@ -22,10 +25,9 @@ from bearlake.metadata import Metadata
 from bearlake.metadata.open import POSTGRESQL, open_metadata
 from bearlake.objects import ObjectStore
 from bearlake.objects.open import open_store
-from bearlake.protocols.kafka.server import KafkaServer
-from bearlake.serving import Service
-from bearlake.serving.admin.access import read_token
-from bearlake.serving.admin.server import AdminServer
+from bearlake.serving.admin.access import AdminSettings, read_token
+from bearlake.serving.admin.compaction import CompactionRoutes
+from bearlake.serving.admin.server import AdminServer, Routes
 from bearlake.serving.listener import Listener, ListenerSettings, open_listener
 from bearlake.serving.membership import Member
 from bearlake.serving.tasks import Tasks
@@ -39,7 +41,7 @@ from bearlake.telemetry.object_calls import ObjectCalls
 log = logging.getLogger(__name__)
 
 LOOP_PROBE_MS = 500
-SERVICE_DRAIN_SHARE = 0.8  # of the time that is left; the rest is for the waist to flush
+ROLE_DRAIN_SHARE = 0.8  # of the time that is left; the rest is for the waist to flush
 GC_THRESHOLDS = (20_000, 20, 50)  # requests make containers by the thousand; the default 700 collects all the time
 
 
@@ -56,24 +58,63 @@ class Plan:
         return self.loaded.settings
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """Listeners that are bound, before anything else was done."""
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """What every role is made of."""
 
-    kafka: Sequence[Listener]
-    admin: Listener
+    plan: Plan
+    metadata: Metadata
+    store: ObjectStore
+    member: Member
+    closing: AsyncExitStack
+    """Whatever has to be closed at the end, last opened first."""
+    on_fenced: Callable[[], None]
+    on_unknown: Callable[[], None]
+    waist: Streams | None = None
 
-    def endpoints(self) -> dict[str, str]:
-        """Advertised addresses of all of them."""
-        return dict([listener.endpoint("kafka") for listener in self.kafka] + [self.admin.endpoint("admin")])
+    @property
+    def settings(self) -> Settings:
+        """The settings themselves."""
+        return self.plan.settings
 
-    def close(self) -> None:
-        """Close the sockets; those that a service has closed already are fine."""
-        for listener in (*self.kafka, self.admin):
-            listener.socket.close()
+    def streams(self) -> Streams:
+        """The process's waist, which all its roles share; made when the first one asks. The process starts, runs and drains it."""
+        if self.waist is None:
+            self.waist = Streams(
+                self.metadata,
+                self.store,
+                self.member.server,
+                self.settings.streams,
+                on_fenced=self.on_fenced,
+                on_unknown=self.on_unknown,
+            )
+            self.closing.push_async_callback(self.waist.close)
+        return self.waist
 
 
-async def run_process(plan: Plan, stop: Stop, serve: Callable[[Mapping[str, str]], Awaitable[None]]) -> None:
+OpenListener = Callable[[ListenerSettings, str], Listener]
+"""Binds a listener, for what; its socket is closed at the end in any case."""
+
+
+class Role(Protocol):
+    """One kind of server: what it listens on, and what it runs on the stores. Its methods are called once each, in this order."""
+
+    def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
+        """Bind listeners; returns advertised addresses by name. Raises `Invalid`, `Unavailable`."""
+
+    def build(self, parts: Parts) -> Sequence[Routes]:
+        """Build what the role runs; returns what it adds to the admin API."""
+
+    async def start(self, tasks: Tasks) -> Mapping[str, str]:
+        """Start it; returns the addresses that accept by now. Raises `Unavailable`."""
+
+    async def drain(self, deadline_ms: int) -> None:
+        """Finish what is under way, within `deadline_ms` from now."""
+
+
+async def run_process(
+    plan: Plan, stop: Stop, roles: Sequence[Role], serve: Callable[[Mapping[str, str]], Awaitable[None]]
+) -> None:
     """Start everything, await `serve` with the endpoints, which returns when it is time to stop, and stop everything.
 
     Raises:
@@ -81,62 +122,73 @@ async def run_process(plan: Plan, stop: Stop, serve: Callable[[Mapping[str, str]
         Unavailable: a port is taken, or a store does not answer.
         TaskDied: a background task ended on its own.
     """
+    settings = plan.settings
     async with AsyncExitStack() as closing:
-        bound = bind_all(plan, closing)
-        metadata, store = await _open_stores(plan.settings, closing)
+        token = read_token(settings.admin, plan.environ)  # refused before anything is bound
+        endpoints: dict[str, str] = {}
+        for role in roles:
+            endpoints |= role.bind(settings, lambda wanted, what: _open_one(wanted, what, closing))
+        admin_listener = _open_one(_admin_listener(settings.admin), "admin", closing)
+        endpoints.update([admin_listener.endpoint("admin")])
+        metadata, store = await open_stores(settings, closing)
 
         def on_fenced() -> None:
             stop.request("a newer process of this name has registered", Exit.FENCED, is_graceful=False)
 
-        member = await Member.join(metadata.servers, plan.settings.server, bound.endpoints(), on_fenced)
+        def on_unknown() -> None:
+            stop.request("nobody knows what became of a write", Exit.FAILED, is_graceful=False)
+
+        member = await Member.join(metadata.servers, settings.server, endpoints, on_fenced)
         closing.push_async_callback(_leave, member)
-        streams = Streams(metadata, store, member.server, plan.settings.streams, on_fenced=on_fenced)
-        closing.push_async_callback(streams.close)
+        parts = Parts(
+            plan=plan,
+            metadata=metadata,
+            store=store,
+            member=member,
+            closing=closing,
+            on_fenced=on_fenced,
+            on_unknown=on_unknown,
+        )
+        routes = [route for role in roles for route in role.build(parts)]
         admin = AdminServer(
-            bound.admin,
-            streams,
+            admin_listener,
+            metadata.log,
             member,
-            plan.settings.admin,
-            token=read_token(plan.settings.admin, plan.environ),
+            settings.admin,
+            routes=[*routes, CompactionRoutes(metadata)],
+            token=token,
             config=lambda: as_rows(plan.loaded),
         )
-        kafka = KafkaServer(streams, member, plan.settings.kafka, bound.kafka)
-        services: list[Service] = [admin, kafka]
-        for service in services:
-            closing.push_async_callback(service.close)
+        closing.push_async_callback(admin.close)
         async with Tasks() as tasks:
             tasks.own("heartbeats", member.run())
-            await streams.start()
-            tasks.own("streams", streams.run())
             tasks.own("loop probe", _probe_loop())
-            for service in services:
-                await service.start()
+            await admin.start()
+            if parts.waist is not None:
+                await parts.waist.start()
+                tasks.own("streams", parts.waist.run())
+            addresses: dict[str, str] = {}
+            for role in roles:
+                addresses |= await role.start(tasks)
             admin.is_ready = True
-            _settle(plan)
-            await serve({name: address for service in services for name, address in service.endpoints.items()})
+            _settle()
+            await serve({**admin.endpoints, **addresses})
             if stop.is_graceful:
-                await _drain(plan.settings, member, services, streams)
+                await _drain(parts, admin, roles)
 
 
-def bind_all(plan: Plan, closing: AsyncExitStack) -> Bound:
-    """Bind every listener of the settings. Raises `Invalid`, `Unavailable`."""
-    settings = plan.settings
-    read_token(settings.admin, plan.environ)  # refused before anything is bound
-    opened: list[Listener] = []
-
-    def open_one(wanted: ListenerSettings, what: str) -> Listener:
-        listener = open_listener(wanted, what)
-        closing.callback(listener.socket.close)
-        opened.append(listener)
-        return listener
-
-    kafka = [open_one(wanted, "kafka") for wanted in (settings.listeners.kafka, *settings.listeners.kafka_more)]
-    admin = settings.admin
-    wanted = ListenerSettings(host=admin.host, port=admin.port, advertised_host=admin.advertised_host)
-    return Bound(kafka, open_one(wanted, "admin"))
+def _open_one(wanted: ListenerSettings, what: str, closing: AsyncExitStack) -> Listener:
+    listener = open_listener(wanted, what)
+    closing.callback(listener.socket.close)
+    return listener
 
 
-async def _open_stores(settings: Settings, closing: AsyncExitStack) -> tuple[Metadata, ObjectStore]:
+def _admin_listener(admin: AdminSettings) -> ListenerSettings:
+    return ListenerSettings(host=admin.host, port=admin.port, advertised_host=admin.advertised_host)
+
+
+async def open_stores(settings: Settings, closing: AsyncExitStack) -> tuple[Metadata, ObjectStore]:
+    """Both stores of the settings, closed by `closing`. Raises `Invalid`, `Unavailable`."""
     for name, url in (("metadata.url", settings.metadata.url), ("object_store.url", settings.object_store.url)):
         if not url:
             raise Invalid(f"{name} is not set: a server of a cluster needs both stores (bearlake up has its own)")
@@ -151,7 +203,7 @@ def _backend_settings(metadata: MetadataSettings) -> object:
     return metadata.postgresql if urlsplit(metadata.url).scheme in POSTGRESQL else metadata.sqlite
 
 
-def _settle(plan: Plan) -> None:
+def _settle() -> None:
     """What is best done once, when all is loaded."""
     gc.collect()
     gc.freeze()
@@ -167,16 +219,18 @@ async def _probe_loop() -> None:
         metrics.LOOP_DELAY_SECONDS.observe(max(0.0, loop.time() - due))
 
 
-async def _drain(settings: Settings, member: Member, services: Sequence[Service], streams: Streams) -> None:
-    """Finish what is under way, in at most `server.drain_ms`."""
-    loop = asyncio.get_running_loop()
+async def _drain(parts: Parts, admin: AdminServer, roles: Sequence[Role]) -> None:
+    """Finish what is under way, in at most `server.drain_ms`: the roles side by side, then what they gave to the waist."""
+    loop, settings = asyncio.get_running_loop(), parts.settings
     end = loop.time() + settings.server.drain_ms / 1000
     try:
         async with asyncio.timeout_at(end):
-            await _announce_drain(settings, member)
-            for service in services:
-                await service.drain(max(0, int((end - loop.time()) * 1000 * SERVICE_DRAIN_SHARE)))
-            await streams.drain()
+            await _announce_drain(settings, parts.member)
+            await admin.drain(0)
+            left_ms = max(0, int((end - loop.time()) * 1000 * ROLE_DRAIN_SHARE))
+            await asyncio.gather(*(role.drain(left_ms) for role in roles))
+            if parts.waist is not None:
+                await parts.waist.drain()
     except TimeoutError:
         log.warning("draining took too long, closing", extra={"drain_ms": settings.server.drain_ms})
     except BearlakeError as error:
@@ -189,7 +243,7 @@ async def _announce_drain(settings: Settings, member: Member) -> None:
     except (Fenced, Unavailable) as error:
         log.warning("could not announce the drain", extra={"error": error})
         return
-    if len(member.live()) > 1:
+    if member.has_peers():
         await asyncio.sleep(settings.server.drain_notice_ms / 1000)
 
 

@@ -8,15 +8,14 @@ exit code that says so: half a set of servers is not what was asked for.
 import asyncio
 import logging
 import os
-import sys
-from asyncio.subprocess import DEVNULL, Process
+from asyncio.subprocess import Process
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from bearlake.app import ready
+from bearlake.app.children import ended, spawn, terminate
 from bearlake.app.exits import Exit
 from bearlake.app.stop import Stop
 from bearlake.errors import Unavailable
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 START_TIMEOUT_MS = 30_000
-STOP_TIMEOUT_MS = 30_000
 POLL_MS = 20
 
 
@@ -55,9 +53,9 @@ class ServerProcesses:
             await self._watchers.__aexit__(kind, error, trace)
         finally:
             for process in self._processes.values():
-                _terminate(process)
+                terminate(process)
             for name, process in self._processes.items():
-                await _ended(name, process)
+                await ended(name, process)
             os.close(self._held)
             os.close(self._lifeline)
 
@@ -77,7 +75,7 @@ class ServerProcesses:
             ready_file.unlink(missing_ok=True)
             name = f"server process {index + 1}"
             arguments = _options(settings, options, port, ready_file, index)
-            self._processes[name] = await _spawn(["serve", "kafka", *arguments], _environment(settings), self._lifeline)
+            self._processes[name] = await spawn(["serve", "kafka", *arguments], _environment(settings), self._lifeline)
             self._watchers.own(name, self._watch(name))
             waits.append(ready_file)
         try:
@@ -126,48 +124,27 @@ def _environment(settings: Settings) -> dict[str, str]:
     }
 
 
-async def run_tour(kafka: str, admin: str, stop: Stop) -> int:
-    """Run the tour in a process of its own, as any client would; returns its exit code. Ends early when asked to stop."""
-    process = await _spawn(["tour", "--bootstrap", kafka, "--admin", admin])
+async def run_tour(kafka: str, admin: str, stop: Stop, stores: Settings | None) -> int:
+    """Run the tour in a process of its own, as any client would; returns its exit code. Ends early when asked to stop.
+
+    With `stores` it looks at the table, too.
+    """
+    arguments = ["tour", "--bootstrap", kafka, "--admin", admin]
+    if stores is not None:
+        arguments += ["--metadata-url", stores.metadata.url, "--object-store-url", stores.object_store.url]
+        arguments += ["--catalog-url", stores.tables.catalog_url, "--table"]
+    process = await spawn(arguments)
     try:
         async with asyncio.TaskGroup() as group:
             stopped = group.create_task(_terminate_on(stop, process))
             code = await process.wait()
             stopped.cancel()
     finally:
-        _terminate(process)
-        await _ended("tour", process)
+        terminate(process)
+        await ended("tour", process)
     return code
 
 
 async def _terminate_on(stop: Stop, process: Process) -> None:
     await stop.wait()
-    _terminate(process)
-
-
-def _terminate(process: Process) -> None:
-    with suppress(ProcessLookupError):  # it has ended already
-        process.terminate()
-
-
-async def _spawn(arguments: list[str], environment: Mapping[str, str] | None = None, stdin: int = DEVNULL) -> Process:
-    # In a session of its own: Ctrl-C reaches this process alone, which then stops the others in order.
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "bearlake",
-        *arguments,
-        stdin=stdin,
-        env={**os.environ, **(environment or {})},
-        start_new_session=True,
-    )
-
-
-async def _ended(name: str, process: Process) -> None:
-    try:
-        async with asyncio.timeout(STOP_TIMEOUT_MS / 1000):
-            await process.wait()
-    except TimeoutError:
-        log.error("process did not stop in time, killing it", extra={"server": name, "pid": process.pid})  # noqa: TRY400
-        process.kill()
-        await process.wait()
+    terminate(process)

@@ -11,10 +11,15 @@ import click
 from bearlake import __version__
 from bearlake.errors import Invalid
 
+SQL = """  bearlake sql "select _partition_id, _offset, decode(_value) as value from greetings"    (some seconds after the records)
+"""
+HTTP = frozenset({"admin", "registry", "rest"})
+NAMES = {"kafka": "Kafka", "rest": "REST", "grpc": "gRPC", "registry": "schema registry"}
+
 
 def addresses(endpoints: Mapping[str, str]) -> dict[str, str]:
     """Endpoints as the ready file has them: one key per protocol, HTTP ones as URLs."""
-    return {name: f"http://{address}" if name == "admin" else address for name, address in endpoints.items()}
+    return {name: f"http://{address}" if name in HTTP else address for name, address in endpoints.items()}
 
 
 def write_ready_file(path: Path, content: Mapping[str, object]) -> None:
@@ -52,7 +57,8 @@ def banner(content: Mapping[str, object], places: Mapping[str, str], start_s: fl
     rows: list[tuple[str, str]] = []
     for name, address in content.items():
         if isinstance(address, str):
-            rows.append((name.replace("kafka", "Kafka"), address))
+            protocol, colon, listener = name.partition(":")
+            rows.append((f"{NAMES.get(protocol, protocol)}{colon}{listener}", address))
         elif isinstance(address, list):
             rows.append((f"{name.removesuffix('_all').capitalize()}, all", ", ".join(map(str, address))))
     rows += list(places.items())
@@ -62,10 +68,12 @@ def banner(content: Mapping[str, object], places: Mapping[str, str], start_s: fl
     return "\n".join(["", head, "", *lines, ""])
 
 
-def try_next(kafka: str, admin: str) -> str:
-    """Lines to copy for a first try with clients that people have."""
+def try_next(content: Mapping[str, str], has_tables: bool) -> str:
+    """Lines to copy for a first try with clients that people have; `content` are the addresses as in the ready file."""
+    kafka, admin, rest, grpc = content["kafka"], content["admin"], content["rest"], content["grpc"]
     is_default = kafka.endswith(":9092") and admin.endswith(":9644")
     bootstrap = "" if is_default else f" --bootstrap {kafka}"
+    sql = SQL if has_tables else ""
     api = "" if is_default else f" --admin {admin}"
     return f"""\
 Try next, in another terminal:
@@ -77,7 +85,8 @@ Try next, in another terminal:
   kcat -b {kafka} -t greetings -C -e
   kafka-console-consumer.sh --bootstrap-server {kafka} --topic greetings --from-beginning
   python -c "from confluent_kafka import Producer as P; p = P({{'bootstrap.servers': '{kafka}'}}); p.produce('greetings', b'hi'); p.flush()"
-  curl {admin}/v1/streams
-
+  curl -H 'Content-Type: application/vnd.kafka.json.v2+json' -d '{{"records": [{{"value": "hello"}}]}}' {rest}/topics/greetings
+  grpcurl -plaintext -d '{{"name": "greetings"}}' {grpc} bearlake.stream.v1.Admin/DescribeStream
+{sql}
 Ctrl-C stops it.
 """

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ import uvloop
 
 from bearlake.app import embedded, ready
 from bearlake.app.exits import Exit
-from bearlake.app.process import Plan, run_process
+from bearlake.app.process import Plan, Role, run_process
 from bearlake.app.processes import ServerProcesses, run_tour
 from bearlake.app.stop import Stop
+from bearlake.app.worker import WorkerProcess
 from bearlake.errors import BearlakeError, Fenced, Invalid
 from bearlake.serving.memory import tune_allocator, tune_collector
 from bearlake.serving.tasks import TaskDied
@@ -39,14 +40,16 @@ class UpOptions:
     options: Given
     ready_file: Path | None
     process_count: int
+    has_compactor: bool
     has_tour: bool
     exits_after_tour: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """Options of `bearlake serve` that are not settings."""
+    """Options of `bearlake serve` that are not settings; `role` is `kafka`, `rest`, `grpc` or `compactor`."""
 
+    role: str
     config: Path | None
     options: Given
     ready_file: Path | None
@@ -77,8 +80,7 @@ def serve(options: ServeOptions, environ: Mapping[str, str]) -> Exit:
 def _embedded_defaults(options: UpOptions) -> Given:
     by_up = "default of bearlake up"
     chosen: dict[str, tuple[object, str]] = {
-        "metadata.url": (embedded.metadata_url(options.data_dir), "data folder"),
-        "object_store.url": (embedded.object_store_url(options.data_dir), "data folder"),
+        **{path: (url, "data folder") for path, url in embedded.urls(options.data_dir).items()},
         "server.drain_ms": (2_000, by_up),
         "logs.level": ("WARNING", by_up),
         "logs.format": ("text", by_up),
@@ -109,6 +111,29 @@ def _run(start: Callable[[ExitStack], Started]) -> Exit:
         return Exit.INTERRUPTED  # before the loop listened for signals
 
 
+def _roles(name: str) -> list[Role]:
+    """The roles of `bearlake serve NAME`, or all protocols (`up`). Imported when asked for: each pod has its own libraries only."""
+    roles: list[Role] = []
+    if name == "compactor":
+        from bearlake.app.compactor import CompactorRole
+
+        roles.append(CompactorRole())
+    if name in ("kafka", "up"):
+        from bearlake.app.kafka import KafkaRole
+
+        roles.append(KafkaRole())
+    if name in ("rest", "up"):
+        from bearlake.app.registry import RegistryRole
+        from bearlake.app.rest import RestRole
+
+        roles += [RegistryRole(), RestRole()]
+    if name in ("grpc", "up"):
+        from bearlake.app.grpc import GrpcRole
+
+        roles.append(GrpcRole())
+    return roles
+
+
 def _refused(error: BearlakeError, code: Exit) -> Exit:
     click.echo(f"bearlake: {error}", err=True)
     return code
@@ -127,7 +152,7 @@ async def _serve(options: ServeOptions, plan: Plan) -> Exit:
             ready.write_ready_file(options.ready_file, ready.addresses(endpoints))
         await stop.wait()
 
-    await run_process(plan, stop, until_stopped)
+    await run_process(plan, stop, _roles(options.role), until_stopped)
     return stop.exit
 
 
@@ -138,7 +163,10 @@ async def _up(options: UpOptions, plan: Plan) -> Exit:
 
     async def show_and_wait(endpoints: Mapping[str, str]) -> None:
         start_s = _note_start(endpoints)
-        async with ServerProcesses(stop) as others:
+        async with AsyncExitStack() as running:
+            others = await running.enter_async_context(ServerProcesses(stop))
+            if options.has_compactor:
+                await running.enter_async_context(WorkerProcess(plan.settings, options))
             content: dict[str, object] = dict(ready.addresses(endpoints))
             if options.process_count > 1:
                 more = await others.start(options.process_count - 1, plan.settings, endpoints, options)
@@ -148,20 +176,21 @@ async def _up(options: UpOptions, plan: Plan) -> Exit:
             if options.ready_file is not None:
                 ready.write_ready_file(options.ready_file, content)
             click.echo(ready.banner(content, _places(plan.settings), start_s))
-            await _tour(options, endpoints, stop)
+            await _tour(options, plan.settings, endpoints, stop)
             await stop.wait()
 
-    await run_process(plan, stop, show_and_wait)
+    await run_process(plan, stop, _roles("up"), show_and_wait)
     return stop.exit
 
 
-async def _tour(options: UpOptions, endpoints: Mapping[str, str], stop: Stop) -> None:
+async def _tour(options: UpOptions, settings: Settings, endpoints: Mapping[str, str], stop: Stop) -> None:
     kafka, admin = endpoints["kafka"], f"http://{endpoints['admin']}"
-    code = await run_tour(kafka, admin, stop) if options.has_tour else 0
+    stores = settings if options.has_compactor else None
+    code = await run_tour(kafka, admin, stop, stores) if options.has_tour else 0
     if options.exits_after_tour:
         stop.request("end of the tour", Exit.OK if code == 0 else Exit.FAILED)
     elif not stop.is_requested:
-        click.echo(ready.try_next(kafka, admin))
+        click.echo(ready.try_next(ready.addresses(endpoints), options.has_compactor))
 
 
 def _places(settings: Settings) -> Mapping[str, str]:

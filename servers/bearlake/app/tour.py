@@ -2,6 +2,8 @@
 
 It creates a stream, produces records to it, consumes all of them with a group, checks that each came exactly once and in order,
 and prints counts, latencies and what was written. It talks to any Bearlake server, over the network, like any other client.
+Where compaction runs, it then waits until the same records are Parquet files of a table, counts them by SQL, and consumes them once
+more: from these files.
 """
 
 import json
@@ -10,7 +12,7 @@ import statistics
 import time
 import urllib.request
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -32,17 +34,23 @@ class TourFailed(Exception):
 
 @dataclass(slots=True)
 class Produced:
-    """What the producer saw: latencies per record (s), end offset per partition before and after, total time (s)."""
+    """What the producer saw: latencies per record (s), end offset per partition before and after, total time (s), and when (of the
+    monotonic clock) the last record was acknowledged."""
 
     latencies_s: list[float] = field(default_factory=list)
     start: dict[int, int] = field(default_factory=dict)
     end: dict[int, int] = field(default_factory=dict)
     total_s: float = 0.0
+    last_s: float = 0.0
     errors: list[str] = field(default_factory=list)
 
 
-def run(bootstrap: str, admin: str | None, say: Callable[[str], None] = click.echo) -> None:
-    """Run the tour against the server at `bootstrap`; `admin` (URL) adds what was written.
+Query = Callable[[str], Sequence[Mapping[str, Any]]]
+"""Runs a SQL query over the tables; the rows by column."""
+
+
+def run(bootstrap: str, admin: str | None, query: Query | None = None, say: Callable[[str], None] = click.echo) -> None:
+    """Run the tour against the server at `bootstrap`; `admin` (URL) adds what was written, `query` the table.
 
     Raises:
         Invalid: no client library is installed.
@@ -68,7 +76,43 @@ def run(bootstrap: str, admin: str | None, say: Callable[[str], None] = click.ec
             say(
                 f"  written   {count:,} objects, {size / 1024:,.0f} KiB, {size / count / 1024:,.1f} KiB each on average"
             )
+    if admin is not None and query is not None:
+        _table(confluent, bootstrap, admin, query, produced, say)
     say("")
+
+
+def _table(
+    confluent: ModuleType, bootstrap: str, admin: str, query: Query, produced: Produced, say: Callable[[str], None]
+) -> None:
+    """The same records once more, from the files that compaction made of them."""
+    say("\nThe same records as a table (compaction runs on Spark, which takes some seconds to start)\n")
+    seconds = _await_table(admin, produced)
+    say(f"  compact   all of them are in the table {seconds:.1f} s after the last was acknowledged")
+    ranges = " or ".join(
+        f"(_partition_id = {p} and _offset >= {produced.start[p]} and _offset < {end})"
+        for p, end in produced.end.items()
+    )
+    (row,) = query(
+        f"select count(*) as records, count(distinct (_partition_id, _offset)) as offsets from {STREAM} where {ranges}"  # noqa: S608
+    )
+    say(f"  sql       {row['records']:,} records counted by SQL, {row['offsets']:,} different offsets")
+    total_s = _consume(confluent, bootstrap, produced)
+    say(f"  consume   {_rate(total_s)}  each exactly once and in order, from Parquet: one copy, two ways to read it")
+    if (row["records"], row["offsets"]) != (RECORD_COUNT, RECORD_COUNT):
+        raise TourFailed(f"the table has {row['records']:,} of {RECORD_COUNT:,} records")
+
+
+def _await_table(admin: str, produced: Produced) -> float:
+    """Wait until compaction has passed what was produced; returns the seconds since the last acknowledgement."""
+    while True:
+        with urllib.request.urlopen(f"{admin}/v1/streams/{STREAM}/partitions", timeout=10) as response:  # noqa: S310
+            found = {row["partition"]: row["compacted_offset"] for row in json.load(response)["partitions"]}
+        passed_s = time.monotonic() - produced.last_s
+        if all(found[partition] >= end for partition, end in produced.end.items()):
+            return passed_s
+        if passed_s > TIMEOUT_S:
+            raise TourFailed(f"the records are not in the table after {passed_s:.0f} s; compacted offsets: {found}")
+        time.sleep(0.1)
 
 
 def _create_stream(confluent: ModuleType, bootstrap: str) -> None:
@@ -133,6 +177,7 @@ def _produce(confluent: ModuleType, bootstrap: str) -> Produced:
         producer.poll(0)
     left = producer.flush(TIMEOUT_S)
     produced.total_s = time.perf_counter() - start
+    produced.last_s = time.monotonic()
     if left or produced.errors:
         raise TourFailed(f"{left + len(produced.errors)} records were not acknowledged: {produced.errors[:1]}")
     return produced

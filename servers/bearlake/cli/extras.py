@@ -6,13 +6,13 @@ from typing import Any
 from bearlake.errors import Invalid
 
 
-def server_module(name: str) -> Any:  # a module
-    """Import a module of the server side. Raises `Invalid` when what it needs is not installed."""
+def server_module(name: str, extra: str = "kafka") -> Any:  # a module
+    """Import a module that needs the extra `extra`. Raises `Invalid` when that is not installed."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("bearlake"):
             raise
         raise Invalid(
-            f"this command needs {error.name}, which is not installed: pip install 'bearlake[kafka]'"
+            f"this command needs {error.name}, which is not installed: pip install 'bearlake[{extra}]'"
         ) from error

@@ -10,12 +10,15 @@ import sys
 import click
 
 from bearlake import __version__
+from bearlake.cli.compaction import compaction
 from bearlake.cli.config import config
 from bearlake.cli.consume import consume
 from bearlake.cli.produce import produce
 from bearlake.cli.run import serve, tour, up
 from bearlake.cli.server import server
+from bearlake.cli.sql import sql
 from bearlake.cli.stream import stream
+from bearlake.cli.table import table
 from bearlake.errors import BearlakeError, Invalid, Overloaded, Unavailable
 
 COMPLETION = "_BEARLAKE_COMPLETE"
@@ -31,7 +34,7 @@ def root() -> None:
     """
 
 
-for command in (up, serve, stream, produce, consume, server, config, tour):
+for command in (up, serve, stream, produce, consume, sql, table, compaction, server, config, tour):
     root.add_command(command)
 
 

@@ -1,5 +1,6 @@
-"""`bearlake up`, `bearlake serve kafka` and the tour: command lines turned into options of `bearlake.app`."""
+"""`bearlake up`, `bearlake serve …` and the tour: command lines turned into options of `bearlake.app`."""
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,17 +9,23 @@ from typing import Any, TypeVar
 import click
 
 from bearlake.cli.extras import server_module
+from bearlake.cli.lake_options import chosen, lake_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+PROTOCOLS = ("kafka", "registry", "rest", "grpc")
 PORT = click.IntRange(0, 65535)
 PATH = click.Path(path_type=Path)
 
 _SETTINGS = {
     "kafka_port": ("--kafka-port", "listeners.kafka.port"),
+    "rest_port": ("--rest-port", "listeners.rest.port"),
+    "registry_port": ("--registry-port", "listeners.registry.port"),
+    "grpc_port": ("--grpc-port", "listeners.grpc.port"),
     "admin_port": ("--admin-port", "admin.port"),
     "metadata_url": ("--metadata-url", "metadata.url"),
     "object_store_url": ("--object-store-url", "object_store.url"),
+    "catalog_url": ("--catalog-url", "tables.catalog_url"),
     "name": ("--name", "server.name"),
     "zone": ("--zone", "server.zone"),
 }
@@ -29,16 +36,27 @@ def server_options(command: F) -> F:
     for option in (
         click.option("--config", type=PATH, help="Settings file (YAML); see `bearlake config show`."),
         click.option("--ready-file", type=PATH, help="Written as JSON, atomically, once every listener accepts."),
+        click.option("--catalog-url", metavar="URL", help="Iceberg catalog: sqlite:///…, postgresql://…, http(s)://…"),
         click.option("--object-store-url", metavar="URL", help="file:///folder, s3://bucket/prefix, …"),
         click.option("--metadata-url", metavar="URL", help="sqlite:///path or postgresql://user@host/database."),
         click.option("--zone", metavar="NAME", help="Availability zone of this server."),
         click.option("--name", metavar="NAME", help="Stable name of this server  [default: host and port]."),
         click.option("--host", metavar="ADDRESS", help="Address to listen on  [default: 127.0.0.1]."),
         click.option("--admin-port", type=PORT, help="Port of the admin API; 0: a free one  [default: 9644]."),
-        click.option("--kafka-port", type=PORT, help="Port of the Kafka listener; 0: a free one  [default: 9092]."),
     ):
         command = option(command)
     return command
+
+
+def _port(name: str, what: str, default: int) -> Callable[[F], F]:
+    return click.option(f"--{name}-port", type=PORT, help=f"Port of {what}; 0: a free one  [default: {default}].")
+
+
+kafka_port = _port("kafka", "the Kafka listener", 9092)
+registry_port = _port("registry", "the schema registry", 8081)
+rest_port = _port("rest", "REST", 8082)
+grpc_port = _port("grpc", "gRPC", 50051)
+stop_with_parent = click.option("--stop-with-parent", is_flag=True, hidden=True, help="Stop when standard input ends.")
 
 
 def as_settings(given: Mapping[str, Any]) -> dict[str, tuple[object, str]]:
@@ -47,7 +65,8 @@ def as_settings(given: Mapping[str, Any]) -> dict[str, tuple[object, str]]:
         path: (given[key], option) for key, (option, path) in _SETTINGS.items() if given.get(key) is not None
     }
     if given.get("host") is not None:
-        chosen["listeners.kafka.host"] = chosen["admin.host"] = (given["host"], "--host")
+        sections = [*(f"listeners.{protocol}" for protocol in PROTOCOLS), "admin"]
+        chosen |= {f"{section}.host": (given["host"], "--host") for section in sections}
     return chosen
 
 
@@ -56,12 +75,19 @@ def as_settings(given: Mapping[str, Any]) -> dict[str, tuple[object, str]]:
     "--data-dir", type=PATH, default=Path(".bearlake"), show_default=True, help="Folder of metadata and objects."
 )
 @server_options
+@grpc_port
+@rest_port
+@registry_port
+@kafka_port
 @click.option(
     "--kafka-processes",
     type=click.IntRange(1, 64),
     default=1,
     show_default=True,
     help="Kafka servers, on ports from --kafka-port on.",
+)
+@click.option(
+    "--compaction/--no-compaction", default=True, help="Start a compaction worker (Spark), or leave records in the WAL."
 )
 @click.option("--no-tour", is_flag=True, help="Do not run the tour.")
 @click.option("--exit-after-tour", is_flag=True, help="Stop after the tour; the exit code says whether it succeeded.")
@@ -70,6 +96,7 @@ def up(
     config: Path | None,
     ready_file: Path | None,
     kafka_processes: int,
+    compaction: bool,
     no_tour: bool,
     exit_after_tour: bool,
     **given: Any,
@@ -89,6 +116,7 @@ def up(
             options=as_settings(given),
             ready_file=ready_file,
             process_count=kafka_processes,
+            has_compactor=compaction,
             has_tour=not no_tour,
             exits_after_tour=exit_after_tour,
         ),
@@ -104,13 +132,49 @@ def serve() -> None:
 
 @serve.command("kafka")
 @server_options
-@click.option("--stop-with-parent", is_flag=True, hidden=True, help="Stop when standard input ends.")
-def serve_kafka(config: Path | None, ready_file: Path | None, stop_with_parent: bool, **given: Any) -> int:
+@kafka_port
+@stop_with_parent
+def serve_kafka(**given: Any) -> int:
     """Run a Kafka server on shared stores, until SIGTERM."""
-    run = server_module("bearlake.app.run")
+    return _serve("kafka", given)
+
+
+@serve.command("rest")
+@server_options
+@rest_port
+@registry_port
+@stop_with_parent
+def serve_rest(**given: Any) -> int:
+    """Run a REST server with the schema registry on shared stores, until SIGTERM."""
+    return _serve("rest", given)
+
+
+@serve.command("grpc")
+@server_options
+@grpc_port
+@stop_with_parent
+def serve_grpc(**given: Any) -> int:
+    """Run a gRPC server on shared stores, until SIGTERM."""
+    return _serve("grpc", given)
+
+
+@serve.command("compactor")
+@server_options
+@stop_with_parent
+def serve_compactor(**given: Any) -> int:
+    """Run a compaction worker (Spark) on shared stores, until SIGTERM."""
+    return _serve("compactor", given)
+
+
+def _serve(role: str, given: Mapping[str, Any]) -> int:
+    run = server_module("bearlake.app.run", extra=role)
 
     options = run.ServeOptions(
-        config=config, options=as_settings(given), ready_file=ready_file, stops_with_parent=stop_with_parent
+        role=role,
+        config=given["config"],
+        options=as_settings(given),
+        ready_file=given["ready_file"],
+        stops_with_parent=given["stop_with_parent"],
     )
     code: int = run.serve(options, os.environ)
     return code
@@ -121,12 +185,21 @@ def serve_kafka(config: Path | None, ready_file: Path | None, stop_with_parent: 
     "--bootstrap", default="127.0.0.1:9092", show_default=True, envvar="BEARLAKE_BOOTSTRAP", help="Kafka address."
 )
 @click.option("--admin", default="http://127.0.0.1:9644", show_default=True, envvar="BEARLAKE_ADMIN", help="Admin API.")
-def tour(bootstrap: str, admin: str) -> int:
+@click.option(
+    "--table", is_flag=True, help="Then count the records by SQL, and consume them again from the table's files."
+)
+@lake_options
+def tour(bootstrap: str, admin: str, table: bool, **given: Any) -> int:
     """Show a running server at work: produce and consume 10,000 records."""
     from bearlake.app import tour as app_tour
 
+    query = None
+    if table:
+        lake = server_module("bearlake.app.lake", extra="sql")
+        settings = lake.lake_settings(chosen(given), os.environ)
+        query = functools.partial(lake.query_rows, settings)
     try:
-        app_tour.run(bootstrap, admin)
+        app_tour.run(bootstrap, admin, query)
     except app_tour.TourFailed as error:
         click.echo(f"bearlake: the tour failed: {error}", err=True)
         return 1

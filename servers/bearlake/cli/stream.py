@@ -76,7 +76,13 @@ def describe(name: str, admin: str, admin_token_file: Path | None, as_json: bool
     click.echo(f"{click.style(found['name'], bold=True)}  id {found['id']}, created {created:%Y-%m-%d %H:%M:%S} UTC")
     for key, value in found["configs"].items():
         click.echo(f"  {key} = {value}")
-    columns = {"partition": "PARTITION", "start_offset": "START", "end_offset": "END", "size_bytes": "BYTES"}
+    columns = {
+        "partition": "PARTITION",
+        "start_offset": "START",
+        "compacted_offset": "COMPACTED",
+        "end_offset": "END",
+        "size_bytes": "BYTES",
+    }
     print_table(partitions, columns)
     return 0
 

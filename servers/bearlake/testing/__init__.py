@@ -7,6 +7,8 @@
 - world.py: one deployment: loop, stores, network, servers, what everybody shares and counts
 - nodes.py: servers and the connections of clients to them; clients.py: producers and consumers
 - chaos.py: crashes, zombies, stalls; stream changes, trims, probes; sweeps
+- lake.py: compaction workers and their troubles; tables.py: tables in memory; lake_truth.py: what must hold of segments, rows, deletions
+- lake_scenario.py: the compaction profile's settings; odd.py: batches that rows cannot hold; same.py: whether two batches are the same
 - scenario.py: one seed: draws the settings, runs all of that, heals it, checks the end
-- simulate.py: `python -m bearlake.testing.simulate --seed N [--trace] | --seeds A-B`
+- simulate.py: `python -m bearlake.testing.simulate [--profile compaction] --seed N [--trace] | --seeds A-B`
 """

@@ -187,7 +187,7 @@ class Admin(Client):
             limit = self.random.randint(1, 3)
             located = await self.world.metadata.log.locate(key, offset, limit=limit)
             following = partition.at(offset).base
-            for piece, token, size in located.slices:
+            for piece, token, size, _ in located.slices:
                 truth.expect(token in truth.objects and len(truth.objects[token]) == size, "I4: the object is there")
                 truth.expect(
                     piece.base_offset == following

@@ -19,6 +19,7 @@ from bearlake.streams.offsets import OffsetQuestion, OffsetSpec
 from bearlake.streams.service import Streams
 from bearlake.testing.loop import Process
 from bearlake.testing.nodes import Connection, Told, Wanted, is_stored
+from bearlake.testing.odd import varied
 from bearlake.testing.truth import Sent
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class Batches:
         self._owner = owner
         self._random = randomness
         self._count = 0
+        self.is_undecodable = False
+        """Whether the batch made last has garbage for records."""
 
     def make(self, producer: record_codec.Producer = record_codec.NOBODY) -> tuple[bytes, int]:
         """A batch and its record count."""
@@ -82,7 +85,13 @@ class Batches:
             )
             for index in range(count)
         ]
-        return record_codec.encode(records, producer=producer), count
+        lake = self._world.settings.lake
+        if lake is None:
+            return record_codec.encode(records, producer=producer), count
+        batch, self.is_undecodable = varied(
+            records, producer, self._random, codec_rate=lake.codec_rate, odd_rate=lake.odd_rate
+        )
+        return batch, count
 
 
 @dataclass(slots=True)
@@ -132,7 +141,12 @@ class IdempotentProducer(Client):
         while len(lane.unknown) < self.random.randint(0, IN_FLIGHT_MAX):
             producer = record_codec.Producer(id=self._producer_id, epoch=lane.epoch, base_sequence=lane.next_sequence)
             batch, count = self._batches.make(producer)
-            sent = Sent(connection=-1, number=lane.next_sequence, producer_id=self._producer_id)
+            sent = Sent(
+                connection=-1,
+                number=lane.next_sequence,
+                producer_id=self._producer_id,
+                is_undecodable=self._batches.is_undecodable,
+            )
             lane.unknown.append(Unknown(lane.next_sequence, batch, sent))
             lane.next_sequence += count
 
@@ -205,8 +219,13 @@ class PlainProducer(Client):
         for name, index in self._lanes:
             if self.random.random() < 0.7 or not wanted:
                 self._number += 1
-                sent = Sent(connection=connection.number, number=self._number)
-                wanted.append(Wanted(name, index, self._batches.make()[0], sent))
+                batch = self._batches.make()[0]
+                sent = Sent(
+                    connection=connection.number,
+                    number=self._number,
+                    is_undecodable=self._batches.is_undecodable,
+                )
+                wanted.append(Wanted(name, index, batch, sent))
         self.world.produced(wanted)
         return wanted, connection.produce(wanted)
 
@@ -319,7 +338,8 @@ class Consumer(Client):
         earliest, latest, largest, first = answers
         truth.expect(before[0] <= earliest.offset <= partition.start, "the start is the store's", told=earliest)
         truth.expect(before[1] <= latest.offset <= partition.end, "the end is the store's", told=latest)
-        if before == (partition.start, partition.end):
+        is_readable = not any(batch.sent is not None and batch.sent.is_undecodable for batch in partition.batches)
+        if before == (partition.start, partition.end) and is_readable:
             self.world.check_time(key, timestamp, first)
             self.world.check_largest(key, largest)
 

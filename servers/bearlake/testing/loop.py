@@ -69,6 +69,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         self._processes = [self._main]
         self.step_count = 0
         self.failures: list[dict[str, Any]] = []
+        self._is_closing = False
         self.abort: BaseException | None = None
         """Raised by `run` before the next step, once set."""
 
@@ -192,7 +193,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         try:
             task: asyncio.Task[T] = self.create_task(main)
             while not task.done():
-                if self.abort is not None:
+                if self.abort is not None and not self._is_closing:
                     error, self.abort = self.abort, None
                     raise error
                 if self._time > time_max_s:
@@ -204,9 +205,10 @@ class SimulationLoop(asyncio.BaseEventLoop):
             events._set_running_loop(None)
 
     def close(self) -> None:
-        """Cancel whatever is left, in all processes, so that nothing is destroyed while it waits."""
+        """Cancel whatever is left, in all processes, so that nothing is destroyed while it waits; an abort is too late by now."""
         if self.is_closed():
             return
+        self._is_closing = True
         for process in self._processes:
             self.resume(process)
         self.step_count = 0

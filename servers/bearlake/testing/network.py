@@ -150,7 +150,7 @@ class RemoteObjectStore:
         self._network = network
         self._inner = inner
 
-    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
         """See `ObjectStore.put`; the bytes are taken now, whenever they arrive."""
         sent = b"".join(parts)
         await self._network.call("objects", f"put {key}", lambda: self._inner.put(key, [sent]))
@@ -183,6 +183,9 @@ class _RemoteNoun:
         self._inner = inner
         self._noun = noun
 
+    def blocking_commit(self) -> None:
+        """None: the store is behind the network."""
+
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         method = getattr(self._inner, name)
 
@@ -206,6 +209,9 @@ class RemoteMetadata:
         self.producers: Any = _RemoteNoun(network, inner.producers, "producers")
         self.groups: Any = _RemoteNoun(network, inner.groups, "groups")
         self.leases: Any = _RemoteNoun(network, inner.leases, "leases")
+        self.tasks: Any = _RemoteNoun(network, inner.tasks, "tasks")
+        self.objects: Any = _RemoteNoun(network, inner.objects, "objects")
+        self.schemas: Any = _RemoteNoun(network, inner.schemas, "schemas")
         self._inner = inner
 
     async def cluster_id(self) -> str:

@@ -1,10 +1,11 @@
 """The stores of a simulated deployment, with `Truth` watching every effect the moment it takes place."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from bearlake.errors import Conflict, Fenced
 from bearlake.metadata import Metadata
+from bearlake.metadata.compaction import Swap
 from bearlake.metadata.model import (
     ObjectCommit,
     ObjectCommitted,
@@ -25,7 +26,7 @@ class ObservedStore(MemoryObjectStore):
 
     truth: Truth
 
-    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
         """See `ObjectStore.put`."""
         await super().put(key, parts)
         self.truth.objects[key] = b"".join(parts)
@@ -36,6 +37,8 @@ class ObservedStore(MemoryObjectStore):
             is_needed = key in self.truth.commits and not self.truth.is_unused(key)
             self.truth.expect(not is_needed, "I4: what can be read is not deleted", key=key)
         await super().delete(keys)
+        self.truth.lake.check_deletion(keys)
+        self.truth.deleted.update(keys)
 
 
 class _Noun:
@@ -69,6 +72,16 @@ class _Log(_Noun):
         bounds: PartitionBounds = await self._inner.trim(partition, start)
         self._truth.trimmed(partition, start, bounds, await self._inner.head())
         return bounds
+
+    async def swap(self, swap: Swap) -> int:
+        position: int = await self._inner.swap(swap)
+        self._truth.swapped(swap, position)
+        return position
+
+    async def retain(self, partitions: Collection[PartitionKey], **more: Any) -> dict[PartitionKey, PartitionBounds]:
+        moved: dict[PartitionKey, PartitionBounds] = await self._inner.retain(partitions, **more)
+        self._truth.retained(moved)
+        return moved
 
     async def forbid(self, tokens: Collection[str]) -> set[str]:
         forbidden: set[str] = await self._inner.forbid(tokens)
@@ -116,5 +129,8 @@ class ObservedMetadata:
         self.producers: Any = inner.producers
         self.groups: Any = inner.groups
         self.leases: Any = inner.leases
+        self.tasks: Any = inner.tasks
+        self.objects: Any = inner.objects
+        self.schemas: Any = inner.schemas
         self.cluster_id = inner.cluster_id
         self.close = inner.close

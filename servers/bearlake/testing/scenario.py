@@ -1,7 +1,6 @@
 """One seed of the simulation: draws a deployment and its troubles, runs it, heals it, and checks that everything is there."""
 
 import asyncio
-import contextlib
 import logging
 import random
 from collections import Counter
@@ -15,11 +14,14 @@ from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.objects.retrying import RetrySettings
 from bearlake.streams.fetch import FetchRange, ReaderSettings
 from bearlake.streams.follower import FollowerSettings
+from bearlake.streams.history import HistorySettings
 from bearlake.streams.service import Streams, StreamsSettings
 from bearlake.streams.upkeep import UpkeepSettings
 from bearlake.streams.writer import WriterSettings
+from bearlake.table.reader import DataFileSettings
 from bearlake.testing.chaos import Admin, Chaos, sweep
 from bearlake.testing.clients import Client, Consumer, IdempotentProducer, PlainProducer
+from bearlake.testing.lake import LakeSettings
 from bearlake.testing.loop import SimulationLoop
 from bearlake.testing.network import NetworkSettings, run_in
 from bearlake.testing.nodes import Node
@@ -27,6 +29,8 @@ from bearlake.testing.truth import Violation
 from bearlake.testing.world import MetadataWrapper, World
 from bearlake.wal import reader as wal_reader
 
+READ_ON_S = 2.0
+"""Virtual time in which consumers read on while a healed deployment compacts what is left."""
 SETTLE_S = 120.0
 """Virtual time that a healed deployment may take until all producers know and all servers have followed."""
 
@@ -63,6 +67,8 @@ class ScenarioSettings:
     unused_grace_ms: int = 3_000
     value_bytes_max: int = 2_000
     fetch_wait_ms: float = 500.0
+    lake: LakeSettings | None = None
+    """Compaction; None: nothing is compacted, and the scenario's own sweep deletes what is not needed."""
     streams_class: type[Streams] = Streams
     wrap_metadata: MetadataWrapper = _unchanged
 
@@ -118,6 +124,7 @@ def draw_settings(seed: int) -> ScenarioSettings:
         streams,
         reader=replace(streams.reader, load_bytes_max=int(200 * 500 ** later.random())),
         cache=replace(streams.cache, loading_bytes_max=int(200 * 500 ** later.random())),
+        history=HistorySettings(files=DataFileSettings(thread_count=0)),
         writer=replace(streams.writer, gather_ms=later.choice([0.0, 0.5, 20.0])),
     )
     stamped = {"message.timestamp.type": "LogAppendTime"}
@@ -198,8 +205,7 @@ def run_seed(seed: int, settings: ScenarioSettings | None = None, **changes: Any
 def _close(world: World, report: Report) -> None:
     """End everything; an error that no task's owner looked at is a finding too."""
     loop = world.loop
-    with contextlib.suppress(Violation):  # of code that the first one interrupted
-        loop.close()
+    loop.close()
     asyncio.run(world.close())
     if report.violation is None and loop.failures:
         report.violation = Violation(f"unhandled: {loop.failures[0]}")
@@ -220,7 +226,8 @@ class _Errors(logging.Handler):
             key: value for key, value in vars(record).items() if key in ("key", "error", "partition", "position")
         }
         self._world.note(record.getMessage(), **details)
-        if record.levelno >= logging.ERROR:
+        is_expected = self._world.lake is not None and self._world.lake.is_expected(record)
+        if record.levelno >= logging.ERROR and not is_expected:
             self._world.fail(f"logged as an error: {record.getMessage()} {details} {record.exc_info or ''}")
 
     def __enter__(self) -> None:
@@ -249,10 +256,13 @@ async def _run(world: World) -> None:
     consuming = [_start(world, client) for client in consumers]
     troubles = [
         asyncio.create_task(chaos.run()),
-        asyncio.create_task(sweep(world)),
         _start(world, admin),
         asyncio.create_task(_watch(world)),
     ]
+    if world.lake is None:
+        troubles.append(asyncio.create_task(sweep(world)))
+    else:
+        world.lake.start()
     await asyncio.sleep(settings.duration_s)
     world.note("heals")
     world.is_producing = False
@@ -262,9 +272,15 @@ async def _run(world: World) -> None:
     for node in [*world.zombies, *world.nodes.values()]:
         if not node.is_gone:
             world.loop.resume(node.process)
+    if world.lake is not None:
+        world.lake.heal()
     await _settled(producing, "producers")
+    if world.lake is not None:
+        await asyncio.sleep(READ_ON_S)
     world.is_consuming = False
     await _settled(consuming, "consumers")
+    if world.lake is not None:
+        await world.lake.settle()
     await _final_check(world)
     keeper.cancel()
 

@@ -1,4 +1,4 @@
-"""Runs the simulation: `python -m bearlake.testing.simulate --seed N [--trace]` or `--seeds A-B`.
+"""Runs the simulation: `python -m bearlake.testing.simulate [--profile compaction] --seed N [--trace]` or `--seeds A-B`.
 
 A failing seed is found again by its number. Its trace ends with the violation; without `--trace` only the end of it is shown, and
 only what concerns the partition in which the violation shows.
@@ -10,13 +10,16 @@ import gc
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from bearlake.testing.scenario import Report, run_seed
+from bearlake.testing.lake_scenario import draw_lake_settings
+from bearlake.testing.scenario import Report, ScenarioSettings, draw_settings, run_seed
 from bearlake.testing.truth import Violation
 
 TRACE_LINE_COUNT = 60
+PROFILES: dict[str, Callable[[int], ScenarioSettings]] = {"streams": draw_settings, "compaction": draw_lake_settings}
+"""What a seed draws: the write and read path alone, or with workers that compact, merge, trim and sweep."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,14 +28,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int, help="run this seed")
     which.add_argument("--seeds", type=_seeds, help="run these seeds, A-B")
+    parser.add_argument("--profile", choices=sorted(PROFILES), default="streams", help="what the seeds are about")
     parser.add_argument("--trace", action="store_true", help="print all that was noted of a single seed")
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first violation")
     chosen = parser.parse_args(arguments)
+    draw = PROFILES[chosen.profile]
     if chosen.seed is not None:
-        report = run_seed(chosen.seed)
+        report = run_seed(chosen.seed, draw(chosen.seed))
         print_report(report, is_whole=chosen.trace)
         return int(report.violation is not None)
-    return _run_many(chosen.seeds, is_fail_fast=chosen.fail_fast)
+    return _run_many(chosen.seeds, draw, is_fail_fast=chosen.fail_fast)
 
 
 def _seeds(text: str) -> range:
@@ -40,11 +45,11 @@ def _seeds(text: str) -> range:
     return range(int(first), int(last or first) + 1)
 
 
-def _run_many(seeds: range, *, is_fail_fast: bool) -> int:
+def _run_many(seeds: range, draw: Callable[[int], ScenarioSettings], *, is_fail_fast: bool) -> int:
     total = Total()
     gc.freeze()  # collect only what a seed leaves behind
     for seed in seeds:
-        report = run_seed(seed)
+        report = run_seed(seed, draw(seed))
         total.add(report)
         if report.violation is not None:
             print_report(report)

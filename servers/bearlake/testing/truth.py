@@ -7,10 +7,11 @@ unique and never reassigned, I3 a producer's batches on one connection keep thei
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bearlake import kernel
+from bearlake.metadata.compaction import Swap
 from bearlake.metadata.model import (
     BatchCommit,
     ObjectCommit,
@@ -24,10 +25,8 @@ from bearlake.metadata.model import (
     partition_index,
     stream_number,
 )
-
-OFFSET_BYTES = 8
-EPOCH_BYTES = (12, 16)
-"""The leader epoch, which a server writes as it does the base offset; neither is covered by a batch's CRC."""
+from bearlake.testing.lake_truth import LakeTruth
+from bearlake.testing.same import is_same_batch
 
 
 class Violation(AssertionError):
@@ -45,6 +44,8 @@ class Sent:
     producer_id: int = -1
     is_promised_absent: bool = False
     """A server said that this batch was not stored, and never would be."""
+    is_undecodable: bool = False
+    """Its records are garbage: nobody can make rows of them, or look for times in them."""
 
 
 @dataclass(slots=True)
@@ -97,9 +98,12 @@ class Truth:
         self.streams: dict[int, Stream] = {}
         self.epochs: dict[int, int] = {}
         self.objects: dict[str, bytes] = {}
+        """Everything that was ever put."""
+        self.deleted: set[str] = set()
         self.commits: dict[str, ObjectCommitted] = {}
         self.forbidden: set[str] = set()
         self.sent: dict[bytes, Sent] = {}
+        self.lake = LakeTruth(self)
         self.position = 0
         self.outcomes: Counter[str] = Counter()
 
@@ -124,11 +128,8 @@ class Truth:
         return stream is not None and not stream.is_deleted and partition_index(key) < stream.partition_count
 
     def is_unused(self, token: str) -> bool:
-        """Whether nothing of a committed object can be read any more: all of it is trimmed or belongs to deleted streams."""
-        return all(
-            not self.exists(piece.partition) or piece.end_offset <= self.partition(piece.partition).start
-            for piece in self.commits[token].slices
-        )
+        """Whether nothing of a committed object can be read any more: swapped out, trimmed, or of deleted streams."""
+        return token not in self.lake.named()
 
     def active(self) -> list[Stream]:
         """Streams that are not deleted."""
@@ -165,6 +166,28 @@ class Truth:
             partition.start = start
         expected = (partition.start, partition.end, partition.end)
         self.expect(bounds == expected, "a trim moves the start alone", partition=key, told=bounds, expected=expected)
+
+    def retained(self, moved: Mapping[PartitionKey, PartitionBounds]) -> None:
+        """Starts moved by rule: to the beginning of a batch, an entry of the log each."""
+        for key, bounds in moved.items():
+            partition = self.partition(key)
+            self._entry(self.position + 1)
+            self._note("is trimmed by rule", partition=key, start=bounds.start)
+            self.expect(
+                partition.start < bounds.start <= partition.end == bounds.end
+                and (bounds.start == partition.end or partition.at(bounds.start).base == bounds.start),
+                "retention moves starts forward, by whole batches",
+                partition=key,
+                told=bounds,
+                start=partition.start,
+            )
+            partition.start = bounds.start
+
+    def swapped(self, swap: Swap, position: int) -> None:
+        """A swap took place, or was answered once more."""
+        if self.lake.swapped(swap, position):
+            self._entry(position)
+            self._note("swap", task=swap.claim.task_id, epoch=swap.claim.epoch, position=position)
 
     def fenced(self, commit: ObjectCommit) -> None:
         """A commit was refused as a whole."""
@@ -220,6 +243,7 @@ class Truth:
         if accepted:
             self._entry(result.position)
             self.commits[commit.token] = result
+            self.lake.committed(commit.token, result.slices)
 
     def _entry(self, position: int) -> None:
         self.expect(position == self.position + 1, "log positions are dense", told=position, before=self.position)
@@ -356,8 +380,8 @@ class Truth:
                 if following <= partition.end:
                     stored = partition.at(base).stored
                     self.expect(
-                        partition.at(base).base == base and _unplaced(part) == _unplaced(stored),
-                        "I1: a reader gets the bytes that were acknowledged",
+                        partition.at(base).base == base and is_same_batch(part, stored),
+                        "I1, I6: a reader gets the records that were acknowledged",
                         partition=key,
                         base=base,
                     )
@@ -370,8 +394,3 @@ class Truth:
             self.expect(token not in self.commits, "a committed object is no orphan", token=token)
         self.forbidden.update(forbidden)
         self.expect(set(forbidden) <= set(tokens), "only what was asked for is forbidden", tokens=forbidden)
-
-
-def _unplaced(batch: bytes | memoryview) -> bytes:
-    """A batch without the two fields that its place decides."""
-    return bytes(batch[OFFSET_BYTES : EPOCH_BYTES[0]]) + bytes(batch[EPOCH_BYTES[1] :])

@@ -14,6 +14,7 @@ from bearlake.metadata.open import open_metadata
 from bearlake.records import codec as record_codec
 from bearlake.streams.append import Result, Verdict
 from bearlake.streams.offsets import OffsetAnswer
+from bearlake.testing.lake import Lake
 from bearlake.testing.loop import SimulationLoop, current_process
 from bearlake.testing.network import Network
 from bearlake.testing.nodes import Connection, Node, Wanted
@@ -57,6 +58,8 @@ class World:
         self._inner: Metadata | None = None
         self.nodes: dict[str, Node] = {}
         self.zombies: list[Node] = []
+        self.lake: Lake | None = None
+        """Compaction, if the scenario has it; made by `open`."""
         self.notes: deque[tuple[float, str, str, dict[str, object]]] = deque(maxlen=NOTE_COUNT_MAX)
         self.is_producing = True
         self.is_consuming = True
@@ -80,6 +83,8 @@ class World:
         )
         self._inner = inner
         self.metadata = ObservedMetadata(self.settings.wrap_metadata(inner), self.truth)
+        if self.settings.lake is not None:
+            self.lake = Lake(self, self.settings.lake)
 
     async def close(self) -> None:
         """Close the metadata store, if it was opened."""

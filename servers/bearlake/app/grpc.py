@@ -1,0 +1,41 @@
+"""The role of `bearlake serve grpc`, also in `bearlake up`: bearlake.stream.v1 on the waist."""
+
+from collections.abc import Mapping, Sequence
+
+from bearlake.app.process import OpenListener, Parts
+from bearlake.protocols.grpc.server import GrpcServer
+from bearlake.serving.admin.server import Routes
+from bearlake.serving.membership import Member
+from bearlake.serving.tasks import Tasks
+from bearlake.settings.document import Settings
+from bearlake.streams.service import Streams
+
+
+class GrpcRole:
+    """A `Role`. gRPC binds and accepts by itself, so it asks for no `Listener`."""
+
+    def __init__(self) -> None:
+        self._server: GrpcServer
+        self._streams: Streams
+        self._member: Member
+
+    def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
+        """See `Role.bind`."""
+        self._server = GrpcServer(settings.grpc, settings.listeners.grpc)
+        return self._server.endpoints
+
+    def build(self, parts: Parts) -> Sequence[Routes]:
+        """See `Role.build`."""
+        self._streams = parts.streams()
+        self._member = parts.member
+        parts.closing.push_async_callback(self._server.close)
+        return []
+
+    async def start(self, tasks: Tasks) -> Mapping[str, str]:
+        """See `Role.start`."""
+        await self._server.start(self._streams, self._member.live)
+        return self._server.endpoints
+
+    async def drain(self, deadline_ms: int) -> None:
+        """See `Role.drain`."""
+        await self._server.drain(deadline_ms)

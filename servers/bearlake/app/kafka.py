@@ -1,0 +1,41 @@
+"""The role of `bearlake serve kafka`, also in `bearlake up`: Kafka listeners on the waist."""
+
+from collections.abc import Mapping, Sequence
+
+from bearlake.app.process import OpenListener, Parts
+from bearlake.protocols.kafka.server import KafkaServer
+from bearlake.serving.admin.server import Routes
+from bearlake.serving.admin.streams import StreamRoutes
+from bearlake.serving.listener import Listener
+from bearlake.serving.tasks import Tasks
+from bearlake.settings.document import Settings
+
+
+class KafkaRole:
+    """A `Role`."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+        self._server: KafkaServer
+
+    def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
+        """See `Role.bind`."""
+        wanted = (settings.listeners.kafka, *settings.listeners.kafka_more)
+        self._listeners = [open_listener(one, "kafka") for one in wanted]
+        return dict(listener.endpoint("kafka") for listener in self._listeners)
+
+    def build(self, parts: Parts) -> Sequence[Routes]:
+        """See `Role.build`."""
+        streams = parts.streams()
+        self._server = KafkaServer(streams, parts.member, parts.settings.kafka, self._listeners)
+        parts.closing.push_async_callback(self._server.close)
+        return [StreamRoutes(streams)]
+
+    async def start(self, tasks: Tasks) -> Mapping[str, str]:
+        """See `Role.start`."""
+        await self._server.start()
+        return self._server.endpoints
+
+    async def drain(self, deadline_ms: int) -> None:
+        """See `Role.drain`."""
+        await self._server.drain(deadline_ms)

@@ -1,0 +1,133 @@
+"""The stores as a command sees them: opened without joining the deployment, for SQL and for looking at tables.
+
+A command registers no server and writes nothing but what the catalog itself does when it is opened for the first time.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bearlake.app import embedded
+from bearlake.app.process import open_stores
+from bearlake.errors import Invalid, NotFound
+from bearlake.metadata import Metadata
+from bearlake.metadata.model import Stream
+from bearlake.objects import ObjectStore
+from bearlake.settings.document import Given, Settings, load_document
+from bearlake.table import query as table_query
+from bearlake.table.iceberg import IcebergTables, open_tables
+from bearlake.table.model import TableState
+from bearlake.table.query import QueryResult
+
+PAGE_COUNT = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeOptions:
+    """Where the stores are: a data folder of `bearlake up`, or a settings file; single URLs (`options`) override either."""
+
+    data_dir: Path
+    config: Path | None
+    options: Given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lake:
+    """Opened stores."""
+
+    settings: Settings
+    metadata: Metadata
+    store: ObjectStore
+    tables: IcebergTables
+
+
+def lake_settings(options: LakeOptions, environ: Mapping[str, str]) -> Settings:
+    """The settings of a command. Raises `Invalid`, also when neither the folder nor a file nor URLs name any stores."""
+    defaults: Given = {}
+    if options.config is None and "metadata.url" not in options.options:
+        if not (options.data_dir / "metadata.db").exists():
+            raise Invalid(
+                f"there is no metadata store in {options.data_dir}: pass --data-dir of a `bearlake up`, or --config of a cluster"
+            )
+        defaults = {path: (url, "data folder") for path, url in embedded.urls(options.data_dir).items()}
+    return load_document(options.config, environ, options.options, defaults).settings
+
+
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[Lake]:
+    """Open the stores for the block. Raises `Invalid`, `Unavailable`."""
+    async with AsyncExitStack() as closing:
+        metadata, store = await open_stores(settings, closing)
+        tables = open_tables(settings.tables, store, settings.object_store.url)
+        closing.push_async_callback(tables.close)
+        yield Lake(settings=settings, metadata=metadata, store=store, tables=tables)
+
+
+async def all_streams(metadata: Metadata) -> Sequence[Stream]:
+    """Every active stream, by name."""
+    found: list[Stream] = []
+    while page := await metadata.streams.list(after=found[-1].name if found else "", limit=PAGE_COUNT):
+        found += page
+    return found
+
+
+async def query(settings: Settings, sql: str) -> QueryResult:
+    """Run one statement over the tables of all streams. Raises as `table.query.query`."""
+    async with opened(settings) as lake:
+        return await table_query.query(lake.tables, await all_streams(lake.metadata), sql)
+
+
+def query_rows(settings: Settings, sql: str) -> list[dict[str, object]]:
+    """The same for callers without an event loop; rows by column."""
+    found = asyncio.run(query(settings, sql))
+    return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+
+
+async def describe(settings: Settings, name: str) -> dict[str, object]:
+    """A stream's table as JSON for people. Raises `NotFound` when there is no such stream, or no table of it yet."""
+    async with opened(settings) as lake:
+        stream = await lake.metadata.streams.get(name)
+        summary = await lake.tables.summary(stream)
+        if summary is None:
+            raise NotFound(
+                f"stream {name} has no table (yet): table.enable, and a compaction worker that runs, make one"
+            )
+        state = summary.state
+        partitions = await _partition_rows(lake, stream, state)
+        waiting = [one for one in await lake.metadata.tasks.backlog() if one.stream_number == stream.number]
+        return {
+            "stream": name,
+            "table": ".".join(state.identifier),
+            "location": lake.tables.locations.location(state.location_key),
+            "metadata_location": state.metadata_location,
+            "file_count": summary.file_count,
+            "row_count": summary.row_count,
+            "size_bytes": summary.size_bytes,
+            "manifest_count": summary.manifest_count,
+            "lag": sum(row["lag"] for row in partitions),
+            "freshness_ms": waiting[0].age_ms if waiting else 0,
+            "partitions": partitions,
+            "snapshots": [asdict(one) for one in summary.snapshots],
+        }
+
+
+async def _partition_rows(lake: Lake, stream: Stream, state: TableState) -> list[dict[str, int]]:
+    keys = [stream.partition(index) for index in range(stream.partition_count)]
+    bounds, compacted = await lake.metadata.log.bounds(keys), await lake.metadata.tasks.compacted(keys)
+    rows = []
+    for index, key in enumerate(keys):
+        start, end, _ = bounds[key]
+        in_table = state.ends.get(index, 0)
+        rows.append(
+            {
+                "partition": index,
+                "start_offset": start,
+                "table_offset": in_table,
+                "compacted_offset": compacted[key],
+                "end_offset": end,
+                "lag": end - max(in_table, start),
+            }
+        )
+    return rows

@@ -1,0 +1,41 @@
+"""The role of the schema registry: beside REST in `bearlake serve rest`, and in `bearlake up`."""
+
+from collections.abc import Mapping, Sequence
+
+from bearlake.app.process import OpenListener, Parts
+from bearlake.protocols.rest.registry.server import RegistryServer
+from bearlake.serving.admin.server import Routes
+from bearlake.serving.listener import Listener
+from bearlake.serving.tasks import Tasks
+from bearlake.settings.document import Settings
+from bearlake.streams.schemas.service import Schemas
+
+
+class RegistryRole:
+    """A `Role`."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+        self._server: RegistryServer
+
+    def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
+        """See `Role.bind`."""
+        self._listeners = [open_listener(settings.listeners.registry, "registry")]
+        return dict(listener.endpoint("registry") for listener in self._listeners)
+
+    def build(self, parts: Parts) -> Sequence[Routes]:
+        """See `Role.build`."""
+        schemas = Schemas(parts.metadata.schemas, parts.settings.schemas)
+        cluster_id = parts.member.cluster_id
+        self._server = RegistryServer(schemas, parts.settings.registry, self._listeners, cluster_id=cluster_id)
+        parts.closing.push_async_callback(self._server.close)
+        return []
+
+    async def start(self, tasks: Tasks) -> Mapping[str, str]:
+        """See `Role.start`."""
+        await self._server.start()
+        return self._server.endpoints
+
+    async def drain(self, deadline_ms: int) -> None:
+        """See `Role.drain`."""
+        await self._server.drain(deadline_ms)

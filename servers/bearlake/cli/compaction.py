@@ -1,0 +1,79 @@
+"""`bearlake compaction`: what waits for compaction, which tasks there are, and a way to try one again."""
+
+from pathlib import Path
+
+import click
+
+from bearlake.cli.admin_client import AdminClient, admin_options
+from bearlake.cli.output import json_option, print_json, print_table
+
+
+@click.group()
+def compaction() -> None:
+    """Look at compaction: WAL objects on their way into tables."""
+
+
+@compaction.command()
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Streams to show.")
+@admin_options
+@json_option
+def backlog(limit: int, admin: str, admin_token_file: Path | None, as_json: bool) -> int:
+    """Show what waits, largest stream first."""
+    found = AdminClient(admin, admin_token_file).call("GET", "/v1/compaction/backlog", limit=limit)
+    if as_json:
+        print_json(found)
+        return 0
+    click.echo(
+        f"{found['size_bytes']:,} bytes, {found['record_count']:,} records of {found['stream_count']:,} streams wait;"
+        f" the oldest for {found['age_ms'] / 1000:.1f} s"
+    )
+    if found["streams"]:
+        columns = {
+            "stream": "STREAM",
+            "size_bytes": "BYTES",
+            "record_count": "RECORDS",
+            "partition_count": "PARTITIONS",
+            "age_ms": "AGE MS",
+        }
+        print_table(found["streams"], columns)
+    return 0
+
+
+@compaction.command()
+@click.option("--stream", metavar="NAME", help="Only tasks of this stream.")
+@admin_options
+@json_option
+def tasks(stream: str | None, admin: str, admin_token_file: Path | None, as_json: bool) -> int:
+    """List tasks: waiting, running, set aside with the error that keeps them there."""
+    found = list(AdminClient(admin, admin_token_file).pages("/v1/compaction/tasks", "tasks", stream=stream))
+    if as_json:
+        print_json(found)
+        return 0
+    columns = {
+        "id": "TASK",
+        "kind": "KIND",
+        "stream": "STREAM",
+        "state": "STATE",
+        "size_bytes": "BYTES",
+        "record_count": "RECORDS",
+        "age_ms": "AGE MS",
+        "attempt_count": "FAILED",
+        "node_id": "NODE",
+        "error": "ERROR",
+    }
+    print_table(found, columns)
+    return 0
+
+
+@compaction.command()
+@click.argument("task", type=click.IntRange(1))
+@admin_options
+@json_option
+def retry(task: int, admin: str, admin_token_file: Path | None, as_json: bool) -> int:
+    """Let a task that was set aside run again, once its cause is gone."""
+    found = AdminClient(admin, admin_token_file).call("POST", f"/v1/compaction/tasks/{task}/retry")
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(f"task {task} of {found['stream']}: waiting")
+    return 0

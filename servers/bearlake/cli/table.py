@@ -1,0 +1,112 @@
+"""`bearlake table`: the Iceberg table of a stream, as its catalog has it now."""
+
+import asyncio
+import datetime
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from bearlake.cli.extras import server_module
+from bearlake.cli.lake_options import chosen, lake_options
+from bearlake.cli.output import json_option, print_json, print_table
+
+BAR_WIDTH = 40
+SIZES = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"))
+
+
+@click.group()
+def table() -> None:
+    """Look at the tables that streams are."""
+
+
+@table.command()
+@click.argument("stream")
+@click.option("--timeline", is_flag=True, help="Show what compaction did, minute by minute, as bars.")
+@click.option("--snapshots", type=click.IntRange(0), default=5, show_default=True, help="Newest snapshots to list.")
+@lake_options
+@json_option
+def describe(stream: str, timeline: bool, snapshots: int, as_json: bool, **given: Any) -> int:
+    """Show a stream's table: files, rows, sizes, lag and freshness per partition, snapshots."""
+    options = chosen(given)
+    lake = server_module("bearlake.app.lake", extra="sql")
+    found = asyncio.run(lake.describe(lake.lake_settings(options, os.environ), stream))
+    if as_json:
+        print_json(found)
+        return 0
+    _print_head(found)
+    print_table(
+        found["partitions"],
+        {
+            "partition": "PARTITION",
+            "start_offset": "START",
+            "table_offset": "IN TABLE",
+            "compacted_offset": "COMPACTED",
+            "end_offset": "END",
+            "lag": "LAG",
+        },
+    )
+    if timeline:
+        _print_timeline(found["snapshots"])
+    elif snapshots and found["snapshots"]:
+        _print_snapshots(found["snapshots"][-snapshots:])
+    return 0
+
+
+def _print_head(found: Mapping[str, Any]) -> None:
+    click.echo(f"{click.style(found['stream'], bold=True)}  table {found['table']}")
+    click.echo(f"  {found['location']}")
+    files, rows = found["file_count"], found["row_count"]
+    mean = f", {_size(found['size_bytes'] / files)} each on average" if files else ""
+    click.echo(f"  {rows:,} rows in {files:,} files, {_size(found['size_bytes'])}{mean}")
+    click.echo(
+        f"  {found['lag']:,} records are not in the table yet; the oldest was committed {found['freshness_ms'] / 1000:.1f} s ago"
+        if found["lag"]
+        else "  every committed record is in the table"
+    )
+    click.echo(f"  {len(found['snapshots']):,} snapshots, {found['manifest_count']:,} manifests\n")
+
+
+def _print_snapshots(snapshots: Sequence[Mapping[str, Any]]) -> None:
+    rows = [{**one, "time": _clock(one["timestamp_ms"], "%Y-%m-%d %H:%M:%S")} for one in reversed(snapshots)]
+    columns = {
+        "time": "SNAPSHOT (UTC)",
+        "operation": "OPERATION",
+        "added_files": "FILES +",
+        "deleted_files": "FILES -",
+        "added_rows": "ROWS +",
+    }
+    click.echo()
+    print_table(rows, columns)
+
+
+def _print_timeline(snapshots: Sequence[Mapping[str, Any]]) -> None:
+    """One line per minute: rows that became visible as a bar, commits, files added and merged away."""
+    minutes: dict[int, list[Mapping[str, Any]]] = {}
+    for one in snapshots:
+        minutes.setdefault(one["timestamp_ms"] // 60_000, []).append(one)
+    appended = {minute: _rows(ones) for minute, ones in minutes.items()}
+    most = max(appended.values(), default=0) or 1
+    click.echo(click.style("\nMINUTE (UTC)  COMMITS  FILES +  FILES -        ROWS +", bold=True))
+    for minute, ones in sorted(minutes.items()):
+        bar = "█" * round(BAR_WIDTH * appended[minute] / most)
+        added, deleted = sum(one["added_files"] for one in ones), sum(one["deleted_files"] for one in ones)
+        head = f"{_clock(minute * 60_000, '%m-%d %H:%M'):<12}  {len(ones):7,}  {added:7,}  {deleted:7,}"
+        click.echo(f"{head}  {appended[minute]:12,}  {bar}".rstrip())
+
+
+def _rows(snapshots: Sequence[Mapping[str, Any]]) -> int:
+    """Rows that the snapshots brought; a merge brings none that was not there."""
+    return sum(one["added_rows"] for one in snapshots if one["operation"] == "append")
+
+
+def _clock(milliseconds: int, form: str) -> str:
+    return datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC).strftime(form)
+
+
+def _size(size: float) -> str:
+    for unit, name in SIZES:
+        if size >= unit:
+            return f"{size / unit:,.1f} {name}"
+    return f"{size:,.0f} bytes"

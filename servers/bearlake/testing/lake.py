@@ -1,0 +1,358 @@
+"""Compaction in a simulated deployment: workers with the real planner, worker and sweeper, tables in memory, real Parquet files.
+
+A worker crashes at any of its calls of a store, before or after the effect; it freezes, is replaced while it stands still and goes on
+later (a zombie), stops in good order. Some tasks are poisoned: their run fails until the deployment is healed. At the end everything
+is compacted, every record that can be a row is one, once, and nothing is left in the object store that nobody names.
+"""
+
+import asyncio
+import logging
+import random
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from bearlake.compaction.model import ItemResult, WorkItem
+from bearlake.compaction.runner import InProcess
+from bearlake.compaction.service import Compactor
+from bearlake.compaction.settings import CompactionSettings
+from bearlake.compaction.workbench import TaskLimits, Workbench
+from bearlake.errors import Corrupt, Fenced, Overloaded, Unavailable
+from bearlake.metadata.model import PartitionKey, ServerRef
+from bearlake.objects.retrying import RetryingObjectStore
+from bearlake.table.settings import TableSettings
+from bearlake.testing.network import Network, RemoteMetadata, RemoteObjectStore, run_in
+from bearlake.testing.tables import MemoryTables, RemoteTables
+
+if TYPE_CHECKING:
+    from bearlake.testing.world import World
+
+T = TypeVar("T")
+
+SETTLE_S = 240.0
+"""Virtual time that a healed deployment may take until all is compacted and swept."""
+WORKER_TIMEOUT_MS = 2_500
+HEARTBEAT_S = 0.5
+TRACE_LENGTH = 3_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeSettings:
+    """Compaction's part of a scenario; rates are probabilities."""
+
+    compaction: CompactionSettings
+    table: TableSettings = field(default_factory=TableSettings)
+    limits: TaskLimits = field(default_factory=TaskLimits)
+    worker_count: int = 2
+    chaos_pause_s: float = 1.0
+    chaos_weights: Sequence[float] = (1, 1, 1, 1)
+    """Of crash, zombie, freeze, graceful stop."""
+    crash_rate: float = 0.0
+    """Per call of a store."""
+    crash_at_call: int = 0
+    """The first worker crashes at its call of this number (0: never)."""
+    poison_rate: float = 0.0
+    """Per task."""
+    codec_rate: float = 0.3
+    """Batches that are compressed."""
+    odd_rate: float = 0.0
+    """Batches that rows cannot hold: records that do not decode, header keys that are not UTF-8."""
+
+
+class Fragile:
+    """A worker's way to the stores, on which it may crash: before its call is sent, or after its effect."""
+
+    def __init__(
+        self, network: Network, randomness: random.Random, rate: float, at_call: int, crash: Callable[[], None]
+    ) -> None:
+        self._network = network
+        self._random = randomness
+        self._rate = rate
+        self._at_call = at_call
+        self._crash = crash
+        self.call_count = 0
+
+    async def call(self, store: str, what: str, effect: Callable[[], Awaitable[T]], *, wait_ms: float = 0.0) -> T:
+        """See `Network.call`."""
+        self.call_count += 1
+        is_due = self.call_count == self._at_call or (self._rate > 0 and self._random.random() < self._rate)
+        if not is_due or self._network.is_healthy:
+            return await self._network.call(store, what, effect, wait_ms=wait_ms)
+        self._network.faults["crash at a call"] += 1
+        if self._random.random() < 0.3:
+            self._crash()
+            await asyncio.sleep(0)  # never returns
+
+        async def last() -> T:
+            try:
+                return await effect()
+            finally:
+                self._crash()
+
+        return await self._network.call(store, what, last, wait_ms=wait_ms)
+
+
+class Poisoned:
+    """A runner that fails for some tasks, always the same, until the deployment is healed."""
+
+    def __init__(self, world: "World", inner: InProcess, rate: float) -> None:
+        self._world = world
+        self._inner = inner
+        self._rate = rate
+
+    async def run(self, items: Sequence[WorkItem]) -> list[ItemResult]:
+        """See `Runner.run`."""
+        for item in items:
+            task_id = int(item.output_prefix.rpartition("/")[2].partition("-")[0], 16)
+            draw = random.Random(f"{self._world.seed} {task_id}").random()  # noqa: S311 - reproducible on purpose
+            if draw < self._rate and not self._world.network.is_healthy:
+                self._world.events["poisoned run"] += 1
+                raise Corrupt(f"task {task_id} is poisoned")
+        return await self._inner.run(items)
+
+    async def close(self) -> None:
+        """See `Runner.close`."""
+
+
+class WorkerNode:
+    """One worker process."""
+
+    def __init__(self, world: "World", lake: "Lake", name: str, incarnation: int) -> None:
+        self._world = world
+        self._lake = lake
+        self.name = name
+        self.process = world.loop.process(f"{name}.{incarnation}")
+        self.server: ServerRef | None = None
+        self.compactor: Compactor | None = None
+        self.is_gone = False
+        self._random = world.randomness(f"worker {self.process.name}")
+        settings = lake.settings
+        at_call = settings.crash_at_call if incarnation == 1 else 0
+        # Any: it stands for the network
+        line = Fragile(world.network, self._random, settings.crash_rate, at_call, self.crash)
+        self._line = cast("Any", line)
+        self._metadata = RemoteMetadata(self._line, world.metadata)
+        self._run = run_in(self.process, world.loop, self._main())
+
+    async def _main(self) -> None:
+        world, settings = self._world, self._lake.settings
+        registration = await self._until_available(
+            lambda: self._metadata.servers.register(
+                self.name, zone=None, endpoints={}, version="1", timeout_ms=WORKER_TIMEOUT_MS
+            )
+        )
+        self.server = registration.server
+        store = RetryingObjectStore(RemoteObjectStore(self._line, world.store), world.settings.retries, self._random)
+        workbench = Workbench(limits=settings.limits, clock=world.clock, random_bits=self._random.getrandbits)
+        tables: Any = RemoteTables(self._line, self._lake.tables)
+        self.compactor = Compactor(
+            self._metadata,
+            store,
+            tables,
+            Poisoned(world, InProcess(store, workbench), settings.poison_rate),
+            registration.server,
+            settings.compaction,
+            table_settings=settings.table,
+            clock=world.clock,
+            random_source=self._random,
+            on_fenced=self._fenced,
+        )
+        world.note("compacts", server=self.server)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._beat(registration.server))
+                group.create_task(self.compactor.run())
+        except* Exception as errors:  # noqa: BLE001 - the boundary of the process: whatever it was, it is a finding
+            world.fail(f"a worker died: {''.join(traceback.format_exception(errors))[-TRACE_LENGTH:]}")
+
+    async def _beat(self, server: ServerRef) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            try:
+                await self._metadata.servers.heartbeat(server)
+            except (Unavailable, Overloaded):
+                continue
+            except Fenced:
+                self._fenced()
+                return
+
+    async def _until_available(self, call: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await call()
+            except (Unavailable, Overloaded):
+                await asyncio.sleep(HEARTBEAT_S)
+
+    def _fenced(self) -> None:
+        if not self.is_gone:
+            self._world.events["worker fenced"] += 1
+            run_in(self.process, self._world.loop, self.stop(is_graceful=False))
+
+    def crash(self) -> None:
+        """Stop at once, wherever it is."""
+        if not self.is_gone:
+            self.is_gone = True
+            self._world.loop.pause(self.process)
+            self._world.events["worker crash"] += 1
+            self._world.note("crashes", node=self.process.name)
+
+    async def stop(self, *, is_graceful: bool = True) -> None:
+        """Stop (runs in this worker's process)."""
+        if self.is_gone:
+            return
+        self.is_gone = True
+        if is_graceful and self.compactor is not None:
+            await self.compactor.drain()
+        self._run.cancel()
+        await asyncio.wait([self._run])
+        if self.compactor is not None:
+            await self.compactor.close()
+        server = self.server
+        if is_graceful and server is not None:
+            await self._until_available(lambda: self._metadata.servers.leave(server))
+        self._world.note("stopped", node=self.process.name)
+
+
+class Lake:
+    """All workers and tables of one deployment."""
+
+    def __init__(self, world: "World", settings: LakeSettings) -> None:
+        self._world = world
+        self.settings = settings
+        self.tables = MemoryTables(world.clock, world.truth.lake.table_changed, world.truth.lake.table_dropped)
+        world.truth.lake.tables = self.tables
+        self._random = world.randomness("lake")
+        self._workers: dict[str, WorkerNode] = {}
+        self._zombies: list[WorkerNode] = []
+        self._incarnation_count = 0
+        self._troubles: list[asyncio.Task[None]] = []
+        self._keeper: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start the workers, and their troubles."""
+        for number in range(self.settings.worker_count):
+            self._start_worker(f"worker-{number}")
+        self._keeper = asyncio.create_task(self._keep_working())
+        self._troubles = [asyncio.create_task(self._trouble())]
+
+    def _start_worker(self, name: str) -> None:
+        self._incarnation_count += 1
+        self._workers[name] = WorkerNode(self._world, self, name, self._incarnation_count)
+
+    async def _keep_working(self) -> None:
+        """Start a worker anew, a while after it has gone."""
+        while True:
+            await asyncio.sleep(0.2 + self._random.random())
+            for name, worker in list(self._workers.items()):
+                if worker.is_gone:
+                    self._start_worker(name)
+
+    async def _trouble(self) -> None:
+        deeds = [self._crash, self._zombie, self._freeze, self._stop]
+        while True:
+            await asyncio.sleep(self._random.expovariate(1.0) * self.settings.chaos_pause_s)
+            found = [one for one in self._workers.values() if not one.is_gone and not one.process.is_paused]
+            if found:
+                self._random.choices(deeds, self.settings.chaos_weights)[0](self._random.choice(found))
+
+    def _crash(self, worker: WorkerNode) -> None:
+        worker.crash()
+
+    def _zombie(self, worker: WorkerNode) -> None:
+        self._world.events["worker zombie"] += 1
+        self._world.note("stands still and is replaced", node=worker.process.name)
+        self._world.loop.pause(worker.process)
+        self._zombies.append(worker)
+        self._start_worker(worker.name)
+        self._world.loop.call_later(self._random.random() * 5, self._resume, worker)
+
+    def _freeze(self, worker: WorkerNode) -> None:
+        self._world.events["worker freeze"] += 1
+        self._world.note("stands still", node=worker.process.name)
+        self._world.loop.pause(worker.process)
+        self._world.loop.call_later(self._random.random() * 5, self._resume, worker)
+
+    def _resume(self, worker: WorkerNode) -> None:
+        if not worker.is_gone:
+            self._world.note("goes on", node=worker.process.name)
+            self._world.loop.resume(worker.process)
+
+    def _stop(self, worker: WorkerNode) -> None:
+        self._world.events["worker stop"] += 1
+        run_in(worker.process, self._world.loop, worker.stop())
+
+    def is_expected(self, record: logging.LogRecord) -> bool:
+        """Whether a logged error is what this scenario asked for: tasks that are poisoned, or take too long, are set aside."""
+        error = str(vars(record).get("error", ""))
+        return "is poisoned" in error or (error == "TimeoutError()" and "set aside" in record.getMessage())
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """No troubles any more; whoever stands still goes on."""
+        for task in self._troubles:
+            task.cancel()
+        for worker in [*self._zombies, *self._workers.values()]:
+            if not worker.is_gone:
+                self._world.loop.resume(worker.process)
+
+    async def settle(self) -> None:
+        """Wait until all is compacted, merged and swept; then stop the workers and check the tables."""
+        world = self._world
+        for _ in range(int(SETTLE_S / 0.5)):
+            await asyncio.sleep(0.5)
+            left = await self._left_to_do()
+            if not left:
+                break
+        else:
+            world.fail(f"after {SETTLE_S} s there is still to do: {left}")
+            return
+        if self._keeper is not None:
+            self._keeper.cancel()
+        stopping = [
+            run_in(worker.process, world.loop, worker.stop())
+            for worker in [*self._zombies, *self._workers.values()]
+            if not worker.is_gone
+        ]
+        if stopping:
+            _, waiting = await asyncio.wait(stopping, timeout=SETTLE_S)
+            if waiting:
+                world.fail("a worker does not stop")
+        await self._check()
+
+    async def _left_to_do(self) -> str:
+        metadata, truth = self._world.metadata, self._world.truth
+        if found := await metadata.tasks.uncompacted(after=PartitionKey(0), limit=10):
+            return f"to compact: {found}"
+        if tasks := await metadata.tasks.list():
+            return f"tasks: {tasks}"
+        keys = {found.key async for found in self._world.store.list("")}
+        named = truth.lake.named()
+        live = {key for table in self.tables.tables.values() for shot in table.snapshots for key in shot.files}
+        lost = named - keys
+        truth.expect(not lost, "I4: what the index names is there", keys=sorted(lost)[:5])
+        # A put whose message was late may bring an object back that was swept: it is swept when its commit is forgotten.
+        if garbage := keys - named - live - truth.deleted:
+            return f"to sweep: {sorted(garbage)[:5]} of {len(garbage)}"
+        return ""
+
+    async def _check(self) -> None:
+        """Every record is a row of its stream's table, once."""
+        world = self._world
+        for stream in world.truth.active():
+            keys = world.keys(stream)
+            compacted = await world.metadata.tasks.compacted(keys)
+            for key in keys:
+                partition = world.truth.partition(key)
+                world.truth.expect(
+                    compacted.get(key, 0) >= partition.end or partition.start == partition.end,
+                    "everything is compacted",
+                    partition=key,
+                    compacted=compacted.get(key),
+                    end=partition.end,
+                )
+            if stream.configs.get("table.enable") != "false":
+                world.truth.lake.check_complete(stream.number, keys)
+        for name, count in world.truth.lake.counts.items():
+            world.events[name] += count

@@ -1,0 +1,55 @@
+"""Batches as real producers send them, and a few that no producer should: compressed, with headers, null keys, garbage."""
+
+import random
+
+from bearlake import kernel
+from bearlake.records import codec as record_codec
+from bearlake.records.batch import HEADER_BYTES, Compression
+
+CRC_AT = 17
+CRC_START = 21
+CODECS = (Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD)
+HEADERS: tuple[tuple[tuple[str, bytes | None], ...], ...] = (
+    (),
+    (("trace", b"1"),),
+    (("a", None), ("a", b""), ("b", b"x")),
+)
+NOT_UTF8 = (("\udcff\udcfe", b"header key"),)
+
+
+def varied(
+    records: list[record_codec.Record],
+    producer: record_codec.Producer,
+    randomness: random.Random,
+    *,
+    codec_rate: float,
+    odd_rate: float,
+) -> tuple[bytes, bool]:
+    """A batch of the records, with keys and headers, perhaps compressed; and whether its records are garbage."""
+    draw = randomness.random
+    kind = draw()
+    made = [
+        record_codec.Record(
+            key=randomness.choice([None, b"", b"key"]),
+            value=record.value if draw() < 0.9 else None,
+            headers=NOT_UTF8 if kind < odd_rate / 2 else randomness.choice(HEADERS),
+            timestamp=record.timestamp,
+        )
+        for record in records
+    ]
+    codec = randomness.choice(CODECS) if draw() < codec_rate else Compression.NONE
+    batch = record_codec.encode(made, codec=codec, producer=producer)
+    # A value that is null for each record would make two batches of one producer without idempotence the same bytes.
+    if all(record.value is None for record in made):
+        batch = record_codec.encode(records, codec=codec, producer=producer)
+    if odd_rate / 2 <= kind < odd_rate:
+        return garbled(batch), True
+    return batch, False
+
+
+def garbled(batch: bytes) -> bytes:
+    """The batch with the bits of its records turned over, and the CRC that fits."""
+    changed = bytearray(batch)
+    changed[HEADER_BYTES:] = bytes(byte ^ 0xFF for byte in batch[HEADER_BYTES:])
+    changed[CRC_AT:CRC_START] = kernel.crc32c(changed, CRC_START, len(changed)).to_bytes(4, "big")
+    return bytes(changed)

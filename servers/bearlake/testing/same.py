@@ -1,0 +1,36 @@
+"""Whether a batch that a reader got is the one that was sent (I6), whatever its stored form was in between."""
+
+from bearlake import kernel
+from bearlake.errors import BearlakeError
+from bearlake.records import codec as record_codec
+from bearlake.records.batch import COMPRESSION_MASK
+
+OFFSET_BYTES = 8
+EPOCH_BYTES = (12, 16)
+"""The leader epoch, which a server writes as it does the base offset; neither is covered by a batch's CRC."""
+BATCH_BYTES_MAX = 1 << 20
+
+
+def is_same_batch(told: bytes | memoryview, stored: bytes) -> bool:
+    """The same bytes but for the base offset and leader epoch; or, after compaction, the same records, producer and time type."""
+    if _unplaced(told) == _unplaced(stored):
+        return True
+    ((_, _, now),) = kernel.batches(told, 0, len(told))
+    ((_, _, before),) = kernel.batches(stored, 0, len(stored))
+    fields = ("record_count", "last_offset_delta", "max_timestamp", "producer_id", "producer_epoch", "base_sequence")
+    if any(getattr(now, name) != getattr(before, name) for name in fields):
+        return False
+    if now.attributes & ~COMPRESSION_MASK != before.attributes & ~COMPRESSION_MASK:
+        return False
+    crc = int.from_bytes(bytes(told[17:21]), "big")
+    if kernel.crc32c(told, 21, len(told)) != crc:
+        return False
+    try:
+        return record_codec.decode(bytes(told), BATCH_BYTES_MAX) == record_codec.decode(stored, BATCH_BYTES_MAX)
+    except BearlakeError:
+        return False
+
+
+def _unplaced(batch: bytes | memoryview) -> bytes:
+    """A batch without the two fields that its place decides."""
+    return bytes(batch[OFFSET_BYTES : EPOCH_BYTES[0]]) + bytes(batch[EPOCH_BYTES[1] :])

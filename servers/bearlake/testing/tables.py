@@ -1,0 +1,210 @@
+"""`table.Tables` in memory, for the simulation: the same marks (`table/marks.py`), snapshots as sets of keys, every commit one step.
+
+It passes the same behaviour test as the real ones (`tests/compaction/test_tables_behaviour.py`). `RemoteTables` are tables behind the
+simulated network: a call may be lost before or after its effect, and the effect may come when its caller is dead.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from bearlake.clock import Clock
+from bearlake.errors import Conflict, NotFound
+from bearlake.metadata.model import Stream
+from bearlake.table import Tables
+from bearlake.table import naming as table_naming
+from bearlake.table.marks import Marks, decide
+from bearlake.table.model import DataFile, SnapshotSummary, TableCommit, TableState, TableSummary
+from bearlake.testing.network import Network
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """The files of a table as of one commit."""
+
+    id: int
+    timestamp_ms: int
+    operation: str
+    files: Mapping[str, DataFile]
+
+
+@dataclass(slots=True)
+class MemoryTable:
+    """One table. `files` are those of the newest snapshot."""
+
+    stream: Stream
+    identifier: tuple[str, str]
+    location_key: str
+    version: int = 0
+    marks: Marks = field(default_factory=lambda: Marks(ends={}, applied={}))
+    snapshots: list[Snapshot] = field(default_factory=list)
+
+    @property
+    def files(self) -> Mapping[str, DataFile]:
+        """Data files of the newest snapshot."""
+        return self.snapshots[-1].files if self.snapshots else {}
+
+    def state(self) -> TableState:
+        """See `TableState`."""
+        return TableState(
+            identifier=self.identifier,
+            location_key=self.location_key,
+            metadata_location=f"{self.location_key}/metadata/{self.version}",
+            snapshot_id=self.snapshots[-1].id if self.snapshots else None,
+            ends=self.marks.ends,
+            applied=self.marks.applied,
+        )
+
+    def replace(self, files: Mapping[str, DataFile], operation: str, now_ms: int) -> None:
+        """A new snapshot."""
+        self.version += 1
+        self.snapshots.append(Snapshot(self.version, now_ms, operation, files))
+
+
+OnChange = Callable[[MemoryTable, TableCommit | None], None]
+"""Told of every new snapshot; the commit that made it, None for the table's own retention."""
+
+
+class MemoryTables:
+    """`Tables` in memory."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        on_change: OnChange = lambda table, commit: None,
+        on_drop: Callable[[MemoryTable], None] = lambda table: None,
+    ) -> None:
+        self._clock = clock
+        self._on_change = on_change
+        self._on_drop = on_drop
+        self.tables: dict[int, MemoryTable] = {}
+
+    async def ensure(self, stream: Stream) -> TableState:
+        """See `Tables.ensure`."""
+        await asyncio.sleep(0)
+        table = self.tables.get(stream.number)
+        if table is None:
+            taken = {other.identifier for other in self.tables.values()}
+            identifier = next(one for one in table_naming.table_identifiers(stream) if one not in taken)
+            location = table_naming.location_key(stream)
+            table = self.tables[stream.number] = MemoryTable(stream, identifier, location)
+        return table.state()
+
+    async def state(self, stream: Stream) -> TableState | None:
+        """See `Tables.state`."""
+        await asyncio.sleep(0)
+        table = self.tables.get(stream.number)
+        return None if table is None else table.state()
+
+    async def commit(self, stream: Stream, commit: TableCommit, *, closed_tasks: Collection[int]) -> TableState:
+        """See `Tables.commit`."""
+        await asyncio.sleep(0)
+        table = self._existing(stream)
+        decision = decide(table.marks, commit.changes, closed_tasks)
+        if not decision.changes:
+            return table.state()
+        files = dict(table.files)
+        for change in decision.changes:
+            for key in change.remove:
+                if files.pop(key, None) is None:
+                    raise Conflict(f"the data file {key} is not in the table")
+            files.update({file.key: file for file in change.add})
+        table.marks = decision.marks
+        is_append = not any(change.remove for change in decision.changes)
+        table.replace(files, "append" if is_append else "replace", self._clock.now_ms())
+        self._on_change(table, TableCommit(changes=decision.changes))
+        return table.state()
+
+    async def live_files(self, stream: Stream, keys: Collection[str]) -> set[str]:
+        """See `Tables.live_files`."""
+        await asyncio.sleep(0)
+        table = self.tables.get(stream.number)
+        snapshots = [] if table is None else table.snapshots
+        return {key for key in keys if any(key in snapshot.files for snapshot in snapshots)}
+
+    async def expire(self, stream: Stream, *, keep_ms: int, keep_count_min: int) -> int:
+        """See `Tables.expire`."""
+        await asyncio.sleep(0)
+        table = self.tables.get(stream.number)
+        if table is None:
+            return 0
+        before_ms = self._clock.now_ms() - keep_ms
+        count = len(table.snapshots)
+        newest = max(1, keep_count_min)
+        old, kept = table.snapshots[:-newest], table.snapshots[-newest:]
+        table.snapshots = [snapshot for snapshot in old if snapshot.timestamp_ms >= before_ms] + kept
+        return count - len(table.snapshots)
+
+    async def delete_before(self, stream: Stream, timestamp_ms: int) -> int:
+        """See `Tables.delete_before`."""
+        await asyncio.sleep(0)
+        table = self.tables.get(stream.number)
+        if table is None:
+            return 0
+        kept = {key: file for key, file in table.files.items() if file.max_timestamp_ms >= timestamp_ms}
+        count = len(table.files) - len(kept)
+        if count:
+            table.replace(kept, "delete", self._clock.now_ms())
+            self._on_change(table, None)
+        return count
+
+    async def drop(self, stream: Stream) -> None:
+        """See `Tables.drop`."""
+        await asyncio.sleep(0)
+        table = self.tables.pop(stream.number, None)
+        if table is not None:
+            self._on_drop(table)
+
+    async def summary(self, stream: Stream) -> TableSummary | None:
+        """See `Tables.summary`."""
+        await asyncio.sleep(0)
+        table = self.tables.get(stream.number)
+        if table is None:
+            return None
+        files = table.files.values()
+        return TableSummary(
+            state=table.state(),
+            file_count=len(files),
+            row_count=sum(file.row_count for file in files),
+            size_bytes=sum(file.size for file in files),
+            manifest_count=len(table.snapshots),
+            snapshots=[
+                SnapshotSummary(
+                    snapshot_id=snapshot.id,
+                    timestamp_ms=snapshot.timestamp_ms,
+                    operation=snapshot.operation,
+                    added_files=0,
+                    added_rows=0,
+                    deleted_files=0,
+                )
+                for snapshot in table.snapshots
+            ],
+        )
+
+    async def close(self) -> None:
+        """See `Tables.close`."""
+
+    def _existing(self, stream: Stream) -> MemoryTable:
+        table = self.tables.get(stream.number)
+        if table is None:
+            raise NotFound(f"stream {stream.name} has no table")
+        return table
+
+
+class RemoteTables:
+    """`Tables` behind the network."""
+
+    def __init__(self, network: Network, inner: Tables) -> None:
+        self._network = network
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self._inner, name)
+
+        def call(*arguments: Any, **named: Any) -> Awaitable[Any]:  # Any: whatever the method takes
+            return self._network.call("catalog", f"tables.{name}", lambda: method(*arguments, **named))
+
+        return call

@@ -1,0 +1,154 @@
+"""Seeds of the compaction profile; a worker that crashes at each of its calls; and bugs that the simulation must find."""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bearlake.compaction.commit import Committer, Work
+from bearlake.compaction.sweeper import Sweeper
+from bearlake.metadata.model import Stream
+from bearlake.table import marks
+from bearlake.testing import simulate, tables
+from bearlake.testing.lake_scenario import draw_lake_settings
+from bearlake.testing.scenario import Report, ScenarioSettings, run_seed
+
+SEEDS_PER_TEST = 10
+SEED_COUNT = 100
+ONCE_FAILED = {
+    11: "a fetch ended with a row group that held nothing of its partition",
+    30: "an answer told an end behind its bytes: the store had told of more than was followed",
+    88: "a worker that was fenced while it drained waited for ever",
+    113: "a worker that was paused found its task's slices swapped, and died of it",
+    230: "a slow worker made the table of a deleted stream anew",
+    256: "a swap behind a trim lost the rows of a page that it took for its neighbour",
+    324: "a merge took a file whose rows an earlier merge had, because trimmed rows still named it",
+}
+"""Seeds in which a bug showed, and what it was."""
+CALL_COUNT = 40
+CALLS_PER_TEST = 10
+
+
+def assert_holds(report: Report) -> None:
+    if report.violation is not None:
+        simulate.print_report(report)
+        raise report.violation
+
+
+@pytest.mark.parametrize("first", range(0, SEED_COUNT, SEEDS_PER_TEST))
+def test_all_invariants_hold_with_compaction_in_seeds_from(first: int) -> None:
+    for seed in range(first, first + SEEDS_PER_TEST):
+        assert_holds(run_seed(seed, draw_lake_settings(seed)))
+
+
+@pytest.mark.parametrize("seed", ONCE_FAILED, ids=lambda seed: f"seed_{seed}")
+def test_a_compaction_seed_that_once_failed_holds(seed: int) -> None:
+    assert_holds(run_seed(seed, draw_lake_settings(seed)))
+
+
+def crashing_at(call: int) -> ScenarioSettings:
+    """One calm deployment whose first worker crashes at its call of that number; a second one goes on."""
+    drawn = draw_lake_settings(3)
+    assert drawn.lake is not None
+    lake = replace(drawn.lake, worker_count=2, crash_rate=0.0, crash_at_call=call, poison_rate=0.0, chaos_pause_s=1e9)
+    calm = type(drawn.network)()
+    return replace(
+        drawn,
+        network=calm,
+        chaos_pause_s=1e9,
+        duration_s=0.6,
+        produce_pause_s=0.2,
+        admin_pause_s=1e9,
+        server_count=1,
+        consumer_count=1,
+        lake=lake,
+    )
+
+
+@pytest.mark.parametrize("first", range(1, CALL_COUNT, CALLS_PER_TEST))
+def test_a_worker_may_crash_at_any_of_its_calls_from(first: int) -> None:
+    for call in range(first, first + CALLS_PER_TEST):
+        report = run_seed(call, crashing_at(call))
+        assert_holds(report)
+        assert report.events["worker crash"] == report.faults["crash at a call"] <= 1
+
+
+def test_a_compaction_seed_takes_the_same_steps_again() -> None:
+    first, again = (run_seed(7, draw_lake_settings(7)) for _ in range(2))
+
+    assert (first.step_count, first.call_count, first.virtual_s) == (
+        again.step_count,
+        again.call_count,
+        again.virtual_s,
+    )
+    assert (first.faults, first.acks, first.events) == (again.faults, again.acks, again.events)
+
+
+def test_the_command_runs_the_compaction_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate.main(["--profile", "compaction", "--seeds", "1-2"]) == 0
+
+    assert "table commit" in capsys.readouterr().out
+
+
+# -- bugs that must be found -------------------------------------------------------------------------------------------
+
+
+def forget_the_marks(patch: pytest.MonkeyPatch) -> None:
+    def decide(found: marks.Marks, changes: Any, closed_tasks: Collection[int]) -> marks.Decision:
+        return marks.decide(marks.Marks(ends={}, applied={}), changes, closed_tasks)
+
+    patch.setattr(tables, "decide", decide)
+
+
+def swap_in_what_this_epoch_wrote(patch: pytest.MonkeyPatch) -> None:
+    swap = Committer._swap
+
+    async def own(self: Committer, work: Work) -> None:
+        if work.result.items:
+            work.winner = work.claim.epoch
+        await swap(self, work)
+
+    async def forget(self: Committer, work: Work) -> None:
+        """Nothing that an earlier epoch left is looked at."""
+
+    patch.setattr(Committer, "_swap", own)
+    patch.setattr(Committer, "recover", forget)
+
+
+def sweep_files_of_live_snapshots(patch: pytest.MonkeyPatch) -> None:
+    async def dead(self: Sweeper, stream: Stream, keys: Collection[str]) -> list[str]:
+        return sorted(keys)
+
+    patch.setattr(Sweeper, "_dead", dead)
+
+
+def delete_what_the_table_has(patch: pytest.MonkeyPatch) -> None:
+    delete = Committer.delete_files
+
+    async def all_of_them(self: Committer, work: Work, *, keep: int | None = None) -> None:
+        await delete(self, work)
+
+    patch.setattr(Committer, "delete_files", all_of_them)
+
+
+MUTATIONS: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, ...]] = {
+    forget_the_marks: ("I5", "I7"),
+    sweep_files_of_live_snapshots: ("I7", "I4"),
+    delete_what_the_table_has: ("I7", "I4"),
+    swap_in_what_this_epoch_wrote: ("I7", "I4", "I5", "after"),
+}
+"""Each mutation, and the rules that it may break first."""
+
+
+@pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda mutate: mutate.__name__)
+def test_the_simulation_of_compaction_notices_code_that_would(
+    mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutate(monkeypatch)
+    for seed in range(60):
+        report = run_seed(seed, draw_lake_settings(seed))
+        if report.violation is not None:
+            assert str(report.violation).startswith(MUTATIONS[mutate])
+            return
+    pytest.fail("no violation in 60 seeds")
