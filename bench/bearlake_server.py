@@ -77,6 +77,11 @@ class BearlakeServer:
     def words(self, ready: Path) -> Sequence[str | Path]:
         """The command line; `ready` is the file to be written once every listener accepts."""
         several = [] if self._processes_count is None else ["--kafka-processes", str(self._processes_count)]
+        usage = subprocess.run([self._command, "up", "--help"], capture_output=True, text=True, check=True).stdout
+        if "--no-compaction" in usage:  # an older checkout knows no compaction
+            several.append("--no-compaction")
+        if "--grpc-port" in usage:
+            several += ["--rest-port", "0", "--registry-port", "0", "--grpc-port", "0"]
         ports = ["--kafka-port", "0", "--admin-port", "0", "--no-tour"]
         return [self._command, "up", "--data-dir", self.directory / "data", *ports, "--ready-file", ready, *several]
 

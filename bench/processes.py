@@ -32,6 +32,18 @@ def usage(pid: int) -> Usage:
     return Usage(cpu_s=ticks / TICKS_PER_S, rss_bytes=sum(int(fields[21]) for fields in stats.values()) * PAGE_BYTES)
 
 
+def proportional_bytes(pid: int) -> int:
+    """Resident memory of `pid` and its descendants, where pages that several processes share count once (Linux: PSS)."""
+    total = 0
+    for child in _tree(pid):
+        try:
+            lines = Path(f"/proc/{child}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue  # ended while we looked
+        total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return total
+
+
 def busy_s() -> float:
     """CPU seconds that all cores together have worked since boot, for everybody."""
     with Path("/proc/stat").open() as lines:
@@ -70,6 +82,12 @@ def directory_bytes(directory: Path) -> int:
             except FileNotFoundError:
                 continue  # deleted while we walked
     return total
+
+
+def free_memory_bytes() -> int:
+    """Memory that programs could have now without swapping."""
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(fields["MemAvailable"].split()[0]) * 1024
 
 
 def machine() -> dict[str, str]:

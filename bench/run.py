@@ -37,6 +37,8 @@ MEMORY_ROOT = Path("/dev/shm")
 PREFIX = "bearlake-bench-"
 FREE_BYTES_MIN = 8 << 30
 """Free space that the file system of the data must have: two servers, each at most RUN_BYTES_MAX and a rest."""
+TOUCHED_FRACTION = 0.8
+"""Of the machine's free memory, touched before anything is measured in memory."""
 RUN_BYTES_MAX = 3 << 30
 """Payload of one run, warm-up included; a faster server gets a shorter window, not more space."""
 FETCH_LOG_BYTES = 16 << 20
@@ -108,6 +110,8 @@ def run_suite(chosen: Sequence[Case], effort: Effort, options: argparse.Namespac
         if not group:
             continue
         with workspace(root) as directory, contextlib.ExitStack() as running:
+            if root == MEMORY_ROOT and options.side is None and not options.quick:
+                touch_memory(directory)
             servers = _start(directory, options, running)
             for server in servers:
                 if server.name == PEER:
@@ -241,6 +245,21 @@ def workspace(root: Path) -> Iterator[Path]:
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def touch_memory(directory: Path) -> None:
+    """Write to most of the free memory once, and give it back.
+
+    A virtual machine gets its memory from the host at the first touch, which costs ten times as much as writing to it (2.2 against
+    0.26 CPU-s/GB where this was measured), and is charged to whichever server happens to be given fresh pages.
+    """
+    piece = bytes(1 << 20)
+    path = directory / "touched"
+    room = min(processes.free_memory_bytes(), shutil.disk_usage(directory).free)
+    with path.open("wb") as file:
+        for _ in range(int(room * TOUCHED_FRACTION) // len(piece)):
+            file.write(piece)
+    path.unlink()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,258 @@
+"""Do consumers get from Parquet exactly what they got from the WAL? Ten million records, two clients, checksums of everything.
+
+    python bench/same_records.py [--records 10000000] [--partitions 4] [--no-java]
+
+1. `bearlake up` without compaction; librdkafka produces records with keys, values, headers and timestamps of all kinds (nulls, empty
+   ones, duplicates, binary, 60 KB values), a producer per compression, two of them idempotent.
+2. librdkafka and Kafka's own console consumer (Java) read every partition from the beginning: from the WAL. A checksum per partition
+   over offset, timestamp and its type, key, value and headers, in order.
+3. The same data folder again, with compaction, until all is in the table and the WAL objects are gone.
+4. Both consumers read once more: now from Parquet. The checksums must be the same; SQL must count as many rows.
+"""
+
+import argparse
+import hashlib
+import json
+import struct
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import confluent_kafka
+from bench.bearlake_server import COMMAND
+from bench.errors import BenchError
+from bench.freshness import LakeServer
+from bench.loading import JARS
+from bench.run import MEMORY_ROOT, workspace
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from bench import bearlake_server, processes
+
+STREAM = "same"
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+BASE_MS = 1_700_000_000_000
+TIMEOUT_S = 1_800.0
+Sums = dict[str, str]
+T = TypeVar("T")
+
+
+class WalServer(bearlake_server.BearlakeServer):
+    """`bearlake up` without compaction, whose data folder outlives it."""
+
+    def halt(self) -> None:
+        """Stop the server and leave its data."""
+        assert self._process is not None
+        processes.stop(self._process)
+        self._process = None
+        (self.directory / "ready.json").unlink()
+
+
+class TableServer(LakeServer):
+    """The same with compaction."""
+
+
+def main() -> None:
+    """Run all steps; exit code 1 when anything differs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=10_000_000)
+    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--no-java", action="store_true")
+    options = parser.parse_args()
+    try:
+        with workspace(MEMORY_ROOT) as root:
+            sys.exit(0 if compare(root / "same", options) else 1)
+    except BenchError as error:
+        sys.exit(f"same_records: {error}")
+
+
+def compare(directory: Path, options: argparse.Namespace) -> bool:
+    """All steps; whether everything was the same."""
+    readers: dict[str, Callable[[str, int], Sums]] = {"librdkafka": read_librdkafka}
+    if not options.no_java:
+        readers["java"] = read_java
+    wal = WalServer(directory)
+    wal.start()
+    admin = AdminClient({"bootstrap.servers": wal.address, "log_level": 0})
+    new = NewTopic(STREAM, options.partitions, config={"retention.ms": "-1"})  # the timestamps are of all times
+    admin.create_topics([new])[STREAM].result(30)
+    timed("produce", lambda: produce(wal.address, options.records, options.partitions))
+    before = {
+        name: timed(f"read the WAL, {name}", lambda r=read: r(wal.address, options.partitions))
+        for name, read in readers.items()
+    }
+    wal.halt()
+    table = TableServer(directory)
+    table.start()
+    try:
+        timed("compact and sweep", lambda: await_compacted(table))
+        after = {
+            name: timed(f"read Parquet, {name}", lambda r=read: r(table.address, options.partitions))
+            for name, read in readers.items()
+        }
+        rows = timed("count by SQL", lambda: count_rows(table.data))
+    finally:
+        table.stop()
+    for name in readers:
+        for part, found in before[name].items():
+            verdict = "same" if after[name].get(part) == found else f"DIFFERENT: {after[name].get(part)}"
+            print(f"{name:<11} partition {part}: {found} {verdict}")
+    print(f"rows in the table: {rows:,}, records produced: {options.records:,}")
+    return before == after and rows == options.records
+
+
+def timed(what: str, work: Callable[[], T]) -> T:
+    """The work's result; says how long it took."""
+    start = time.monotonic()
+    result = work()
+    print(f"{what}: {time.monotonic() - start:.1f} s", flush=True)
+    return result
+
+
+def produce(bootstrap: str, count: int, partition_count: int) -> None:
+    """All records, by a producer per compression. Raises `BenchError` when one is not acknowledged."""
+    failed: list[str] = []
+
+    def delivered(error: object, _: object) -> None:
+        if error is not None:
+            failed.append(str(error))
+
+    producers = [
+        confluent_kafka.Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "compression.type": codec,
+                "enable.idempotence": index % 2 == 0,
+                "linger.ms": 20,
+                "log_level": 0,
+                "queue.buffering.max.messages": 1_000_000,
+            }
+        )
+        for index, codec in enumerate(CODECS)
+    ]
+    for number in range(count):
+        producer = producers[number // 1_000 % len(CODECS)]
+        key, value, headers, timestamp = record(number)
+        while True:
+            try:
+                producer.produce(
+                    STREAM,
+                    value,
+                    key,
+                    number % partition_count,
+                    on_delivery=delivered,
+                    timestamp=timestamp,
+                    headers=headers,
+                )
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if number % 1_000 == 0:
+            producer.poll(0)
+    left = sum(producer.flush(TIMEOUT_S) for producer in producers)
+    if left or failed:
+        raise BenchError(f"{left} records are not acknowledged, {len(failed)} failed: {failed[:1]}")
+
+
+def record(number: int) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]:
+    """Key, value, headers and timestamp (ms) of a record, of all kinds in turn."""
+    key = (None, b"", b"key-%d" % (number % 1_000), struct.pack(">Q", number))[number % 4]
+    kind = number % 7
+    value = None if kind == 0 else b"" if kind == 1 else b"value %d " % number * (1 + number % 13)
+    if number % 100_003 == 0:
+        value = b"\xff\x00large" * 8_600
+    headers: list[tuple[str, bytes | None]] = []
+    if number % 5 == 0:
+        headers = [
+            ("trace", b"%d" % number),
+            ("trace", b"again"),
+            ("empty", b""),
+            ("null", None),
+            ("größe", b"\x00\xff"),
+        ]
+    return key, value, headers, BASE_MS + (number * 7919) % 100_000_000
+
+
+def read_librdkafka(bootstrap: str, partition_count: int) -> Sums:
+    """Checksums per partition, over everything that a message has."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "check.crcs": True,
+        }
+    )
+    parts = [confluent_kafka.TopicPartition(STREAM, index, 0) for index in range(partition_count)]
+    ends = {part.partition: consumer.get_watermark_offsets(part, timeout=30)[1] for part in parts}
+    sums = {index: hashlib.sha256() for index in ends}
+    consumer.assign(parts)
+    left = sum(ends.values())
+    deadline = time.monotonic() + TIMEOUT_S
+    while left:
+        if time.monotonic() > deadline:
+            raise BenchError(f"{left} records did not come")
+        for message in consumer.consume(10_000, 1.0):
+            if message.error() is not None:
+                raise BenchError(f"consumer: {message.error()}")
+            found = (message.offset(), message.timestamp(), message.key(), message.value(), message.headers())
+            sums[message.partition()].update(repr(found).encode())
+            left -= 1
+    consumer.close()
+    return {str(index): f"{ends[index]} {one.hexdigest()[:16]}" for index, one in sums.items()}
+
+
+def read_java(bootstrap: str, partition_count: int) -> Sums:
+    """Checksums of what Kafka's console consumer prints: offset, timestamp and type, headers, key and value."""
+    shown = [f"print.{what}=true" for what in ("offset", "timestamp", "headers", "key", "value", "epoch")]
+    properties = [word for one in shown for word in ("--formatter-property", one)]
+    asking = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "log_level": 0})
+    sums = {}
+    for index in range(partition_count):
+        _, end = asking.get_watermark_offsets(confluent_kafka.TopicPartition(STREAM, index), timeout=30)
+        words = ["java", "-Xmx512m", "-cp", f"{JARS}/*", "org.apache.kafka.tools.consumer.ConsoleConsumer"]
+        words += ["--bootstrap-server", bootstrap, "--topic", STREAM, "--partition", str(index), "--offset", "earliest"]
+        words += ["--max-messages", str(end), "--timeout-ms", "60000", *properties]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert process.stdout is not None
+        found, size = hashlib.sha256(), 0
+        while chunk := process.stdout.read(1 << 20):
+            found.update(chunk)
+            size += len(chunk)
+        process.wait(60)
+        sums[str(index)] = f"{size} bytes {found.hexdigest()[:16]}"
+    return sums
+
+
+def await_compacted(server: TableServer) -> None:
+    """Until nothing waits and the WAL objects are gone."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline:
+        with urllib.request.urlopen(f"{server.admin}/v1/compaction/backlog", timeout=30) as answer:
+            waiting = json.load(answer)["record_count"]
+        if waiting == 0 and processes.directory_bytes(server.data / "objects" / "wal") == 0:
+            return
+        time.sleep(0.5)
+    raise BenchError(f"{waiting} records are not compacted after {TIMEOUT_S} s")
+
+
+def count_rows(data: Path) -> int:
+    """Rows of the table, each offset once, by `bearlake sql`."""
+    statement = f"select count(*) as rows, count(distinct _offset * 1024 + _partition_id) as offsets from {STREAM}"
+    done = subprocess.run(
+        [COMMAND, "sql", statement, "--json", "--data-dir", data], capture_output=True, check=True, timeout=600
+    )
+    (row,) = json.loads(done.stdout)
+    if row["rows"] != row["offsets"]:
+        raise BenchError(f"{row['rows']} rows have {row['offsets']} different offsets")
+    return int(row["rows"])
+
+
+if __name__ == "__main__":
+    main()
