@@ -249,12 +249,13 @@ async def test_migrations_are_numbered_without_gaps_and_applied_once(opened: Ope
 
 
 async def test_stores_opened_at_the_same_time_share_one_layout(tmp_path: Path) -> None:
-    path = tmp_path / "metadata.db"
-    stores = await asyncio.gather(*(open_sqlite(path, SqliteSettings(), clock=ManualClock()) for _ in range(4)))
+    for number in range(10):
+        path = tmp_path / f"metadata{number}.db"
+        stores = await asyncio.gather(*(open_sqlite(path, SqliteSettings(), clock=ManualClock()) for _ in range(6)))
 
-    assert len({await store.cluster_id() for store in stores}) == 1
-    for store in stores:
-        await store.close()
+        assert len({await store.cluster_id() for store in stores}) == 1
+        for store in stores:
+            await store.close()
 
 
 def test_scripts_are_split_at_the_end_of_statements() -> None:

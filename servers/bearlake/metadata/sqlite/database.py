@@ -36,6 +36,10 @@ def translated(error: sqlite3.Error, path: str) -> BearlakeError:
     return Unavailable(f"the metadata store {path} failed: {error}")
 
 
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+
+
 class Database:
     """One file (or memory, `path=None`) with its threads. `open` comes first, `close` last."""
 
@@ -169,7 +173,7 @@ class Database:
             try:
                 return connection.execute(statement, parameters)
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                if not _is_busy(error) or time.monotonic() >= deadline:
                     raise
 
     @staticmethod
@@ -179,7 +183,7 @@ class Database:
 
     def _connect(self, prepare: Callable[[sqlite3.Connection], None]) -> None:
         self.writer = self._connection()
-        self.writer.execute("PRAGMA journal_mode = WAL")
+        self._turn_to_wal()
         self.writer.execute(f"PRAGMA synchronous = {self._settings.synchronous}")
         self.writer.execute(f"PRAGMA wal_autocheckpoint = {self._settings.wal_checkpoint_pages}")
         prepare(self.writer)
@@ -190,6 +194,19 @@ class Database:
             self.reader.execute("PRAGMA query_only = ON")
             self.reader.execute(f"PRAGMA busy_timeout = {BUSY_POLL_MS}")
         self.writer.execute(f"PRAGMA busy_timeout = {BUSY_POLL_MS}")
+
+    def _turn_to_wal(self) -> None:
+        """Write-ahead logging. SQLite refuses the change at once, without its own waiting, while another process makes it too."""
+        deadline = time.monotonic() + self._settings.busy_timeout_ms / 1000
+        while True:
+            try:
+                self.writer.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or time.monotonic() >= deadline:
+                    raise
+                time.sleep(BUSY_POLL_MS / 1000)
+            else:
+                return
 
     def _connection(self) -> sqlite3.Connection:
         return sqlite3.connect(
