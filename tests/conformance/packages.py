@@ -117,6 +117,17 @@ def obtain_go_program(sources: Path) -> Path:
     return _obtained(f"go-{sources.name}", recipe, build) / sources.name
 
 
+def obtain_go_tool(package: str, version: str) -> Path:
+    """The program that `go install package@version` makes (two minutes for a large one)."""
+    go = _require_go()
+    name = package.rpartition("/")[2]
+
+    def build(directory: Path) -> None:
+        _fetch(["env", f"GOBIN={directory}", go, "install", f"{package}@{version}"], f"go-{name}", directory)
+
+    return _obtained(f"go-{name}", f"{package}@{version}", build) / name
+
+
 def obtain_npm_program(sources: Path) -> Path:
     """A directory with the npm package in `sources` and its dependencies installed."""
     npm = require("npm", "Node.js with npm (Debian: npm)")

@@ -12,8 +12,37 @@
 
 from bearlake.client.asynchronous import AsyncClient
 from bearlake.client.connections import ClientSettings, Tls
-from bearlake.client.errors import CallFailed
+from bearlake.client.errors import (
+    AlreadyExists,
+    CallFailed,
+    Denied,
+    InvalidArgument,
+    NotFound,
+    OutOfRange,
+    Overloaded,
+    Refused,
+    TimedOut,
+    Unavailable,
+)
 from bearlake.client.records import Record, Start, StreamDescription
 from bearlake.client.synchronous import Client
 
-__all__ = ["AsyncClient", "CallFailed", "Client", "ClientSettings", "Record", "Start", "StreamDescription", "Tls"]
+__all__ = [
+    "AlreadyExists",
+    "AsyncClient",
+    "CallFailed",
+    "Client",
+    "ClientSettings",
+    "Denied",
+    "InvalidArgument",
+    "NotFound",
+    "OutOfRange",
+    "Overloaded",
+    "Record",
+    "Refused",
+    "Start",
+    "StreamDescription",
+    "TimedOut",
+    "Tls",
+    "Unavailable",
+]

@@ -1,4 +1,7 @@
-"""What a failed call tells its caller: the status, and the google.rpc details of the server. Source: AIP-193."""
+"""What a failed call tells its caller: the status, and the google.rpc details of the server. Source: AIP-193.
+
+The class says what the caller can do about it; `reason` says it exactly (docs/grpc.md has the table).
+"""
 
 from collections.abc import Mapping
 
@@ -38,6 +41,58 @@ class CallFailed(Exception):
         self.fields = dict(fields or {})
 
 
+class Unavailable(CallFailed):
+    """No server was reached, or none that could, within the time for retries."""
+
+
+class TimedOut(CallFailed):
+    """There was no answer in time; what was asked for may happen all the same."""
+
+
+class InvalidArgument(CallFailed):
+    """The request is wrong; `fields` says where."""
+
+
+class NotFound(CallFailed):
+    """There is no such stream, partition or group."""
+
+
+class AlreadyExists(CallFailed):
+    """There is a stream of this name."""
+
+
+class Denied(CallFailed):
+    """The caller may not do this, or the server does not know who calls."""
+
+
+class OutOfRange(CallFailed):
+    """There are no records at this offset (any more): `metadata` has the partition's `start` and `end`."""
+
+
+class Refused(CallFailed):
+    """The stream's or the group's state stands against it: a batch before this one is missing, the end is not where it was expected,
+    a newer producer or member has taken over, the group has been divided anew."""
+
+
+class Overloaded(CallFailed):
+    """More than a limit of the server allows."""
+
+
+_KINDS: Mapping[str, type[CallFailed]] = {
+    "ABORTED": Refused,
+    "ALREADY_EXISTS": AlreadyExists,
+    "DEADLINE_EXCEEDED": TimedOut,
+    "FAILED_PRECONDITION": Refused,
+    "INVALID_ARGUMENT": InvalidArgument,
+    "NOT_FOUND": NotFound,
+    "OUT_OF_RANGE": OutOfRange,
+    "PERMISSION_DENIED": Denied,
+    "RESOURCE_EXHAUSTED": Overloaded,
+    "UNAUTHENTICATED": Denied,
+    "UNAVAILABLE": Unavailable,
+}
+
+
 def call_failed(error: grpc.aio.AioRpcError) -> CallFailed:
     """What gRPC raised, with its details unpacked."""
     details = dict(error.trailing_metadata() or ()).get(_DETAILS_KEY)
@@ -58,7 +113,7 @@ def _of_status(status: Status, code: str, *, is_retriable: bool) -> CallFailed:
         detail.Unpack(info)
         detail.Unpack(request)
         is_retriable = detail.Unpack(retry) or is_retriable
-    return CallFailed(
+    return _KINDS.get(code, CallFailed)(
         code,
         status.message,
         reason=info.reason,

@@ -5,7 +5,6 @@ import io
 import json
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+from bearlake.client import AlreadyExists, Client
+from bearlake.protocols.grpc import methods
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
+from conformance import packages
 from fixtures.server_process import ServerProcess, started
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -54,13 +56,38 @@ def test_the_grpcurl_lines_name_methods_and_fields_that_there_are() -> None:
         assert set(json.loads(words[words.index("-d") + 1])) <= {field.name for field in found.input_type.fields}
 
 
-def test_grpcurl_runs_the_lines(server: ServerProcess) -> None:
-    if shutil.which("grpcurl") is None:
-        pytest.skip("grpcurl is not installed: go install github.com/fullstorydev/grpcurl/cmd/grpcurl@latest")
-    for line in "".join(blocks("sh")).splitlines():
-        words = shlex.split(line.replace("localhost:50051", str(server.ready["grpc"])))
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 0 or "NotFound" in done.stderr, done.stderr
+@pytest.fixture(scope="module")
+def grpcurl() -> Path:
+    """The program, built by Go where there is one."""
+    try:
+        return packages.obtain_go_tool("github.com/fullstorydev/grpcurl/cmd/grpcurl", "v1.9.3")
+    except (packages.ToolMissing, packages.ObtainFailed) as error:
+        pytest.skip(f"grpcurl: {error}")
+
+
+def test_grpcurl_runs_the_lines(server: ServerProcess, grpcurl: Path) -> None:
+    address = str(server.ready["grpc"])
+    with Client(address) as client, contextlib.suppress(AlreadyExists):
+        client.create_stream("greetings", partition_count=4)
+
+    def run(*words: str) -> str:
+        done = subprocess.run([grpcurl, *words], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    listed, described, produced = (
+        run(*shlex.split(line.replace("localhost:50051", address))[1:])
+        for line in "".join(blocks("sh")).splitlines()
+        if line.startswith("grpcurl")
+    )
+
+    assert set(methods.SERVICES) <= set(listed.split())
+    assert json.loads(described)["stream"]["partition_count"] == 4
+    assert json.loads(produced)["record_count"] == 1
+    health = run("-plaintext", address, "grpc.health.v1.Health/Check")
+    assert json.loads(health) == {"status": "SERVING"}
+    said = run("-plaintext", address, "describe", "bearlake.stream.v1.ProduceRequest")
+    assert ".bearlake.stream.v1.Payload payload = 3;" in said
 
 
 def test_every_method_and_status_of_the_page_exists() -> None:
