@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bearlake.errors import AlreadyExists, Invalid, NotFound
+from bearlake.errors import AlreadyExists, Conflict, Invalid, NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import PARTITION_COUNT_MAX, EntryKind, StreamSpec
 
@@ -163,3 +163,43 @@ async def test_partitions_of_a_deleted_stream_do_not_exist(scene: Any, peer: Met
     ):
         with pytest.raises(NotFound):
             await step
+
+
+async def test_a_change_of_a_version_is_made_only_to_that_version(metadata: Metadata, peer: Metadata) -> None:
+    made = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
+    altered = await peer.streams.alter("orders", set_configs={"a": "1"}, unset_configs=(), version=made.version)
+    with pytest.raises(Conflict):
+        await metadata.streams.alter("orders", set_configs={"a": "2"}, unset_configs=(), version=made.version)
+    with pytest.raises(Conflict):
+        await metadata.streams.delete("orders", version=made.version)
+
+    assert await metadata.streams.get("orders") == altered
+    assert altered.configs == {"a": "1"}
+
+    deleted = await metadata.streams.delete("orders", version=altered.version)
+    again = await peer.streams.create(StreamSpec(name="orders", partition_count=1))
+    for version in (altered.version, deleted.version):
+        with pytest.raises(Conflict):
+            await metadata.streams.delete("orders", version=version)
+
+    assert await metadata.streams.get("orders") == again
+
+
+async def test_one_of_many_concurrent_changes_of_a_version_is_made(metadata: Metadata, peer: Metadata) -> None:
+    made = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
+    changes = [
+        handle.streams.alter("orders", set_configs={"a": str(at)}, unset_configs=(), version=made.version)
+        for at, handle in enumerate([metadata, peer] * 5)
+    ]
+    results = await asyncio.gather(*changes, return_exceptions=True)
+    done = [result for result in results if not isinstance(result, BaseException)]
+
+    assert sum(isinstance(result, Conflict) for result in results) == 9
+    assert [await metadata.streams.get("orders")] == done
+
+
+async def test_the_time_is_the_store_s(backend: Any, metadata: Metadata, peer: Metadata) -> None:
+    before_ms = await metadata.now_ms()
+    await backend.advance(5_000)
+
+    assert await peer.now_ms() >= before_ms + 5_000

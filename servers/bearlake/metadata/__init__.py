@@ -69,8 +69,17 @@ class StreamCatalog(Protocol):
     async def list(self, *, prefix: str = "", after: str = "", limit: int = 1000) -> Sequence[Stream]:
         """Active streams whose name starts with `prefix` and sorts behind `after`, by name, at most `limit`."""
 
-    async def alter(self, name: str, *, set_configs: Mapping[str, str], unset_configs: Collection[str]) -> Stream:
-        """Set and unset configs in one step (other keys stay); returns the stream as it is then. Raises `NotFound`."""
+    async def alter(
+        self, name: str, *, set_configs: Mapping[str, str], unset_configs: Collection[str], version: int | None = None
+    ) -> Stream:
+        """Set and unset configs in one step (other keys stay); returns the stream as it is then.
+
+        With a `version`, only if that is the stream's: nobody has changed it, or made another of its name, since it was read.
+
+        Raises:
+            NotFound: no such stream.
+            Conflict: the stream has another version.
+        """
 
     async def add_partitions(self, name: str, partition_count: int) -> Stream:
         """Grow the stream to `partition_count` partitions.
@@ -80,8 +89,11 @@ class StreamCatalog(Protocol):
             Invalid: `partition_count` is not larger than the present count.
         """
 
-    async def delete(self, name: str) -> Stream:
-        """Delete softly: the name is free at once, commits to its partitions are refused, bytes go later. Raises `NotFound`."""
+    async def delete(self, name: str, *, version: int | None = None) -> Stream:
+        """Delete softly: the name is free at once, commits to its partitions are refused, bytes go later.
+
+        With a `version`, only if that is the stream's. Raises `NotFound`, `Conflict` as `alter`.
+        """
 
     async def by_numbers(self, numbers: Collection[int]) -> Sequence[Stream]:
         """The incarnations with these numbers, also deleted ones; unknown numbers are left out."""
@@ -363,6 +375,9 @@ class Metadata(Protocol):
 
     async def cluster_id(self) -> str:
         """The deployment's id: 22 characters of URL-safe base64 (a UUID), made once when the store is first opened."""
+
+    async def now_ms(self) -> int:
+        """The store's time: milliseconds since 1970, for what several servers have to agree upon."""
 
     async def close(self) -> None:
         """Close connections and threads; the store is not used afterwards."""

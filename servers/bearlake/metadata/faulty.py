@@ -65,6 +65,10 @@ class FaultyMetadata:
         """See `Metadata.cluster_id`."""
         return cast("str", await self._line.call("cluster_id", self._inner.cluster_id))
 
+    async def now_ms(self) -> int:
+        """See `Metadata.now_ms`."""
+        return cast("int", await self._line.call("now_ms", self._inner.now_ms))
+
     async def close(self) -> None:
         """Closes the inner store, without faults."""
         await self._inner.close()

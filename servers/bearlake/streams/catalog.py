@@ -147,10 +147,14 @@ class Catalog:
             raise Invalid(f"there are {len(self._by_name)} streams already, the limit is {self._stream_count_max}")
         stream_configs.check(configs)
 
-    async def alter(self, name: str, set_configs: Mapping[str, str], unset_configs: Collection[str]) -> StreamView:
-        """Set and unset configs. Raises `Invalid`, `NotFound`."""
+    async def alter(
+        self, name: str, set_configs: Mapping[str, str], unset_configs: Collection[str], version: int | None = None
+    ) -> StreamView:
+        """Set and unset configs, if the stream has that `version` (None: any). Raises `Invalid`, `NotFound`, `Conflict`."""
         stream_configs.check(set_configs)
-        return self._put(await self._store.alter(name, set_configs=set_configs, unset_configs=unset_configs))
+        return self._put(
+            await self._store.alter(name, set_configs=set_configs, unset_configs=unset_configs, version=version)
+        )
 
     async def add_partitions(self, name: str, partition_count: int) -> StreamView:
         """Grow a stream. Raises `Invalid`, `NotFound`."""
@@ -158,9 +162,9 @@ class Catalog:
             raise Invalid(f"partition count {partition_count}: expected at most {PARTITION_COUNT_MAX}")
         return self._put(await self._store.add_partitions(name, partition_count))
 
-    async def delete(self, name: str) -> Stream:
-        """Delete a stream softly. Raises `NotFound`."""
-        stream = await self._store.delete(name)
+    async def delete(self, name: str, version: int | None = None) -> Stream:
+        """Delete a stream softly, if it has that `version` (None: any). Raises `NotFound`, `Conflict`."""
+        stream = await self._store.delete(name, version=version)
         self._drop(stream)
         return stream
 

@@ -206,22 +206,30 @@ class Streams:
         return await self.catalog.create(name, partition_count, configs)
 
     async def alter(
-        self, who: Principal, name: str, set_configs: Mapping[str, str], unset_configs: Collection[str]
+        self,
+        who: Principal,
+        name: str,
+        set_configs: Mapping[str, str],
+        unset_configs: Collection[str],
+        version: int | None = None,
     ) -> StreamView:
-        """Set and unset configs of a stream. Raises `Denied`, `Invalid`, `NotFound`, `Unavailable`."""
+        """Set and unset configs of a stream, if it has that `version` (None: any).
+
+        Raises `Denied`, `Invalid`, `NotFound`, `Conflict`, `Unavailable`.
+        """
         self._require(who, Operation.ALTER, name)
-        return await self.catalog.alter(name, set_configs, unset_configs)
+        return await self.catalog.alter(name, set_configs, unset_configs, version)
 
     async def add_partitions(self, who: Principal, name: str, partition_count: int) -> StreamView:
         """Grow a stream to `partition_count` partitions. Raises `Denied`, `Invalid`, `NotFound`, `Unavailable`."""
         self._require(who, Operation.ALTER, name)
         return await self.catalog.add_partitions(name, partition_count)
 
-    async def delete(self, who: Principal, name: str) -> Stream:
-        """Delete a stream softly. Raises `Denied`, `NotFound`, `Unavailable`."""
+    async def delete(self, who: Principal, name: str, version: int | None = None) -> Stream:
+        """Delete a stream softly, if it has that `version` (None: any). Raises `Denied`, `NotFound`, `Conflict`, `Unavailable`."""
         self._require(who, Operation.DELETE, name)
         view = self.catalog.peek(name)
-        stream = await self.catalog.delete(name)
+        stream = await self.catalog.delete(name, version)
         if view is not None:
             for partition in view.partitions():
                 self._tail.forget(partition)

@@ -219,6 +219,11 @@ class RemoteMetadata:
         found: str = await self._inner.cluster_id()
         return found
 
+    async def now_ms(self) -> int:
+        """See `Metadata.now_ms`."""
+        found: int = await self._inner.now_ms()
+        return found
+
     async def close(self) -> None:
         """Nothing: the store belongs to all servers."""
 

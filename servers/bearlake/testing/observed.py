@@ -93,14 +93,14 @@ class _Streams(_Noun):
     async def create(self, spec: StreamSpec) -> Stream:
         return self._changed(await self._inner.create(spec))
 
-    async def alter(self, name: str, *, set_configs: Mapping[str, str], unset_configs: Collection[str]) -> Stream:
-        return self._changed(await self._inner.alter(name, set_configs=set_configs, unset_configs=unset_configs))
+    async def alter(self, name: str, **changes: Any) -> Stream:
+        return self._changed(await self._inner.alter(name, **changes))
 
     async def add_partitions(self, name: str, partition_count: int) -> Stream:
         return self._changed(await self._inner.add_partitions(name, partition_count))
 
-    async def delete(self, name: str) -> Stream:
-        return self._changed(await self._inner.delete(name))
+    async def delete(self, name: str, **condition: Any) -> Stream:
+        return self._changed(await self._inner.delete(name, **condition))
 
     def _changed(self, stream: Stream) -> Stream:
         self._truth.stream_changed(stream)

@@ -70,6 +70,11 @@ class PostgresqlMetadata:
         cluster_id: str = await self._database.value("select id from bearlake.cluster")
         return cluster_id
 
+    async def now_ms(self) -> int:
+        """See `Metadata.now_ms`."""
+        now_ms: int = await self._database.value("select bearlake.now_ms()")
+        return now_ms
+
     async def close(self) -> None:
         """See `Metadata.close`; safe to repeat."""
         await self._watch.close()

@@ -6,12 +6,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import asyncpg
 
-from bearlake.errors import Invalid, NotFound
+from bearlake.errors import Conflict, Invalid, NotFound
 from bearlake.metadata.model import PARTITION_COUNT_MAX, Stream, StreamSpec
 from bearlake.metadata.postgresql.database import Database
 from bearlake.metadata.postgresql.watch import Watch
 
 COLUMNS = "number, name, id, partition_count, configs, created_ms, deleted_ms, version"
+_OF_VERSION = (
+    "(select o.name from bearlake.stream o where o.name = $1 and o.deleted_ms is null and o.version = $2 for update) v"
+)
+"""The name of the stream if it has that version. Its row is locked, so that what is then called by that name finds it unchanged."""
 
 
 class PostgresqlStreams:
@@ -53,18 +57,25 @@ class PostgresqlStreams:
         )
         return [_stream(row) for row in rows]
 
-    async def alter(self, name: str, *, set_configs: Mapping[str, str], unset_configs: Collection[str]) -> Stream:
+    async def alter(
+        self, name: str, *, set_configs: Mapping[str, str], unset_configs: Collection[str], version: int | None = None
+    ) -> Stream:
         """See `StreamCatalog.alter`. A key that is both unset and set is set."""
-        return await self._changed("bearlake.alter_stream($1, $2, $3)", name, _dumped(set_configs), list(unset_configs))
+        values = (_dumped(set_configs), list(unset_configs))
+        if version is None:
+            return await self._changed("bearlake.alter_stream($1, $2, $3)", name, *values)
+        return await self._changed_version("bearlake.alter_stream(v.name, $3, $4)", name, version, *values)
 
     async def add_partitions(self, name: str, partition_count: int) -> Stream:
         """See `StreamCatalog.add_partitions`."""
         _check_partition_count(partition_count)
         return await self._changed("bearlake.add_partitions($1, $2)", name, partition_count)
 
-    async def delete(self, name: str) -> Stream:
+    async def delete(self, name: str, *, version: int | None = None) -> Stream:
         """See `StreamCatalog.delete`."""
-        return await self._changed("bearlake.delete_stream($1)", name)
+        if version is None:
+            return await self._changed("bearlake.delete_stream($1)", name)
+        return await self._changed_version("bearlake.delete_stream(v.name)", name, version)
 
     async def by_numbers(self, numbers: Collection[int]) -> Sequence[Stream]:
         """See `StreamCatalog.by_numbers`."""
@@ -77,7 +88,18 @@ class PostgresqlStreams:
         # Not repeatable: a second creation finds the name taken, a second deletion finds nothing.
         row = await self._database.row(f"select {COLUMNS} from {call}", *values, is_repeatable=False)
         assert row is not None
-        stream = _stream(row)
+        return self._saw(_stream(row))
+
+    async def _changed_version(self, call: str, name: str, version: int, *values: object) -> Stream:
+        row = await self._database.row(
+            f"select c.* from {_OF_VERSION}, lateral {call} c", name, version, *values, is_repeatable=False
+        )
+        if row is None:
+            stream = await self.get(name)
+            raise Conflict(f"stream {name!r} has changed: it has version {stream.version}, not {version}")
+        return self._saw(_stream(row))
+
+    def _saw(self, stream: Stream) -> Stream:
         self._watch.saw(stream.version)
         return stream
 

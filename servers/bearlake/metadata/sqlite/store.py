@@ -75,6 +75,10 @@ class SqliteMetadata:
         """See `Metadata.cluster_id`."""
         return await self._database.run_read(self._cluster_id)
 
+    async def now_ms(self) -> int:
+        """See `Metadata.now_ms`."""
+        return self._clock.now_ms()
+
     async def close(self) -> None:
         """See `Metadata.close`; safe to repeat."""
         await self._database.close()

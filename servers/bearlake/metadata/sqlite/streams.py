@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from bearlake.clock import Clock
-from bearlake.errors import AlreadyExists, Invalid, NotFound
+from bearlake.errors import AlreadyExists, Conflict, Invalid, NotFound
 from bearlake.metadata.model import PARTITION_COUNT_MAX, Stream, StreamSpec
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.log import SqliteLog
@@ -36,17 +36,19 @@ class SqliteStreams:
         """See `StreamCatalog.list`."""
         return await self._database.run_read(self._list, prefix, after, limit)
 
-    async def alter(self, name: str, *, set_configs: Mapping[str, str], unset_configs: Collection[str]) -> Stream:
+    async def alter(
+        self, name: str, *, set_configs: Mapping[str, str], unset_configs: Collection[str], version: int | None = None
+    ) -> Stream:
         """See `StreamCatalog.alter`."""
-        return self._changed(await self._database.run(self._alter, name, set_configs, unset_configs))
+        return self._changed(await self._database.run(self._alter, name, set_configs, unset_configs, version))
 
     async def add_partitions(self, name: str, partition_count: int) -> Stream:
         """See `StreamCatalog.add_partitions`."""
         return self._changed(await self._database.run(self._add_partitions, name, partition_count))
 
-    async def delete(self, name: str) -> Stream:
+    async def delete(self, name: str, *, version: int | None = None) -> Stream:
         """See `StreamCatalog.delete`."""
-        return self._changed(await self._database.run(self._delete, name))
+        return self._changed(await self._database.run(self._delete, name, version))
 
     async def by_numbers(self, numbers: Collection[int]) -> Sequence[Stream]:
         """See `StreamCatalog.by_numbers`."""
@@ -68,9 +70,11 @@ class SqliteStreams:
             assert number is not None
             return self._write(connection, number)
 
-    def _alter(self, name: str, set_configs: Mapping[str, str], unset_configs: Collection[str]) -> Stream:
+    def _alter(
+        self, name: str, set_configs: Mapping[str, str], unset_configs: Collection[str], version: int | None
+    ) -> Stream:
         with self._database.writing() as connection:
-            stream = find(connection, name)
+            stream = _find_version(connection, name, version)
             configs = {key: value for key, value in stream.configs.items() if key not in unset_configs} | dict(
                 set_configs
             )
@@ -90,9 +94,9 @@ class SqliteStreams:
             )
             return self._write(connection, stream.number)
 
-    def _delete(self, name: str) -> Stream:
+    def _delete(self, name: str, version: int | None) -> Stream:
         with self._database.writing() as connection:
-            stream = find(connection, name)
+            stream = _find_version(connection, name, version)
             connection.execute("UPDATE streams SET is_deleted = 1 WHERE number = ?", (stream.number,))
             return self._write(connection, stream.number)
 
@@ -141,6 +145,14 @@ def find(connection: sqlite3.Connection, name: str) -> Stream:
     if row is None:
         raise NotFound(f"there is no stream {name!r}")
     return loaded(row)
+
+
+def _find_version(connection: sqlite3.Connection, name: str, version: int | None) -> Stream:
+    """The active stream of that name. Raises `NotFound`; `Conflict` unless it has that version (None: any)."""
+    stream = find(connection, name)
+    if version is not None and stream.version != version:
+        raise Conflict(f"stream {name!r} has changed: it has version {stream.version}, not {version}")
+    return stream
 
 
 def dumped(configs: Mapping[str, str]) -> str:
