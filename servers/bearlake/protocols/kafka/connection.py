@@ -25,9 +25,9 @@ from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.broker import Context
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.handlers import api_versions, produce
-from bearlake.protocols.kafka.receiving import Receiver
 from bearlake.protocols.kafka.rendered import Rendered
 from bearlake.protocols.kafka.slot import Slot
+from bearlake.serving.receiving import Receiver
 from bearlake.serving.slabs import Slab
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.telemetry import metrics

@@ -16,7 +16,7 @@ _ROOM_BYTES_MIN = 16 * 1024
 
 
 class Receiver(asyncio.BufferedProtocol):
-    """The receiving half of a connection; `Connection` adds what to do with frames."""
+    """The receiving half of a connection; a protocol's `Connection` adds what to do with frames."""
 
     def __init__(self, slabs: SlabPool) -> None:
         self._slabs = slabs
@@ -119,4 +119,4 @@ class Receiver(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """There is room again."""
-        raise AssertionError("Connection says what to do")
+        raise AssertionError("the protocol says what to do")
