@@ -149,6 +149,18 @@ ALL: tuple[Config, ...] = (
     Config("min.insync.replicas", _I, "1", "Kept for tools: the object store replicates.", 1),
     Config("preallocate", _B, "false", _NO_DISK),
     Config(
+        "pulsar.deduplication",
+        _B,
+        "true",
+        "Whether what a Pulsar producer sends again is stored once (by its sequence ids).",
+    ),
+    Config(
+        "pulsar.partitioned",
+        _B,
+        "false",
+        "Whether Pulsar clients see a partitioned topic even if there is one partition.",
+    ),
+    Config(
         "record.validation",
         _S,
         "header",
