@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 
 from bearlake.errors import Conflict, Corrupt, Invalid, Unavailable
@@ -19,6 +20,7 @@ from bearlake.objects import ObjectStore
 from bearlake.objects.cloud_settings import CloudSettings
 from bearlake.objects.open import ObjectStoreSettings, open_store
 from bearlake.table.iceberg import IcebergTables, open_tables
+from bearlake.table.lookup import Lookup
 from bearlake.table.marks import ENDS_PROPERTY
 from bearlake.table.model import TableChange, TaskMark
 from bearlake.table.settings import TableSettings
@@ -287,6 +289,28 @@ async def test_an_unreachable_postgresql_tells_no_password(
         await tables.state(a_stream())
     await tables.close()
     assert "hush" not in str(caught.value) + caplog.text
+
+
+async def test_a_table_that_another_worker_makes_after_our_look_is_ours_too(
+    tables: IcebergTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, find = a_stream(), Lookup.find
+    looks = 0
+
+    def find_late(lookup: Lookup, wanted: Stream) -> Table | None:
+        nonlocal looks
+        looks += 1
+        found = find(lookup, wanted)
+        if looks == 1:
+            lookup.ensure(wanted)  # the other worker
+        return found
+
+    monkeypatch.setattr(Lookup, "find", find_late)
+
+    made = await tables.ensure(stream)
+
+    assert made.identifier == ("streams", "orders")
+    assert looks == 3  # ours, the other worker's, ours again
 
 
 async def test_many_streams_are_ensured_at_once(tables: IcebergTables) -> None:

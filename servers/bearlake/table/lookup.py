@@ -59,12 +59,12 @@ class Lookup:
         for _ in range(_CREATE_TRIES):
             if (table := self.find(stream)) is not None:
                 return table
-            free = [identifier for identifier in table_identifiers(stream) if not self._is_taken(identifier)]
-            if not free:
+            name = next((one for one in table_identifiers(stream) if not self._belongs_to_others(one, stream)), None)
+            if name is None:
                 raise Conflict(f"stream {stream.name}: the tables {table_identifiers(stream)} belong to others")
             try:
-                return self._create(stream, free[0])
-            except TableAlreadyExistsError:  # by another worker, or by another stream
+                return self._create(stream, name)
+            except TableAlreadyExistsError:  # by another worker, for this stream or another
                 continue
         raise Conflict(f"stream {stream.name}: its table's name is taken again and again")
 
@@ -78,14 +78,14 @@ class Lookup:
         except (NoSuchTableError, Outside):  # outside: somebody else's
             return None
 
-    def _is_taken(self, identifier: tuple[str, str]) -> bool:
+    def _belongs_to_others(self, identifier: tuple[str, str], stream: Stream) -> bool:
+        """Whether the name is taken, and not by this stream: another worker may have made its table since `find` looked."""
         try:
-            self.catalog.load_table(identifier)
+            return not _is_owned(self.catalog.load_table(identifier), stream)
         except NoSuchTableError:
             return False
         except Outside:
             return True
-        return True
 
     def _create(self, stream: Stream, identifier: tuple[str, str]) -> Table:
         with suppress(NamespaceAlreadyExistsError, IntegrityError):  # made by another worker at the same moment
