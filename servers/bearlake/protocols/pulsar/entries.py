@@ -1,0 +1,185 @@
+"""Entries: what a Pulsar client sends and receives as one, stored as one record batch.
+
+How its messages become records, and what Kafka, REST, gRPC and SQL see of them, is said in `kernel/fallback/pulsar.py`; what Pulsar sees of
+their records in `kernel/fallback/pulsar_decode.py`. This module decides about compression. A compressed entry is stored under
+Kafka's codec of the same name; the messages of one that a client has encrypted, and a chunk of a compressed message, are nobody's but
+the client's to read: such an entry is stored as it came, as one opaque record.
+
+Entries leave the server uncompressed, as the fields of their metadata say, unless they are larger than a client takes.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from bearlake import kernel
+from bearlake.errors import Corrupt, TooLarge, Unsupported
+from bearlake.kernel.fallback import pulsar, pulsar_decode
+from bearlake.protocols.pulsar.proto.metadata_pb2 import NONE, ZSTD, MessageMetadata
+from bearlake.records import blocks, compression
+from bearlake.records.batch import COMPRESSION_MASK, HEADER_BYTES, Compression
+from bearlake.records.blocks import BlockCodec
+
+Buffer = bytes | bytearray | memoryview
+
+MESSAGE_BYTES_MAX = 5 * 1024 * 1024
+"""Default limit of an entry as clients take it (Pulsar's `maxMessageSize`)."""
+UNCOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
+"""Default limit of an entry's uncompressed payload."""
+
+_STORED_CODECS = {
+    BlockCodec.NONE: Compression.NONE,
+    BlockCodec.LZ4: Compression.LZ4,
+    BlockCodec.ZLIB: Compression.GZIP,
+    BlockCodec.ZSTD: Compression.ZSTD,
+    BlockCodec.SNAPPY: Compression.SNAPPY,
+}
+
+_READ_RATIO = 4
+"""Bytes of a payload for one of its records section: enough for any that `to_batch` made."""
+
+_LENGTH = Struct(">i")
+_LENGTH_AT, _LENGTH_END = 8, 12
+_CHECKSUM = Struct(">I")
+_CHECKSUM_AT, _CHECKSUM_START = 17, 21
+_ATTRIBUTES = Struct(">h")
+_ATTRIBUTES_AT = 21
+_MAGIC = Struct(">HI")
+_CHECKSUMMED = 0x0E01
+_SIZE = Struct(">I")
+_HEAD_BYTES = _MAGIC.size + _SIZE.size
+
+
+class StoredEntry(NamedTuple):
+    """A record batch, with base offset 0 and without a producer; `max_timestamp` is in ms, -1 if there is none."""
+
+    batch: bytes
+    record_count: int
+    max_timestamp: int
+
+
+class ReadEntry(NamedTuple):
+    """What stands behind a MESSAGE command, from its magic and checksum on; empty if there is no message in it.
+
+    `message_count` is what it costs of a consumer's permits. `is_batch`: its messages are told apart by a batch index, else there is none.
+    """
+
+    headers_and_payload: bytes
+    message_count: int
+    is_batch: bool
+
+
+def to_batch(
+    metadata: MessageMetadata, payload: Buffer, uncompressed_bytes_max: int = UNCOMPRESSED_BYTES_MAX
+) -> StoredEntry:
+    """The record batch that an entry is stored as: one record for each message of a batch, in order, else one.
+
+    Raises:
+        Invalid: metadata or payload are not what they should be, or the payload is not of the size that the metadata says.
+        TooLarge: the payload has more than `uncompressed_bytes_max` bytes uncompressed.
+        Unsupported: an unknown codec.
+    """
+    is_opaque = _is_opaque(metadata)
+    codec = BlockCodec.NONE if is_opaque else _codec(metadata)
+    size = metadata.uncompressed_size if codec else len(payload)
+    if size > uncompressed_bytes_max:
+        raise TooLarge("uncompressed entry", size, uncompressed_bytes_max)
+    content = blocks.decompress(codec, payload, size)
+    stored = StoredEntry(*pulsar.encode_entry(metadata.SerializeToString(), content, is_opaque))
+    if len(stored.batch) > uncompressed_bytes_max + HEADER_BYTES:  # else it could not be read
+        raise TooLarge("uncompressed entry as records", len(stored.batch), uncompressed_bytes_max + HEADER_BYTES)
+    return stored._replace(batch=_compressed(stored.batch, _STORED_CODECS[codec]))
+
+
+def from_batch(
+    batch: memoryview,
+    base_offset: int,
+    *,
+    message_bytes_max: int = MESSAGE_BYTES_MAX,
+    uncompressed_bytes_max: int = UNCOMPRESSED_BYTES_MAX,
+) -> ReadEntry:
+    """The entry that a record batch is, whatever protocol wrote it.
+
+    It is compressed if else it were larger than `message_bytes_max`, which is the most that clients take.
+
+    Raises:
+        Corrupt: a record is malformed, or the batch's compression.
+        TooLarge: it is larger even so, or has more than `uncompressed_bytes_max` bytes uncompressed.
+    """
+    records = _records(batch, uncompressed_bytes_max)
+    entry = ReadEntry(*pulsar_decode.decode_entry(batch, records, base_offset, _READ_RATIO * uncompressed_bytes_max))
+    if len(entry.headers_and_payload) <= message_bytes_max:
+        return entry
+    return entry._replace(headers_and_payload=_smaller(entry.headers_and_payload, message_bytes_max))
+
+
+def ordering_key(batch: memoryview, uncompressed_bytes_max: int = UNCOMPRESSED_BYTES_MAX) -> bytes:
+    """What Key_Shared subscriptions go by: the ordering key of the entry or its first message, else its partition key, else b"".
+
+    Raises:
+        Corrupt, TooLarge: as `from_batch`.
+    """
+    return pulsar_decode.entry_routing(batch, _records(batch, uncompressed_bytes_max))[0]
+
+
+def deliver_at_ms(batch: memoryview, uncompressed_bytes_max: int = UNCOMPRESSED_BYTES_MAX) -> int:
+    """The time before which Shared subscriptions do not deliver the entry, ms since 1970; 0: it may be delivered at once.
+
+    Raises:
+        Corrupt, TooLarge: as `from_batch`.
+    """
+    return pulsar_decode.entry_routing(batch, _records(batch, uncompressed_bytes_max))[1]
+
+
+def _is_opaque(metadata: MessageMetadata) -> bool:
+    """Whether only a client can read the payload."""
+    return bool(metadata.encryption_keys) or (metadata.num_chunks_from_msg > 1 and metadata.compression != NONE)
+
+
+def _codec(metadata: MessageMetadata) -> BlockCodec:
+    try:
+        return BlockCodec(metadata.compression)
+    except ValueError as error:
+        raise Unsupported(f"compression {metadata.compression} of a Pulsar entry") from error
+
+
+def _compressed(batch: bytes, codec: Compression) -> bytes:
+    """The batch with its records compressed, if that makes it smaller."""
+    records = compression.compress(codec, memoryview(batch)[HEADER_BYTES:])
+    size = HEADER_BYTES + len(records)
+    if codec is Compression.NONE or size >= len(batch):
+        return batch
+    packed = bytearray(batch[:HEADER_BYTES]) + records
+    _LENGTH.pack_into(packed, _LENGTH_AT, size - _LENGTH_END)
+    _ATTRIBUTES.pack_into(packed, _ATTRIBUTES_AT, codec)
+    _CHECKSUM.pack_into(packed, _CHECKSUM_AT, kernel.crc32c(packed, _CHECKSUM_START))
+    return bytes(packed)
+
+
+def _records(batch: memoryview, bytes_max: int) -> Buffer | None:
+    """The uncompressed records section; None if it is so in the batch."""
+    (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
+    try:
+        codec = Compression(attributes & COMPRESSION_MASK)
+    except ValueError as error:
+        raise Corrupt(f"record batch with {error}") from error
+    if codec is Compression.NONE:
+        return None
+    return compression.decompress(codec, batch[HEADER_BYTES:], bytes_max)
+
+
+def _smaller(frame: bytes, bytes_max: int) -> bytes:
+    """The same entry, its payload compressed by zstd."""
+    view = memoryview(frame)
+    (size,) = _SIZE.unpack_from(view, _MAGIC.size)
+    start = _HEAD_BYTES + size
+    metadata = MessageMetadata.FromString(bytes(view[_HEAD_BYTES:start]))
+    if _is_opaque(metadata):
+        raise TooLarge("entry", len(frame), bytes_max)
+    metadata.compression = ZSTD
+    metadata.uncompressed_size = len(frame) - start
+    head = metadata.SerializeToString()
+    covered = b"".join((_SIZE.pack(len(head)), head, blocks.compress(BlockCodec.ZSTD, view[start:])))
+    packed = _MAGIC.pack(_CHECKSUMMED, kernel.crc32c(covered)) + covered
+    if len(packed) > bytes_max:
+        raise TooLarge("entry", len(packed), bytes_max)
+    return packed

@@ -1,0 +1,73 @@
+"""Compressed blocks whose uncompressed size is told elsewhere, as Pulsar's clients write them: bare blocks, not Kafka's frames of them.
+
+The bytes and the size must agree: nothing more than the size is ever allocated or given back.
+Source: Apache Pulsar, CompressionCodecProvider: LZ4 and snappy are raw blocks, zlib as in RFC 1950, zstd as in RFC 8878.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+import cramjam
+
+from bearlake.errors import Corrupt
+
+Buffer = bytes | bytearray | memoryview
+
+_ZSTD_LEVEL = 3
+_ZLIB_LEVEL = 6
+
+
+class BlockCodec(IntEnum):
+    """How a block is compressed, by Pulsar's numbers."""
+
+    NONE = 0
+    LZ4 = 1
+    ZLIB = 2
+    ZSTD = 3
+    SNAPPY = 4
+
+
+# cramjam has no stubs for its codec modules: (input, output) -> bytes written
+_INTO: dict[BlockCodec, Callable[[Any, Any], int]] = {
+    BlockCodec.LZ4: cramjam.lz4.decompress_block_into,
+    BlockCodec.ZLIB: cramjam.zlib.decompress_into,
+    BlockCodec.ZSTD: cramjam.zstd.decompress_into,
+    BlockCodec.SNAPPY: cramjam.snappy.decompress_raw_into,
+}
+_FAULTS = (cramjam.DecompressionError, OSError)
+
+
+def decompress(codec: BlockCodec, block: Buffer, size: int) -> Buffer:
+    """The `size` uncompressed bytes of a block; the block itself if the codec is NONE. The caller bounds the size.
+
+    Raises:
+        Corrupt: these are not the codec's bytes, or they hold more or less than `size` bytes.
+    """
+    if codec is BlockCodec.NONE:
+        if len(block) != size:
+            raise Corrupt(f"a block of {len(block)} bytes, {size} expected")
+        return block
+    target = bytearray(size)
+    try:
+        written = _INTO[codec](block, target)
+    except _FAULTS as fault:
+        raise Corrupt(f"{codec.name.lower()} block of {size} bytes: {fault}") from fault
+    if written != size:
+        raise Corrupt(f"{codec.name.lower()} block of {written} bytes, {size} expected")
+    return target
+
+
+def compress(codec: BlockCodec, content: Buffer) -> Buffer:
+    """The content as one block, at the codec's usual level; itself if the codec is NONE."""
+    match codec:
+        case BlockCodec.NONE:
+            return content
+        case BlockCodec.LZ4:
+            return bytes(cramjam.lz4.compress_block(content, store_size=False))
+        case BlockCodec.ZLIB:
+            return bytes(cramjam.zlib.compress(content, level=_ZLIB_LEVEL))
+        case BlockCodec.ZSTD:
+            return bytes(cramjam.zstd.compress(content, level=_ZSTD_LEVEL))
+        case BlockCodec.SNAPPY:
+            return bytes(cramjam.snappy.compress_raw(content))
