@@ -84,6 +84,10 @@ class Catalog:
         """Names of all streams, sorted."""
         return sorted(self._by_name)
 
+    def views(self) -> Collection[StreamView]:
+        """All streams, in no order; good until the next await."""
+        return self._by_name.values()
+
     def peek(self, name: str) -> StreamView | None:
         """The stream of that name if this server knows it; no waiting."""
         return self._by_name.get(name)

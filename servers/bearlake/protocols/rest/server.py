@@ -1,7 +1,8 @@
 """The REST server: its HTTP application on one or more listeners, and its drain.
 
-To drain, it keeps accepting while every answer closes its connection (clients then connect elsewhere), ends long-polls and event
-streams at a place where their clients go on, waits for what is under way, and then closes: no request that was sent fails.
+To drain, it keeps accepting for a moment while every answer closes its connection (clients then connect elsewhere), ends long-polls and
+event streams at a place where their clients go on, tells consumer instances to be made anew, stops accepting, and waits for what is
+under way: no request that was sent fails.
 """
 
 import asyncio
@@ -89,19 +90,26 @@ class RestServer:
             self._sites.append(site)
 
     async def run(self) -> None:
-        """Keep consumer instances alive, and forget those that idle; ends only by cancellation."""
-        await self._proxy.consumers.run()
+        """Keep consumer instances alive and forget those that idle, delete expired streams; ends only by cancellation."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._proxy.consumers.run(), name="REST consumers")
+            group.create_task(self._tailing.lifetimes.run(), name="delete expired streams")
 
     async def drain(self, deadline_ms: int) -> None:
         """See the module's docstring; returns within `deadline_ms`."""
         loop = asyncio.get_running_loop()
         self._guard.draining.set()
+        self._proxy.consumers.begin_drain()
         idle_until = loop.time() + min(self.settings.drain_idle_ms, deadline_ms / 2) / 1000
         try:
             async with asyncio.timeout(deadline_ms / 1000):
-                while self._guard.open_count or (self.connection_count and loop.time() < idle_until):  # noqa: ASYNC110
+                while (self._guard.open_count or self.connection_count) and loop.time() < idle_until:  # noqa: ASYNC110
                     await asyncio.sleep(DRAIN_POLL_MS / 1000)
-                await self._proxy.consumers.close()
+                await self._proxy.consumers.drain()
+                for site in self._sites:
+                    await site.stop()
+                while self._guard.open_count:  # noqa: ASYNC110
+                    await asyncio.sleep(DRAIN_POLL_MS / 1000)
         except TimeoutError:
             log.warning("draining took too long", extra={"requests": self._guard.open_count})
 

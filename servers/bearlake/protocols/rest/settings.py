@@ -49,6 +49,8 @@ class RestSettings:
     """Time (ms) after which a server-sent event stream ends; clients come back with the last offset."""
     sse_heartbeat_ms: int = 15_000
     """Time (ms) without events after which a comment keeps a server-sent event stream alive."""
+    sweep_ms: int = 1_000
+    """Pause (ms) between two looks for streams whose time (`Stream-TTL`, `Stream-Expires-At`) is over."""
     unsent_bytes_max: int = 256 * 1024
     """Bytes that may wait for a slow reader; nothing more is read for it until they are sent."""
     write_timeout_ms: int = 60_000

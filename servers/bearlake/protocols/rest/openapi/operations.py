@@ -36,6 +36,7 @@ PARAMETERS: Mapping[str, Schema] = {"partition": _INDEX, "broker": _INDEX}
 
 _LOOK = (400, 404, 503)
 _WRITE = (400, 403, 404, 408, 409, 413, 415, 422, 503)
+_CREATION = ("Closed", "TTL", "Expires-At", "Forked-From", "Fork-Offset", "Fork-Sub-Offset")
 _INSTANCE = (400, 404, 408, 409, 413, 415, 422, 503)
 
 
@@ -108,8 +109,8 @@ def _streams(path: str) -> dict[tuple[str, str], Operation]:
     body = {JSON: {}, "application/octet-stream": {}, "text/plain": _TEXT}
     return {
         ("GET", path): Operation((200, 204), (304, 400, 404, 410, 503), (ANY,), parameters=query),
-        ("HEAD", path): Operation((200,), _LOOK),
-        ("POST", path): Operation((200, 204), _WRITE, body=body, is_body_required=False, parameters=headers),
+        ("HEAD", path): Operation((200,), (*_LOOK, 410)),
+        ("POST", path): Operation((200, 204), (*_WRITE, 410), body=body, is_body_required=False, parameters=headers),
     }
 
 
@@ -168,9 +169,9 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         _WRITE,
         body={JSON: {}, "application/octet-stream": {}, "text/plain": _TEXT},
         is_body_required=False,
-        parameters=(_header("Stream-Closed"),),
+        parameters=tuple(_header(f"Stream-{name}") for name in _CREATION),
     ),
-    ("DELETE", "/v1/stream/{name}"): Operation((204,), _LOOK),
+    ("DELETE", "/v1/stream/{name}"): Operation((204,), (*_LOOK, 409, 410)),
     **_streams("/v1/stream/{name}"),
     **_streams("/v1/stream/{name}/{partition}"),
     ("GET", "/openapi.json"): Operation((200,), (503,), (JSON,)),

@@ -1,81 +1,50 @@
-"""PUT, POST and DELETE: streams are created, appended to, closed and deleted."""
+"""POST: streams are appended to and closed."""
 
 import asyncio
-import json
-import re
 
 from aiohttp import web
 
-from bearlake.errors import AlreadyExists, NotFound
 from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.produce import Writing
 from bearlake.protocols.rest.settings import RestSettings
-from bearlake.protocols.rest.tailing import state
+from bearlake.protocols.rest.tailing import lineage, state
+from bearlake.protocols.rest.tailing.appending import Appending
+from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
 from bearlake.protocols.rest.tailing.producers import Claim, Decision
 from bearlake.protocols.rest.tailing.state import Tail, Tails
-from bearlake.records.codec import Record
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.streams.principal import Operation
 from bearlake.streams.service import Streams
 
 _PRODUCER_HEADERS = ("Producer-Id", "Producer-Epoch", "Producer-Seq")
 _NUMBER_MAX = 2**53 - 1
 _TEXT_LENGTH_MAX = 1_000
-_TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+\s*(;[\x20-\x7e]*)?\Z")
-_REFUSED_HEADERS = ("Stream-TTL", "Stream-Expires-At", "Stream-Forked-From", "Stream-Fork-Offset")
 
 
 class AppendRoutes:
-    """Handlers that write."""
+    """Handlers that append."""
 
-    def __init__(self, streams: Streams, settings: RestSettings, writing: Writing, tails: Tails) -> None:
+    def __init__(
+        self,
+        streams: Streams,
+        settings: RestSettings,
+        lives: Lifetimes,
+        tails: Tails,
+        writing: Writing,
+        appending: Appending,
+    ) -> None:
         self._streams = streams
         self._settings = settings
-        self._writing = writing
+        self._lives = lives
         self._tails = tails
+        self._writing = writing
+        self._appending = appending
         self._tasks: set[asyncio.Task[web.Response]] = set()
-
-    async def create(self, request: web.Request) -> web.Response:
-        """Create a stream of one partition; the same again is well."""
-        for name in _REFUSED_HEADERS:
-            if name in request.headers:
-                raise Problem(400, 400, f"{name} is not served here: retention.ms and copies are the ways")
-        wanted = request.headers.get("Content-Type", state.DEFAULT_TYPE)
-        if len(wanted) > _TEXT_LENGTH_MAX or not _TYPE.match(wanted):
-            raise Problem(400, 400, "Content-Type: expected a media type")
-        closes = _closes(request)
-        await self._writing.room()
-        body = await bodies.read(request, self._settings.request_bytes_max)
-        records = self._records(wanted, body, is_first=True)
-        name = request.match_info["name"]
-        configs = {state.CONTENT_TYPE: wanted}
-        if closes and not records:
-            configs[state.CLOSED] = "true"
-        try:
-            view = await self._streams.create(ANONYMOUS, name, 1, configs)
-            status = 201
-        except AlreadyExists:
-            view, status = await self._streams.catalog.find(name), 200
-            if (
-                state.media_type(state.content_type(view)) != state.media_type(wanted)
-                or state.is_closed(view) != closes
-            ):
-                raise Problem(409, 409, f"stream {name} exists with another content type or state") from None
-        if status == 201 and records:
-            await self._write(view, 0, records)
-            if closes:
-                view = await self._close(view, self._tails.get(view, 0))
-        headers = {"Content-Type": state.content_type(view), "Stream-Next-Offset": await self._next(view, 0)}
-        if state.is_closed(view):
-            headers["Stream-Closed"] = "true"
-        if status == 201:
-            headers["Location"] = f"{request.scheme}://{request.host}{request.rel_url.raw_path}"
-        return web.Response(status=status, headers=headers)
 
     async def append(self, request: web.Request) -> web.Response:
         """Append the body; with `Stream-Closed` close, too."""
-        closes = _closes(request)
+        closes = state.closes(request)
         claim = _claim(request)
         await self._writing.room()
         body = await bodies.read(request, self._settings.request_bytes_max)
@@ -90,21 +59,13 @@ class AppendRoutes:
         task.add_done_callback(self._finished)
         return await asyncio.shield(task)
 
-    async def delete(self, request: web.Request) -> web.Response:
-        """Delete the stream with all partitions."""
-        name = request.match_info["name"]
-        try:
-            await self._streams.delete(ANONYMOUS, name)
-        except NotFound as error:
-            raise Problem(404, 404, f"no stream {name[:249]}") from error
-        return web.Response(status=204)
-
     # -- inside --------------------------------------------------------------------------------------------------
 
     async def _append(
         self, request: web.Request, view: StreamView, index: int, body: bytes, claim: Claim | None
     ) -> web.Response:
-        closes = _closes(request)
+        closes = state.closes(request)
+        await self._lives.use(view)
         tail = self._tails.get(view, index)
         async with tail.lock:
             view = await self._streams.catalog.find(view.name)
@@ -115,16 +76,20 @@ class AppendRoutes:
             if body and state.media_type(wanted) != state.media_type(state.content_type(view)):
                 raise Problem(409, 409, f"the stream has content type {state.content_type(view)}")
             sequence = _sequence(request, tail)
-            records = self._records(state.content_type(view), body, is_first=False) if body else []
-            end = await self._write(view, index, records) if records else await self._next(view, index)
+            records = self._appending.records(state.content_type(view), body, is_first=False)
+            if records:
+                end = await self._appending.write(view, index, records)
+                await self._appending.still_open(view, index, end)
+            else:
+                end = await self._appending.end(view, index)
             if sequence is not None:
                 tail.sequence = sequence
             if claim is not None:
                 tail.producers.accepted(claim)
             if closes:
-                view = await self._close(view, tail)
-                tail.closed_by = claim
-        headers = {"Stream-Next-Offset": end}
+                view = await self._appending.close(view, str(claim or ""))
+                tail.closed.set()
+        headers = {"Stream-Next-Offset": state.token(lineage.base_of(view) + end)}
         if closes:
             headers["Stream-Closed"] = "true"
         if claim is not None:
@@ -136,7 +101,8 @@ class AppendRoutes:
     ) -> web.Response | None:
         """The answer to an append that was done before, None for a new one. Raises `Problem` for one that must not be done."""
         closed = state.is_closed(view)
-        headers = {"Stream-Next-Offset": await self._next(view, index)}
+        end = lineage.base_of(view) + await self._appending.end(view, index)
+        headers = {"Stream-Next-Offset": state.token(end)}
         if closed:
             headers["Stream-Closed"] = "true"
         if claim is not None:
@@ -146,7 +112,7 @@ class AppendRoutes:
                 assert last is not None
                 epoch = {"Producer-Epoch": str(last.epoch)}
                 raise Problem(403, 403, f"the producer's epoch is {last.epoch} by now", epoch)
-            if decision is Decision.DUPLICATE and (not closed or tail.closed_by == claim):
+            if decision is Decision.DUPLICATE and (not closed or state.closed_by(view) == str(claim)):
                 assert last is not None
                 headers |= {"Producer-Epoch": str(last.epoch), "Producer-Seq": str(last.sequence)}
                 return web.Response(status=204, headers=headers)
@@ -162,50 +128,10 @@ class AppendRoutes:
             raise Problem(409, 409, "the stream is closed", headers)
         return None
 
-    def _records(self, content_type: str, body: bytes, *, is_first: bool) -> list[Record]:
-        now_ms = self._writing.now_ms()
-        if state.media_type(content_type) != state.JSON_TYPE:
-            return [Record(value=body, timestamp=now_ms)] if body else []
-        if not body:
-            return []
-        value = bodies.parse(body)
-        values = value if isinstance(value, list) else [value]
-        if not values and not is_first:
-            raise Problem(400, 400, "the list is empty")
-        try:
-            texts = [json.dumps(one, ensure_ascii=False, separators=(",", ":")).encode() for one in values]
-        except UnicodeEncodeError as error:
-            raise Problem(400, 400, "text with a half surrogate pair has no UTF-8") from error
-        return [Record(value=text, timestamp=now_ms) for text in texts]
-
-    async def _write(self, view: StreamView, index: int, records: list[Record]) -> str:
-        """Append; the token behind the last record. Raises the first error."""
-        written = await self._writing.write(ANONYMOUS, view, [(index, record) for record in records])
-        for one in written:
-            if one.error is not None:
-                raise one.error
-        return state.token(written[-1].offset + 1)
-
     def _finished(self, task: asyncio.Task[web.Response]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # who asked may have gone
-
-    async def _next(self, view: StreamView, index: int) -> str:
-        key = view.partition(index)
-        bounds = (await self._streams.bounds([key])).get(key)
-        if bounds is None:
-            raise Problem(404, 404, f"no stream {view.name}")
-        return state.token(bounds.end)
-
-    async def _close(self, view: StreamView, tail: Tail) -> StreamView:
-        closed = await self._streams.alter(ANONYMOUS, view.name, {state.CLOSED: "true"}, [])
-        tail.closed.set()
-        return closed
-
-
-def _closes(request: web.Request) -> bool:
-    return request.headers.get("Stream-Closed", "").lower() == "true"
 
 
 def _claim(request: web.Request) -> Claim | None:

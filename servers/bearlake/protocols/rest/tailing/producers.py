@@ -3,6 +3,7 @@
 Source: Durable Streams Protocol 1.0, section 5.2.1.
 """
 
+import json
 from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -25,6 +26,10 @@ class Claim:
     id: str
     epoch: int
     sequence: int
+
+    def __str__(self) -> str:
+        """As JSON, to be compared."""
+        return json.dumps([self.id, self.epoch, self.sequence])
 
 
 @dataclass(frozen=True, slots=True)

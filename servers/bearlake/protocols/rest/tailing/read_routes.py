@@ -1,39 +1,47 @@
 """GET and HEAD: what is there, long-poll, and the look at a stream's end. Server-sent events are in `events.py`."""
 
 import asyncio
+from collections.abc import Sequence
 
 from aiohttp import web
 
+from bearlake.errors import Denied, NotFound
 from bearlake.protocols.rest.guard import following
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
-from bearlake.protocols.rest.tailing import events, state
+from bearlake.protocols.rest.tailing import events, lifetimes, lineage, state
 from bearlake.protocols.rest.tailing.follow import Follower
+from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
+from bearlake.protocols.rest.tailing.lineage import Piece
 from bearlake.protocols.rest.tailing.state import Tails
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import Operation
+from bearlake.streams.principal import ANONYMOUS, Operation
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 
 _CACHE = "private, max-age=60, stale-while-revalidate=300"
 _NO_CACHE = "no-store"
+TTL_HEADER, EXPIRES_HEADER = "Stream-TTL", "Stream-Expires-At"
 LIVE = ("long-poll", "sse")
 
 
 class ReadRoutes:
     """Handlers that read."""
 
-    def __init__(self, streams: Streams, settings: RestSettings, tails: Tails, draining: asyncio.Event) -> None:
+    def __init__(
+        self, streams: Streams, settings: RestSettings, lifetimes: Lifetimes, tails: Tails, draining: asyncio.Event
+    ) -> None:
         """`draining` ends what follows a stream."""
         self._streams = streams
         self._settings = settings
+        self._lifetimes = lifetimes
         self._tails = tails
         self._draining = draining
 
     async def head(self, request: web.Request) -> web.Response:
         """The content type and the end of a stream."""
         view, index = await self._tails.find(request, Operation.DESCRIBE)
-        _, end = await self._bounds(view, index)
+        _, _, end = await self._bounds(view, index)
         headers = {
             "Content-Type": state.content_type(view),
             "Stream-Next-Offset": state.token(end),
@@ -41,6 +49,9 @@ class ReadRoutes:
         }
         if state.is_closed(view):
             headers["Stream-Closed"] = "true"
+        for header, config in ((TTL_HEADER, lifetimes.TTL), (EXPIRES_HEADER, lifetimes.EXPIRES_AT)):
+            if config in view.stream.configs:
+                headers[header] = view.stream.configs[config]
         return web.Response(headers=headers)
 
     @following
@@ -54,13 +65,14 @@ class ReadRoutes:
             request = request.clone(rel_url=request.rel_url.update_query(offset=last_seen))
         asked = state.parse_offset(request, is_required=live is not None)
         view, index = await self._tails.find(request, Operation.READ)
-        start, end = await self._bounds(view, index)
+        pieces, start, end = await self._bounds(view, index)
         offset = {state.START: start, state.NOW: end}.get(asked, 0) if isinstance(asked, str) else asked
         if offset < start:
             raise Problem(410, 410, f"offset: records before {state.token(start)} are gone")
         if offset > end:
             raise Problem(400, 400, f"offset: the stream ends at {state.token(end)}")
-        follower = Follower(self._streams, self._settings, view, index, self._tails.get(view, index), offset)
+        tail = self._tails.get(view, index)
+        follower = Follower(self._streams, self._settings, self._lifetimes, view, pieces, tail, offset)
         if live is None:
             return await self._now(request, follower, is_now=asked == state.NOW)
         metrics.REST_FOLLOWERS.inc()
@@ -112,9 +124,14 @@ class ReadRoutes:
             headers["Stream-Closed"] = "true"
         return headers
 
-    async def _bounds(self, view: StreamView, index: int) -> tuple[int, int]:
-        key = view.partition(index)
-        bounds = (await self._streams.bounds([key])).get(key)
-        if bounds is None:
-            raise Problem(404, 404, f"no stream {view.name}")
-        return bounds.start, bounds.end
+    async def _bounds(self, view: StreamView, index: int) -> tuple[Sequence[Piece], int, int]:
+        """Where the partition's records are, its first offset and its end."""
+        pieces = await lineage.pieces_of(self._streams.catalog, view, index)
+        for piece in pieces:
+            if not self._streams.may(ANONYMOUS, Operation.READ, piece.name):
+                raise Denied(f"{ANONYMOUS} may not read from {piece.name!r}, which {view.name!r} is a fork of")
+        bounds = await self._streams.bounds([piece.partition for piece in pieces])
+        try:
+            return pieces, *lineage.bounds_of(pieces, bounds, state.closed_end(view, index))
+        except NotFound as error:
+            raise Problem(404, 404, str(error)) from error

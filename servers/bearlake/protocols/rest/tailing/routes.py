@@ -7,6 +7,9 @@ from aiohttp import web
 from bearlake.protocols.rest.produce import Writing
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.tailing.append_routes import AppendRoutes
+from bearlake.protocols.rest.tailing.appending import Appending
+from bearlake.protocols.rest.tailing.create_routes import CreateRoutes
+from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
 from bearlake.protocols.rest.tailing.read_routes import ReadRoutes
 from bearlake.protocols.rest.tailing.state import Tails
 from bearlake.streams.service import Streams
@@ -19,14 +22,17 @@ class TailingRoutes:
     """The Durable Streams protocol."""
 
     def __init__(self, streams: Streams, settings: RestSettings, writing: Writing, draining: asyncio.Event) -> None:
-        tails = Tails(streams)
-        self._append = AppendRoutes(streams, settings, writing, tails)
-        self._read = ReadRoutes(streams, settings, tails, draining)
+        self.lifetimes = Lifetimes(streams, settings.sweep_ms, 2 * settings.request_timeout_ms)
+        tails = Tails(streams, self.lifetimes)
+        appending = Appending(streams, writing)
+        self._create = CreateRoutes(streams, settings, self.lifetimes, tails, writing, appending)
+        self._append = AppendRoutes(streams, settings, self.lifetimes, tails, writing, appending)
+        self._read = ReadRoutes(streams, settings, self.lifetimes, tails, draining)
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Register the handlers."""
-        router.add_put(_STREAM, self._append.create)
-        router.add_delete(_STREAM, self._append.delete)
+        router.add_put(_STREAM, self._create.create)
+        router.add_delete(_STREAM, self._create.delete)
         for path in (_STREAM, _PARTITION):
             router.add_post(path, self._append.append)
             router.add_head(path, self._read.head)

@@ -1,11 +1,12 @@
 """Partitions as this server follows them: what is written in the stream's configs, and what only this server knows.
 
-In the configs, for every server: the content type, and whether it is closed. In memory, for as long as this server lives: the sequences of
-idempotent producers and `Stream-Seq`, each partition's appends by HTTP one after the other.
+In the configs, for every server: the content type, whether it is closed and where it ended. In memory, for as long as this server
+lives: the sequences of idempotent producers and `Stream-Seq`, each partition's appends by HTTP one after the other.
 """
 
 import asyncio
 import random
+import re
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
@@ -13,7 +14,8 @@ from aiohttp import web
 
 from bearlake.errors import NotFound
 from bearlake.protocols.rest.problems import Problem
-from bearlake.protocols.rest.tailing.producers import Claim, Producers
+from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
+from bearlake.protocols.rest.tailing.producers import Producers
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import ANONYMOUS, Operation
@@ -21,11 +23,15 @@ from bearlake.streams.service import Streams
 
 CONTENT_TYPE = "http.content.type"
 CLOSED = "http.closed"
+CLOSED_BY = "http.closed.by"
+ENDS = "http.ends"
 DEFAULT_TYPE = "application/octet-stream"
 JSON_TYPE = "application/json"
 START, NOW = "-1", "now"
 
 _DIGITS = 20
+_ZERO = re.compile(r"0{16}_0{16}")
+"""The first offset in the reference server's form, which clients and tests know by heart."""
 _PARTITION_COUNT_MAX = 100_000
 _PRODUCER_COUNT_MAX = 10_000
 _CURSOR_EPOCH_S = 1_728_432_000  # 2024-10-09, section 8.1 of the protocol
@@ -40,8 +46,6 @@ class Tail:
     producers: Producers = field(default_factory=lambda: Producers(_PRODUCER_COUNT_MAX))
     sequence: str | None = None
     """The largest `Stream-Seq`."""
-    closed_by: Claim | None = None
-    """The producer's append that closed the stream."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while something is appended or closed."""
     closed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -51,8 +55,9 @@ class Tail:
 class Tails:
     """Partitions that this server was asked for, and how to find them."""
 
-    def __init__(self, streams: Streams, random_source: random.Random | None = None) -> None:
+    def __init__(self, streams: Streams, lifetimes: Lifetimes, random_source: random.Random | None = None) -> None:
         self._streams = streams
+        self._lifetimes = lifetimes
         self._random = random_source or random.SystemRandom()
         self._tails: OrderedDict[int, Tail] = OrderedDict()
 
@@ -68,15 +73,18 @@ class Tails:
         return tail
 
     async def find(self, request: web.Request, operation: Operation) -> tuple[StreamView, int]:
-        """The stream and partition of the path. Raises `Problem` (404, 400)."""
-        name = request.match_info["name"]
+        """The stream and partition of the path. Raises `Problem` (400, 404, 410)."""
+        return await self.of(request.match_info["name"], request.match_info.get("partition"), operation)
+
+    async def of(self, name: str, text: str | None, operation: Operation) -> tuple[StreamView, int]:
+        """The stream of that name and its partition; `text` None: the only one. Raises `Problem` (400, 404, 410)."""
         try:
             view = await self._streams.catalog.find(name)
         except NotFound as error:
             raise _unknown(name) from error
         if not self._streams.may(ANONYMOUS, operation, name):
             raise _unknown(name)
-        text = request.match_info.get("partition")
+        view = await self._lifetimes.check(view)
         if text is None:
             if view.partition_count > 1:
                 raise Problem(
@@ -111,9 +119,36 @@ def is_closed(view: StreamView) -> bool:
     return stream_configs.value(view.stream.configs, CLOSED) == "true"
 
 
+def closes(request: web.Request) -> bool:
+    """Whether the request closes its stream."""
+    return request.headers.get("Stream-Closed", "").lower() == "true"
+
+
+def closed_by(view: StreamView) -> str:
+    """The producer's append that closed the stream, empty for none."""
+    return stream_configs.value(view.stream.configs, CLOSED_BY)
+
+
+def closed_end(view: StreamView, index: int) -> int | None:
+    """Where the log of a partition ended when the stream was closed; None if it is open, or not said."""
+    ends = stream_configs.value(view.stream.configs, ENDS).split(",")
+    if not is_closed(view) or index >= len(ends) or not ends[index].isdecimal():
+        return None
+    return int(ends[index])
+
+
 def token(offset: int) -> str:
     """An offset as clients see it."""
     return f"{offset:0{_DIGITS}}"
+
+
+def parse_token(text: str) -> int | None:
+    """The offset of a token, None for what is none."""
+    if _ZERO.fullmatch(text):
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and int(text) < 2**63):
+        return None
+    return int(text)
 
 
 def parse_offset(request: web.Request, *, is_required: bool) -> str | int:
@@ -128,9 +163,10 @@ def parse_offset(request: web.Request, *, is_required: bool) -> str | int:
     text = given[0]
     if text in (START, NOW):
         return text
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and int(text) < 2**63):
+    offset = parse_token(text)
+    if offset is None:
         raise Problem(400, 400, "offset: expected one that this server gave, -1 or now")
-    return int(text)
+    return offset
 
 
 def _unknown(name: str) -> Problem:

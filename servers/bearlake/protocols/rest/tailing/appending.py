@@ -1,0 +1,104 @@
+"""What creating and appending have in common: a body as records, their way into the log, a stream's end, and its close.
+
+A stream is closed in two steps that every server can take up where another stopped: first it is marked closed, then the ends of its
+partitions are read and noted, once and for ever. An append that another server took at the same moment lies before the noted
+end, or it is refused: whoever appended looks again afterwards. What other protocols write behind the end is not read by HTTP.
+"""
+
+import json
+
+from bearlake.errors import Conflict, NotFound
+from bearlake.protocols.rest import bodies
+from bearlake.protocols.rest.problems import Problem
+from bearlake.protocols.rest.produce import Writing
+from bearlake.protocols.rest.tailing import lineage, state
+from bearlake.records.codec import Record
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.principal import ANONYMOUS, INTERNAL
+from bearlake.streams.service import Streams
+
+_TRY_COUNT = 20
+_ENDS_COUNT_MAX = 1_000
+
+
+class Appending:
+    """Steps of the handlers that write."""
+
+    def __init__(self, streams: Streams, writing: Writing) -> None:
+        self._streams = streams
+        self._writing = writing
+
+    def records(self, content_type: str, body: bytes, *, is_first: bool) -> list[Record]:
+        """The records of a body: one, of JSON one per element. An empty list is well if it is the first content. Raises `Problem`."""
+        now_ms = self._writing.now_ms()
+        if not body:
+            return []
+        if state.media_type(content_type) != state.JSON_TYPE:
+            return [Record(value=body, timestamp=now_ms)]
+        value = bodies.parse(body)
+        values = value if isinstance(value, list) else [value]
+        if not values and not is_first:
+            raise Problem(400, 400, "the list is empty")
+        try:
+            texts = [json.dumps(one, ensure_ascii=False, separators=(",", ":")).encode() for one in values]
+        except UnicodeEncodeError as error:
+            raise Problem(400, 400, "text with a half surrogate pair has no UTF-8") from error
+        return [Record(value=text, timestamp=now_ms) for text in texts]
+
+    async def write(self, view: StreamView, index: int, records: list[Record]) -> int:
+        """Append; the offset in the partition's log behind the last record. Raises the first error."""
+        written = await self._writing.write(ANONYMOUS, view, [(index, record) for record in records])
+        for one in written:
+            if one.error is not None:
+                raise one.error
+        return written[-1].offset + 1
+
+    async def end(self, view: StreamView, index: int) -> int:
+        """The end of a partition's log, or where it was closed. Raises `Problem` (404)."""
+        key = view.partition(index)
+        bounds = (await self._streams.bounds([key])).get(key)
+        if bounds is None:
+            raise Problem(404, 404, f"no stream {view.name}")
+        closed_end = state.closed_end(view, index)
+        return bounds.end if closed_end is None else closed_end
+
+    async def still_open(self, view: StreamView, index: int, end: int) -> None:
+        """Say 409 if the stream was closed before what was just appended, up to `end` of its log."""
+        (stream,) = await self._streams.catalog.refresh([view.stream.number])
+        now = StreamView(stream)
+        if not state.is_closed(now) or stream.is_deleted:
+            return
+        now = await self.close(now, "")
+        closed_end = state.closed_end(now, index)
+        if closed_end is not None and closed_end < end:
+            offset = lineage.base_of(now) + closed_end
+            headers = {"Stream-Closed": "true", "Stream-Next-Offset": state.token(offset)}
+            raise Problem(409, 409, "the stream is closed", headers)
+
+    async def close(self, view: StreamView, by: str) -> StreamView:
+        """Close the stream of this view, by a producer's append or by nobody in particular; if it is closed, leave it so.
+
+        Raises:
+            NotFound: it is deleted.
+            Conflict: it changed each time that it was looked at.
+        """
+        for _ in range(_TRY_COUNT):
+            (stream,) = await self._streams.catalog.refresh([view.stream.number])
+            if stream.is_deleted:
+                raise NotFound(f"no stream {view.name}")
+            view = StreamView(stream)
+            if state.is_closed(view) and state.ENDS in stream.configs:
+                return view
+            changes = await self._ends(view) if state.is_closed(view) else {state.CLOSED: "true"}
+            if by and not state.is_closed(view):
+                changes[state.CLOSED_BY] = by
+            try:
+                await self._streams.alter(INTERNAL, view.name, changes, [], stream.version)
+            except Conflict:
+                continue
+        raise Conflict(f"stream {view.name} changes all the time")
+
+    async def _ends(self, view: StreamView) -> dict[str, str]:
+        keys = view.partitions()[:_ENDS_COUNT_MAX]
+        bounds = await self._streams.bounds(keys)
+        return {state.ENDS: ",".join(str(bounds[key].end) if key in bounds else "" for key in keys)}

@@ -1,0 +1,218 @@
+"""When a stream ends by itself (`Stream-TTL`, `Stream-Expires-At`), and what becomes of it while it has forks.
+
+All of it is in the stream's configs, and every decision is carried out only if the stream is still what was looked at (its version),
+so that any server may take it. Times are the store's. A time to live is renewed by reads and writes; the config moves after a
+tenth of it at the earliest, so a stream lives a tenth longer, never shorter.
+
+A deleted stream with forks stays, marked, for their sake, until the last one goes. A fork marks its source before it is made and
+looks at it again afterwards: either the deletion sees the fork, or the fork the deletion.
+Source: Durable Streams Protocol 1.0, sections 4.2, 5.1 and 5.4.
+"""
+
+import asyncio
+import contextlib
+import logging
+import re
+from datetime import datetime
+
+from bearlake.errors import BearlakeError, Conflict, NotFound
+from bearlake.protocols.rest.problems import Problem
+from bearlake.protocols.rest.tailing import lineage
+from bearlake.streams import configs as stream_configs
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.principal import INTERNAL, Principal
+from bearlake.streams.service import Streams
+from bearlake.telemetry.outage import Outage
+
+log = logging.getLogger(__name__)
+
+TTL = "http.ttl.seconds"
+EXPIRES_AT = "http.expires.at"
+USED_AT = "http.used.at"
+DELETED = "http.deleted"
+FORKED = "http.forked"
+INCOMPLETE = "http.incomplete"
+ENDING = (TTL, EXPIRES_AT)
+"""Configs that end a stream, which forks inherit."""
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)")
+_MORTAL = (*ENDING, DELETED, INCOMPLETE)
+_RENEW_PART = 10
+_TRY_COUNT = 20
+_PAGE_SIZE = 1_000
+
+
+def parse_time(text: str) -> int | None:
+    """Milliseconds since 1970 of a time of RFC 3339, None for any other text."""
+    if not _TIME.fullmatch(text):
+        return None
+    try:
+        return int(datetime.fromisoformat(text.upper()).timestamp() * 1000)
+    except ValueError:
+        return None
+
+
+def is_marked(view: StreamView, name: str) -> bool:
+    """Whether a boolean config is set."""
+    return stream_configs.value(view.stream.configs, name) == "true"
+
+
+class Lifetimes:
+    """Ends of streams, as one server keeps to them."""
+
+    def __init__(self, streams: Streams, sweep_ms: int, create_ms_max: int) -> None:
+        """`sweep_ms` is the pause between two looks; a stream that is being created for longer than `create_ms_max` is given up."""
+        self._streams = streams
+        self._sweep_ms = sweep_ms
+        self._create_ms_max = create_ms_max
+        self._ahead_ms: int | None = None
+        self._version = -1
+        self._mortal: list[int] = []
+        self._sources: frozenset[int] = frozenset()
+
+    async def now_ms(self) -> int:
+        """The store's time, by this server's clock and their difference as of the last look."""
+        if self._ahead_ms is None:
+            self._ahead_ms = await self._streams.metadata.now_ms() - self._streams.clock.now_ms()
+        return self._streams.clock.now_ms() + self._ahead_ms
+
+    async def check(self, view: StreamView) -> StreamView:
+        """The stream, if it is still to be had. Raises `Problem`: 404, 410 when it is kept for its forks, 503 while it is made."""
+        if not is_marked(view, DELETED) and await self._is_over(view):
+            view = await self._renewed(view)  # another server may have used it
+            if await self._is_over(view):
+                with contextlib.suppress(NotFound):
+                    await self.remove(INTERNAL, view.name, is_due=True)
+                view = await self._renewed(view)
+        if is_marked(view, DELETED):
+            raise Problem(410, 410, f"stream {view.name} is deleted; only its forks are left")
+        if is_marked(view, INCOMPLETE):
+            raise Problem(503, 503, f"stream {view.name} is being created, come back later")
+        return view
+
+    async def use(self, view: StreamView) -> None:
+        """Renew a time to live, if a tenth of it has passed."""
+        for _ in range(_TRY_COUNT):
+            ttl_ms = _ttl_ms(view)
+            now_ms = await self.now_ms() if ttl_ms is not None else 0
+            if ttl_ms is None or now_ms - _used_ms(view) < ttl_ms // _RENEW_PART:
+                return
+            try:
+                version = view.stream.version
+                await self._streams.alter(INTERNAL, view.name, {USED_AT: str(now_ms)}, [], version)
+                return
+            except NotFound:
+                return  # the next look says so
+            except Conflict:
+                view = await self._renewed(view)
+
+    async def remove(self, who: Principal, name: str, *, is_due: bool = False) -> None:
+        """Delete a stream, or mark it deleted while it has forks. With `is_due`, only if its time is over.
+
+        Raises:
+            NotFound: no such stream.
+            Conflict: it changed each time that it was looked at.
+        """
+        for _ in range(_TRY_COUNT):
+            view = StreamView(await self._streams.metadata.streams.get(name))
+            if is_due and not await self._is_over(view):
+                return
+            version = view.stream.version
+            try:
+                if not await self._has_forks(view):
+                    await self._streams.delete(who, name, version)
+                elif not is_marked(view, DELETED):
+                    await self._streams.alter(who, name, {DELETED: "true"}, [], version)
+                return
+            except Conflict:
+                continue
+        raise Conflict(f"stream {name} changes all the time")
+
+    async def run(self) -> None:
+        """Delete what is over, for ever; ends only by cancellation."""
+        outage = Outage(log, "deleting expired streams failed, trying again", "deleting expired streams works again")
+        while True:
+            await asyncio.sleep(self._sweep_ms / 1000)
+            try:
+                await self._sweep()
+                outage.over()
+            except BearlakeError as error:
+                outage.failed(error)
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    async def _sweep(self) -> None:
+        self._look()
+        if not self._mortal:
+            return
+        self._ahead_ms = await self._streams.metadata.now_ms() - self._streams.clock.now_ms()
+        for number in self._mortal:
+            view = self._streams.catalog.peek_number(number)
+            if view is None or not await self._is_over(view):
+                continue
+            if is_marked(view, DELETED) and number in self._sources:
+                continue  # its forks live
+            try:
+                await self.remove(INTERNAL, view.name, is_due=True)
+            except NotFound:
+                continue
+            log.info("a stream is over", extra={"stream": view.name})
+
+    def _look(self) -> None:
+        """Which streams may end, and which have forks, by what this server knows."""
+        catalog = self._streams.catalog
+        if catalog.version != self._version:
+            views = catalog.views()
+            self._mortal = [
+                view.stream.number for view in views if any(name in view.stream.configs for name in _MORTAL)
+            ]
+            forks = [fork for view in views if (fork := lineage.fork_of(view)) is not None]
+            self._sources = frozenset(fork.number for fork in forks)
+            self._version = catalog.version
+
+    async def _is_over(self, view: StreamView) -> bool:
+        """Whether the stream is to be deleted now, or was and may be gone."""
+        configs = view.stream.configs
+        if not any(name in configs for name in _MORTAL):
+            return False
+        if is_marked(view, DELETED):
+            return True
+        now_ms = await self.now_ms()
+        if is_marked(view, INCOMPLETE) and now_ms > view.stream.created_ms + self._create_ms_max:
+            return True
+        expires_ms = parse_time(stream_configs.value(configs, EXPIRES_AT))
+        if expires_ms is not None and now_ms >= expires_ms:
+            return True
+        ttl_ms = _ttl_ms(view)
+        return ttl_ms is not None and now_ms >= _used_ms(view) + ttl_ms + ttl_ms // _RENEW_PART
+
+    async def _has_forks(self, view: StreamView) -> bool:
+        """Whether a fork of the stream exists: no server's view, but the store's word, read after the stream itself."""
+        if not is_marked(view, FORKED):
+            return False
+        after = ""
+        while page := await self._streams.metadata.streams.list(after=after, limit=_PAGE_SIZE):
+            for stream in page:
+                fork = lineage.fork_of(StreamView(stream)) if lineage.FORK in stream.configs else None
+                if fork is not None and fork.number == view.stream.number:
+                    return True
+            after = page[-1].name
+        return False
+
+    async def _renewed(self, view: StreamView) -> StreamView:
+        """The same stream as the store has it now. Raises `Problem` (404)."""
+        for stream in await self._streams.catalog.refresh([view.stream.number]):
+            if not stream.is_deleted:
+                return StreamView(stream)
+        raise Problem(404, 404, f"no stream {view.name}")
+
+
+def _ttl_ms(view: StreamView) -> int | None:
+    if TTL not in view.stream.configs:
+        return None
+    ttl_s = int(stream_configs.value(view.stream.configs, TTL))
+    return None if ttl_s < 0 else ttl_s * 1000
+
+
+def _used_ms(view: StreamView) -> int:
+    return max(view.stream.created_ms, int(stream_configs.value(view.stream.configs, USED_AT)))
