@@ -11,6 +11,7 @@ from struct import Struct, error
 
 from bearlake import kernel
 from bearlake.errors import Corrupt, Invalid, TooLarge
+from bearlake.kernel import RecordFields
 from bearlake.records import compression
 from bearlake.records.batch import (
     ATTRIBUTE_LOG_APPEND_TIME,
@@ -77,20 +78,20 @@ def decode(batch: Buffer, bytes_max: int) -> list[Record]:
         Corrupt: the batch or a record is malformed.
         TooLarge: the records have more than `bytes_max` bytes uncompressed.
     """
-    header, body = _open(batch, bytes_max)
-    stamped = header.max_timestamp if header.attributes & ATTRIBUTE_LOG_APPEND_TIME else None
     return [
-        Record(
-            key=key,
-            value=value,
-            headers=headers,
-            timestamp=timestamp if stamped is None else stamped,
-            offset_delta=offset_delta,
-        )
-        for offset_delta, timestamp, key, value, headers in kernel.decode_records(
-            body, header.record_count, header.base_timestamp
-        )
+        Record(key=key, value=value, headers=headers, timestamp=timestamp, offset_delta=offset_delta)
+        for offset_delta, timestamp, key, value, headers in fields(batch, bytes_max)
     ]
+
+
+def fields(batch: Buffer, bytes_max: int) -> list[RecordFields]:
+    """`decode`, with the records as plain tuples: a quarter of its cost."""
+    header, body = _open(batch, bytes_max)
+    found = kernel.decode_records(body, header.record_count, header.base_timestamp)
+    if not header.attributes & ATTRIBUTE_LOG_APPEND_TIME:
+        return found
+    stamped = header.max_timestamp
+    return [(delta, stamped, key, value, headers) for delta, _, key, value, headers in found]
 
 
 def encode(
@@ -124,8 +125,8 @@ def encode(
     if size > _BATCH_BYTES_MAX:
         raise TooLarge("record batch", size, _BATCH_BYTES_MAX)
     max_timestamp = max(record.timestamp for record in records)
-    fields = _pack_fields(codec, producer, delta, base_timestamp, max_timestamp, len(records))
-    covered = b"".join((fields, body))
+    packed = _pack_fields(codec, producer, delta, base_timestamp, max_timestamp, len(records))
+    covered = b"".join((packed, body))
     return _PREFIX.pack(0, size - _LENGTH_END, _NO_EPOCH, 2, kernel.crc32c(covered)) + covered
 
 

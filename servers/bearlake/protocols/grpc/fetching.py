@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 from bearlake.errors import BearlakeError, Denied, NotFound
 from bearlake.metadata.model import PartitionKey
+from bearlake.protocols.grpc import arrow
 from bearlake.protocols.grpc.call import Context, Node
 from bearlake.protocols.grpc.errors import BadField, Failure, draining, failure_of
-from bearlake.protocols.grpc.payloads import end_of, runs
+from bearlake.protocols.grpc.payloads import Answer, answers, arrow_schema
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.streams.fetch import Fetched, FetchRange
 from bearlake.streams.offsets import OffsetQuestion, OffsetSpec
@@ -32,6 +33,8 @@ class Assigned:
     partition: int
     offset: int
     tag: int
+    has_schema: bool = False
+    """Whether its client has been told the schema of Arrow payloads."""
 
 
 class Changed(Exception):
@@ -239,43 +242,38 @@ class Feed:
             await self.deliver_error(assigned, fetched.error)
         if not fetched.views:
             return
-        if self.form == pb.FORM_RECORD_BATCHES:
-            data = b"".join(fetched.views)
-            payload = pb.Payload(record_batches=data)
-            await self._deliver_one(assigned, fetched, payload, len(data), end_of(fetched.views))
-        else:
-            for run in runs(fetched.views, assigned.offset, self._node.settings.payload_bytes):
-                if run.records:
-                    payload = pb.Payload(records=pb.Records(records=run.records))
-                    await self._deliver_one(assigned, fetched, payload, run.size_bytes, run.end)
-                else:
-                    assigned.offset = run.end
+        if self.form == pb.FORM_ARROW:
+            await arrow.load()
+        for answer in answers(self.form, fetched.views, assigned.offset, self._node.settings.payload_bytes):
+            if answer.message is None:
+                assigned.offset = answer.end
+            else:
+                await self._deliver_one(assigned, fetched, answer, answer.message)
         if self._assigned.get(place) is assigned:  # to the end of the line: every partition gets its turn
             self._assigned[place] = self._assigned.pop(place)
 
     async def _deliver_one(
-        self, assigned: Assigned, fetched: Fetched, payload: pb.Payload, size_bytes: int, end: int
+        self, assigned: Assigned, fetched: Fetched, answer: Answer, message: pb.FetchResponse
     ) -> None:
         """Send one payload when there is credit, unless the client wants something else by then (`Changed`)."""
         await self._await_credit()
         if self._assigned.get((assigned.stream, assigned.partition)) is not assigned:
             raise Changed
-        self._bytes -= size_bytes
+        if self.form == pb.FORM_ARROW and not assigned.has_schema:
+            message.payload.arrow.schema = arrow_schema()
+            assigned.has_schema = True
+        self._bytes -= answer.size_bytes
         self._messages -= 1
-        assigned.offset = end
-        metrics.FETCH_BYTES.inc(size_bytes)
-        await self.send(
-            pb.FetchResponse(
-                stream=assigned.stream,
-                partition=assigned.partition,
-                tag=assigned.tag,
-                start_offset=max(fetched.start, 0),
-                end_offset=max(fetched.end, end),
-                next_offset=end,
-                payload=payload,
-                credit_bytes=size_bytes,
-            )
-        )
+        assigned.offset = answer.end
+        metrics.FETCH_BYTES.inc(answer.size_bytes)
+        message.stream = assigned.stream
+        message.partition = assigned.partition
+        message.tag = assigned.tag
+        message.start_offset = max(fetched.start, 0)
+        message.end_offset = max(fetched.end, answer.end)
+        message.next_offset = answer.end
+        message.credit_bytes = answer.size_bytes
+        await self.send(message)
 
     async def deliver_error(self, assigned: Assigned, error: BearlakeError) -> None:
         """Tell the client that a partition is not read any more; raises a `Failure` that a retry can cure."""

@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import AsyncIterator
 
 from bearlake.errors import BearlakeError, Denied, NotFound
+from bearlake.protocols.grpc.batches import Batch, PayloadReader, check_batch
 from bearlake.protocols.grpc.call import Context, Node
 from bearlake.protocols.grpc.errors import BadField, Failure, draining, failure_of, failure_of_verdict
 from bearlake.protocols.grpc.framing import Incoming
-from bearlake.protocols.grpc.payloads import Batch, check_batch, to_batch
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.streams.admission import admit
 from bearlake.streams.append import Append, AppendCall, Result, Verdict
@@ -33,7 +33,8 @@ async def produce(node: Node, who: Principal, request: pb.ProduceRequest) -> pb.
     view = await writable(node, who, request.stream)
     await node.room()
     sequence = request.sequence if request.HasField("sequence") else None
-    append = _append(node, view, request.partition, to_batch(request.payload, sequence, node.streams.clock.now_ms()))
+    batch = await PayloadReader().batch(request.payload, sequence, node.streams.clock.now_ms())
+    append = _append(node, view, request.partition, batch)
     ((verdict, base_offset, _),) = await node.streams.append([append])
     if verdict not in _STORED:
         raise failure_of_verdict(verdict)
@@ -91,6 +92,7 @@ class _Call:
         self._node = node
         self._who = who
         self._context = context
+        self._payloads = PayloadReader()
         self._entries: deque[_Entry] = deque()
         self._bytes = 0
         self._acknowledged_count = 0
@@ -113,7 +115,7 @@ class _Call:
                         name, partition = request.stream, request.partition
                     if view is None or view.name != name or self._node.streams.catalog.peek(name) is not view:
                         view = await writable(self._node, self._who, name)
-                    self._submit(_append(self._node, view, partition, self._batch(request, raw)))
+                    self._submit(_append(self._node, view, partition, await self._batch(request, raw)))
                 except (BearlakeError, Failure) as error:
                     entry = _Entry(0)
                     entry.result = error if isinstance(error, Failure) else failure_of(error)
@@ -122,11 +124,11 @@ class _Call:
         finally:
             self.wake()
 
-    def _batch(self, request: pb.ProduceStreamRequest, raw: memoryview | None) -> Batch:
+    async def _batch(self, request: pb.ProduceStreamRequest, raw: memoryview | None) -> Batch:
         if raw is not None:
             return check_batch(raw)
         sequence = request.sequence if request.HasField("sequence") else None
-        return to_batch(request.payload, sequence, self._node.streams.clock.now_ms())
+        return await self._payloads.batch(request.payload, sequence, self._node.streams.clock.now_ms())
 
     def _submit(self, append: Append) -> None:
         entry = _Entry(len(append.batch))

@@ -15,9 +15,11 @@ class Form(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FORM_UNSPECIFIED: _ClassVar[Form]
     FORM_RECORDS: _ClassVar[Form]
     FORM_RECORD_BATCHES: _ClassVar[Form]
+    FORM_ARROW: _ClassVar[Form]
 FORM_UNSPECIFIED: Form
 FORM_RECORDS: Form
 FORM_RECORD_BATCHES: Form
+FORM_ARROW: Form
 
 class Header(_message.Message):
     __slots__ = ("key", "value")
@@ -47,13 +49,23 @@ class Records(_message.Message):
     records: _containers.RepeatedCompositeFieldContainer[Record]
     def __init__(self, records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ...) -> None: ...
 
+class ArrowRecords(_message.Message):
+    __slots__ = ("schema", "record_batch")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    RECORD_BATCH_FIELD_NUMBER: _ClassVar[int]
+    schema: bytes
+    record_batch: bytes
+    def __init__(self, schema: _Optional[bytes] = ..., record_batch: _Optional[bytes] = ...) -> None: ...
+
 class Payload(_message.Message):
-    __slots__ = ("records", "record_batches")
+    __slots__ = ("records", "record_batches", "arrow")
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     RECORD_BATCHES_FIELD_NUMBER: _ClassVar[int]
+    ARROW_FIELD_NUMBER: _ClassVar[int]
     records: Records
     record_batches: bytes
-    def __init__(self, records: _Optional[_Union[Records, _Mapping]] = ..., record_batches: _Optional[bytes] = ...) -> None: ...
+    arrow: ArrowRecords
+    def __init__(self, records: _Optional[_Union[Records, _Mapping]] = ..., record_batches: _Optional[bytes] = ..., arrow: _Optional[_Union[ArrowRecords, _Mapping]] = ...) -> None: ...
 
 class Stream(_message.Message):
     __slots__ = ("name", "id", "partition_count", "configs")

@@ -1,0 +1,21 @@
+"""Loads what Arrow payloads need. It comes with the first call that wants it: most servers never carry pyarrow (0.2 s, 40 MB)."""
+
+import asyncio
+import importlib
+
+from bearlake.errors import Unsupported
+
+_MODULES = ("bearlake.table.ipc_decode", "bearlake.table.ipc_encode")
+
+
+async def load() -> None:
+    """Import `table.ipc_decode` and `table.ipc_encode` beside the event loop. Raises `Unsupported` where pyarrow is not installed."""
+    try:
+        await asyncio.to_thread(_import)
+    except ImportError as error:
+        raise Unsupported(f"Arrow payloads need pyarrow: install bearlake[history] on the server ({error})") from error
+
+
+def _import() -> None:
+    for name in _MODULES:
+        importlib.import_module(name)

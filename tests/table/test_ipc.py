@@ -1,0 +1,270 @@
+"""Arrow IPC messages to record batches and back: what pyarrow writes is what Kafka's clients read, and the other way round."""
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bearlake import kernel
+from bearlake.errors import Corrupt, Invalid
+from bearlake.records import codec as record_codec
+from bearlake.records.batch import Compression
+from bearlake.records.codec import NOBODY, Producer, Record
+from bearlake.table import ipc_decode, ipc_encode
+
+NOW_MS = 1_700_000_000_000
+MANY = 1 << 30
+
+
+def encode(rows: pa.RecordBatch, producer: Producer = NOBODY) -> bytearray:
+    schema = ipc_decode.read_schema(rows.schema.serialize())
+    return ipc_decode.encode(schema, rows.serialize(), producer, NOW_MS)
+
+
+def stored(rows: pa.RecordBatch) -> list[Record]:
+    """The records of the batch that the rows become."""
+    batch = encode(rows)
+    found = kernel.inspect(batch, 0, len(batch))
+    assert not isinstance(found, int), found
+    return record_codec.decode(batch, MANY)
+
+
+def read(*batches: bytes, start: int = 0, bytes_max: int = MANY) -> list[tuple[pa.RecordBatch | None, int]]:
+    views = [memoryview(b"".join(batches))]
+    schema = pa.ipc.read_schema(pa.ipc.read_message(ipc_encode.schema_message()))
+    found = ipc_encode.pieces(views, start, bytes_max, MANY)
+    return [(None if message is None else pa.ipc.read_record_batch(message, schema), end) for message, end in found]
+
+
+def at(base_offset: int, records: list[Record], **options: Any) -> bytes:
+    """A stored batch."""
+    batch = bytearray(record_codec.encode(records, **options))
+    batch[:8] = base_offset.to_bytes(8, "big")
+    return bytes(batch)
+
+
+def test_columns_become_records() -> None:
+    headers = pa.array([[], None, [{"key": "a", "value": b""}, {"key": "é", "value": None}]])
+    rows = pa.record_batch(
+        {
+            "headers": headers,
+            "value": pa.array([b"v", None, b""]),
+            "timestamp": pa.array([5, None, 7], pa.timestamp("ms")),
+            "key": pa.array(["k", "", None]),
+        }
+    )
+
+    assert stored(rows) == [
+        Record(key=b"k", value=b"v", timestamp=5, offset_delta=0),
+        Record(key=b"", value=None, timestamp=NOW_MS, offset_delta=1),
+        Record(key=None, value=b"", timestamp=7, headers=(("a", b""), ("é", None)), offset_delta=2),
+    ]
+
+
+def test_a_value_is_all_that_is_needed_and_offsets_are_not_looked_at() -> None:
+    rows = pa.record_batch({"value": pa.array(["a", "b"]), "offset": pa.array([70, 7])})
+
+    assert [(item.key, item.value, item.timestamp, item.headers) for item in stored(rows)] == [
+        (None, b"a", NOW_MS, ()),
+        (None, b"b", NOW_MS, ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.binary(1)], ids=str
+)
+def test_keys_values_and_header_keys_come_in_every_width(kind: pa.DataType) -> None:
+    texts = (
+        pa.array([b"a", None, b"c"], pa.binary()).cast(kind)
+        if kind != pa.binary(1)
+        else pa.array([b"a", None, b"c"], kind)
+    )
+    one = pa.array([b"x"], kind) if kind == pa.binary(1) else pa.array([b"x"], pa.binary()).cast(kind)
+    entries = pa.StructArray.from_arrays([one, one], ["value", "key"])
+    headers = pa.LargeListArray.from_arrays(pa.array([0, 1, 1, 1], pa.int64()), entries)
+
+    found = stored(pa.record_batch({"key": texts, "value": texts, "headers": headers}))
+
+    assert [item.key for item in found] == [item.value for item in found] == [b"a", None, b"c"]
+    assert found[0].headers == (("x", b"x"),)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pa.array([1_500_000_000_123, None], pa.int64()),
+        pa.array([1_500_000_000_123, None], pa.timestamp("ms", "Europe/Paris")),
+        pa.array([1_500_000_000_123_999, None], pa.timestamp("us")),
+        pa.array([1_500_000_000_123_999_999, None], pa.timestamp("ns")),
+    ],
+    ids=lambda times: str(times.type),
+)
+def test_times_come_in_every_unit_and_are_kept_in_ms(times: pa.Array) -> None:
+    found = stored(pa.record_batch({"timestamp": times, "value": pa.array([b"a", b"b"])}))
+
+    assert [item.timestamp for item in found] == [1_500_000_000_123, NOW_MS]
+
+
+def test_the_producer_is_that_of_the_call() -> None:
+    batch = encode(pa.record_batch({"value": pa.array([b"a"])}), Producer(id=7, epoch=3, base_sequence=11))
+    header = kernel.inspect(batch, 0, len(batch))
+
+    assert not isinstance(header, int)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 3, 11)
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"key": pa.array([b"k"])}, "a column named value"),
+        ({"value": pa.array([b"v"]), "colour": pa.array([1])}, "column 'colour' is not one of"),
+        ({"value": pa.array([1])}, "column value: expected binary or string, not int64"),
+        ({"value": pa.array(["a", "a"]).dictionary_encode()}, "not a dictionary"),
+        ({"value": pa.array(["a"], pa.string_view())}, "column value"),
+        ({"value": pa.array([b"v"]), "timestamp": pa.array(["today"])}, "column timestamp"),
+        ({"value": pa.array([b"v"]), "timestamp": pa.array([2**62], pa.timestamp("s"))}, "not an Arrow record batch"),
+        ({"value": pa.array([b"v"]), "headers": pa.array([{"a": 1}])}, "column headers"),
+        ({"value": pa.array([b"v"]), "headers": pa.array([[{"a": 1}]])}, "expected key and value"),
+        ({"value": pa.array([b"v"]), "headers": pa.array([[{"key": None, "value": b"x"}]])}, "a header without a key"),
+        ({"value": pa.array([b"v"]), "headers": pa.array([[None, {"key": b"", "value": b""}]])}, "a header without"),
+        ({"value": pa.array([], pa.binary())}, "expected 1 to"),
+        ({"value": pa.nulls(1 << 22)}, "expected 1 to"),
+    ],
+)
+def test_columns_that_are_no_records_are_refused(columns: dict[str, pa.Array], said: str) -> None:
+    with pytest.raises(Invalid, match=said):
+        encode(pa.record_batch(columns))
+
+
+def test_compressed_bodies_are_refused() -> None:
+    rows = pa.record_batch({"value": pa.array([bytes(1 << 20)])})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write(rows)
+    _, message = pa.ipc.MessageReader.open_stream(sink.getvalue())
+
+    with pytest.raises(Invalid, match="compressed"):
+        ipc_decode.encode(rows.schema, message.serialize(), NOBODY, NOW_MS)
+
+
+@pytest.mark.parametrize("message", [b"", b"nonsense", b"\xff\xff\xff\xff\xff\xff\xff\x7f", bytes(64)])
+def test_what_is_no_message_is_refused(message: bytes) -> None:
+    rows = pa.record_batch({"value": pa.array([b"v"])})
+
+    with pytest.raises(Invalid):
+        ipc_decode.read_schema(message)
+    with pytest.raises(Invalid):
+        ipc_decode.encode(rows.schema, message, NOBODY, NOW_MS)
+
+
+@given(st.randoms(use_true_random=False))
+def test_damaged_messages_are_refused_or_become_whole_batches(source: random.Random) -> None:
+    rows = pa.record_batch(
+        {
+            "key": pa.array([b"k" * 30, None]),
+            "value": pa.array([b"v", b"w" * 50]),
+            "headers": pa.array([[{"key": b"a", "value": b"b"}], []]),
+        }
+    )
+    message = bytearray(rows.serialize())
+    for _ in range(source.randrange(1, 5)):
+        message[source.randrange(len(message))] = source.randrange(256)
+
+    try:
+        batch = ipc_decode.encode(rows.schema, bytes(message), NOBODY, NOW_MS)
+    except Invalid:
+        return
+    assert not isinstance(kernel.inspect(batch, 0, len(batch)), int)
+
+
+def test_batches_become_columns_from_an_offset_on() -> None:
+    first = [Record(key=b"a", value=None, timestamp=-1), Record(key=None, value=b"", timestamp=0)]
+    second = [Record(value=b"x" * 100, timestamp=9, headers=(("h", None), ("h", b"")))]
+
+    ((rows, end),) = read(at(5, first), at(9, second, codec=Compression.ZSTD), start=6)
+
+    assert end == 10
+    assert rows is not None
+    assert rows.to_pylist() == [
+        {"offset": 6, "timestamp": rows["timestamp"][0].as_py(), "key": None, "value": b"", "headers": []},
+        {
+            "offset": 9,
+            "timestamp": rows["timestamp"][1].as_py(),
+            "key": None,
+            "value": b"x" * 100,
+            "headers": [{"key": b"h", "value": None}, {"key": b"h", "value": b""}],
+        },
+    ]
+    assert rows["timestamp"].cast(pa.int64()).to_pylist() == [0, 9]
+
+
+def test_a_record_without_a_time_has_none() -> None:
+    ((rows, _),) = read(at(0, [Record(value=b"v", timestamp=-1), Record(value=b"v", timestamp=3)]))
+
+    assert rows is not None
+    assert rows["timestamp"].cast(pa.int64()).to_pylist() == [None, 3]
+
+
+def test_header_keys_that_are_not_text_and_times_beyond_microseconds_stay_as_they_are() -> None:
+    late = 2**62
+    ((rows, _),) = read(at(0, [Record(value=b"v", timestamp=late, headers=(("\udcff", b"x"),))]))
+
+    assert rows is not None
+    assert rows["headers"].to_pylist() == [[{"key": b"\xff", "value": b"x"}]]
+    assert rows["timestamp"].cast(pa.int64()).to_pylist() == [late]
+
+
+def test_control_batches_have_no_rows_but_their_offsets_pass() -> None:
+    control = bytearray(at(0, [Record(value=b"marker", timestamp=1)]))
+    control[22] |= 0x20
+
+    assert read(bytes(control)) == [(None, 1)]
+    assert [(rows.num_rows, end) for rows, end in read(bytes(control), at(1, [Record(value=b"v")])) if rows] == [(1, 2)]
+
+
+def test_a_damaged_batch_is_said() -> None:
+    broken = bytearray(at(4, [Record(value=b"v")]))
+    broken[61] = 0xFF
+
+    with pytest.raises(Corrupt, match="offset 4"):
+        read(bytes(broken))
+
+
+def test_pieces_are_no_larger_than_asked_but_for_one_row() -> None:
+    records = [Record(value=bytes(size), timestamp=1) for size in (100, 10_000, 100, 100, 20_000, 100)]
+    found = read(at(0, records), at(6, records), bytes_max=5_000)
+
+    offsets = [rows["offset"].to_pylist() for rows, _ in found if rows]
+    assert [offset for piece in offsets for offset in piece] == list(range(12))
+    assert [end for _, end in found] == [piece[-1] + 1 for piece in offsets]
+    assert all(rows.nbytes <= 5_000 or rows.num_rows == 1 for rows, _ in found if rows)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.binary(max_size=40),
+            st.none() | st.binary(max_size=40),
+            st.integers(0, 2**41),
+            st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3),
+        ),
+        min_size=1,
+        max_size=20,
+    ),
+    st.integers(0, 19),
+)
+def test_what_is_read_can_be_written_again(items: list[Any], start: int) -> None:
+    written = [
+        Record(key=key, value=value, timestamp=time, headers=tuple(headers)) for key, value, time, headers in items
+    ]
+    ((rows, end),) = read(at(0, written), start=min(start, len(written) - 1))
+
+    assert end == len(written)
+    assert rows is not None
+    again = stored(rows)
+
+    fields = [(item.key, item.value, item.timestamp, item.headers) for item in written]
+    assert [(item.key, item.value, item.timestamp, item.headers) for item in again] == fields[-len(again) :]
