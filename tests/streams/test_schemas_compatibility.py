@@ -12,6 +12,7 @@ import pytest
 
 from bearlake.errors import Conflict
 from bearlake.metadata.open import open_metadata
+from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.schemas import parsing
 from bearlake.streams.schemas.model import Draft, Level, SchemaType
 from bearlake.streams.schemas.problems import SchemaTooLarge
@@ -321,13 +322,13 @@ async def registers(level: Level, *schemas: Any) -> bool:
     registry = Schemas(metadata.schemas)
     try:
         *before, last = schemas
-        await registry.set_config("s", {"compatibility": "NONE"})
+        await registry.set_config(ANONYMOUS, "s", {"compatibility": "NONE"})
         for schema in before:
-            await registry.register("s", Draft(text=json.dumps(schema)))
-        await registry.set_config("s", {"compatibility": level.value})
-        messages = await registry.check("s", Draft(text=json.dumps(last)))
+            await registry.register(ANONYMOUS, "s", Draft(text=json.dumps(schema)))
+        await registry.set_config(ANONYMOUS, "s", {"compatibility": level.value})
+        messages = await registry.check(ANONYMOUS, "s", Draft(text=json.dumps(last)))
         try:
-            await registry.register("s", Draft(text=json.dumps(last)))
+            await registry.register(ANONYMOUS, "s", Draft(text=json.dumps(last)))
         except Conflict:
             assert messages
             return False

@@ -16,6 +16,7 @@ from bearlake.metadata import Metadata
 from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
 from bearlake.metadata.open import open_metadata
 from bearlake.metadata.schemas import Deletion, VersionKey
+from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.schemas import names
 from bearlake.streams.schemas.model import Draft, Reference, SchemaType
 from bearlake.streams.schemas.problems import (
@@ -88,16 +89,16 @@ async def servers(closing: AsyncExitStack, url: str, count: int) -> list[Schemas
 async def test_what_one_server_registers_the_others_know_at_once(closing: AsyncExitStack, url: str) -> None:
     first, second = await servers(closing, url, 2)
     with pytest.raises(SchemaNotFound):
-        await second.schema(1)
-    made = await first.register("s", Draft(text=enum("A")))
-    known = await second.register("s", Draft(text=enum("A")))
+        await second.schema(ANONYMOUS, 1)
+    made = await first.register(ANONYMOUS, "s", Draft(text=enum("A")))
+    known = await second.register(ANONYMOUS, "s", Draft(text=enum("A")))
 
-    assert made.schema.id == known.schema.id == (await second.schema(1)).id == 1
-    await first.register("s", Draft(text=enum("A", "B")))
-    assert (await second.version("s", names.LATEST)).number == 2
-    await first.set_config("s", {"compatibility": "FULL"})
+    assert made.schema.id == known.schema.id == (await second.schema(ANONYMOUS, 1)).id == 1
+    await first.register(ANONYMOUS, "s", Draft(text=enum("A", "B")))
+    assert (await second.version(ANONYMOUS, "s", names.LATEST)).number == 2
+    await first.set_config(ANONYMOUS, "s", {"compatibility": "FULL"})
     with pytest.raises(Incompatible):
-        await second.register("s", Draft(text=enum("A", "B", "C")))
+        await second.register(ANONYMOUS, "s", Draft(text=enum("A", "B", "C")))
 
 
 async def test_concurrent_registrations_give_each_schema_one_id(closing: AsyncExitStack, url: str) -> None:
@@ -106,15 +107,17 @@ async def test_concurrent_registrations_give_each_schema_one_id(closing: AsyncEx
     texts = [enum("A", name=f"E{at}") for at in range(8)]
     work = [(several[at % 3], f"s{at % 4}", text) for at in range(12) for text in texts]
     randomness.shuffle(work)
-    await several[0].set_config("", {"compatibility": "NONE"})
+    await several[0].set_config(ANONYMOUS, "", {"compatibility": "NONE"})
 
-    made = await asyncio.gather(*(schemas.register(subject, Draft(text=text)) for schemas, subject, text in work))
+    made = await asyncio.gather(
+        *(schemas.register(ANONYMOUS, subject, Draft(text=text)) for schemas, subject, text in work)
+    )
 
     ids = {text: {one.schema.id for one, (_, _, of) in zip(made, work, strict=True) if of == text} for text in texts}
     assert sorted(min(found) for found in ids.values()) == list(range(1, 9))
     assert all(len(found) == 1 for found in ids.values())
     for at in range(4):
-        assert await several[1].versions(f"s{at}", Deletion.ALL) == list(range(1, 9))
+        assert await several[1].versions(ANONYMOUS, f"s{at}", Deletion.ALL) == list(range(1, 9))
 
 
 async def test_concurrent_incompatible_schemas_do_not_both_get_in(closing: AsyncExitStack, url: str) -> None:
@@ -123,7 +126,7 @@ async def test_concurrent_incompatible_schemas_do_not_both_get_in(closing: Async
 
     async def one(schemas: Schemas, draft: Draft) -> bool:
         try:
-            await schemas.register("s", draft)
+            await schemas.register(ANONYMOUS, "s", draft)
             return True
         except Incompatible:
             return False
@@ -131,7 +134,7 @@ async def test_concurrent_incompatible_schemas_do_not_both_get_in(closing: Async
     taken = await asyncio.gather(*(one(schemas, draft) for schemas, draft in zip(several, drafts, strict=True)))
 
     assert taken.count(True) == 1
-    assert await several[0].versions("s", Deletion.ALL) == [1]
+    assert await several[0].versions(ANONYMOUS, "s", Deletion.ALL) == [1]
 
 
 async def test_a_lost_reply_is_safe_to_repeat(closing: AsyncExitStack) -> None:
@@ -142,22 +145,22 @@ async def test_a_lost_reply_is_safe_to_repeat(closing: AsyncExitStack) -> None:
     async def persistently(text: str) -> int:
         while True:
             try:
-                return (await schemas.register("s", Draft(text=text))).schema.id
+                return (await schemas.register(ANONYMOUS, "s", Draft(text=text))).schema.id
             except Unavailable:
                 await asyncio.sleep(0)
 
     ids = [await persistently(enum(*(f"S{at}" for at in range(count)))) for count in range(1, 20)]
 
     assert ids == list(range(1, 20))
-    assert await on(closing, metadata.schemas).versions("s", Deletion.ALL) == ids
+    assert await on(closing, metadata.schemas).versions(ANONYMOUS, "s", Deletion.ALL) == ids
 
 
 async def test_a_schema_by_id_is_asked_from_the_store_once(closing: AsyncExitStack) -> None:
     store = Counting((await opened(closing)).schemas)
-    await on(closing, store.inner).register("s", Draft(text=enum("A")))
+    await on(closing, store.inner).register(ANONYMOUS, "s", Draft(text=enum("A")))
     schemas = on(closing, store)
     for _ in range(10):
-        await schemas.schema(1)
+        await schemas.schema(ANONYMOUS, 1)
 
     assert store.counts == {"schemas": 1}
 
@@ -166,54 +169,54 @@ async def test_that_there_is_no_schema_is_not_remembered(closing: AsyncExitStack
     metadata = await opened(closing)
     first, second = on(closing, metadata.schemas), on(closing, metadata.schemas)
     with pytest.raises(SchemaNotFound):
-        await second.schema(1)
+        await second.schema(ANONYMOUS, 1)
     with pytest.raises(SubjectNotFound):
-        await second.version("s", 1)
-    await first.register("s", Draft(text=enum("A")))
+        await second.version(ANONYMOUS, "s", 1)
+    await first.register(ANONYMOUS, "s", Draft(text=enum("A")))
 
-    assert (await second.schema(1)).text == (await second.version("s", 1)).schema.text
+    assert (await second.schema(ANONYMOUS, 1)).text == (await second.version(ANONYMOUS, "s", 1)).schema.text
 
 
 async def test_the_cache_is_bounded_and_lets_go_of_what_is_deleted(closing: AsyncExitStack) -> None:
     store = Counting((await opened(closing)).schemas)
     small = on(closing, store, cache_bytes_max=4096)
     for at in range(20):
-        await small.register(f"s{at}", Draft(text=enum("A", name=f"E{at}")))
+        await small.register(ANONYMOUS, f"s{at}", Draft(text=enum("A", name=f"E{at}")))
     store.counts.clear()
     for _ in range(2):
         for at in range(20):
-            assert (await small.schema(at + 1)).id == at + 1
+            assert (await small.schema(ANONYMOUS, at + 1)).id == at + 1
     assert store.counts["schemas"] == 40
-    await small.schema(20)
-    await small.delete_subject("s19")
-    await small.delete_subject("s19", is_permanent=True)
+    await small.schema(ANONYMOUS, 20)
+    await small.delete_subject(ANONYMOUS, "s19")
+    await small.delete_subject(ANONYMOUS, "s19", is_permanent=True)
     with pytest.raises(SchemaNotFound):
-        await small.schema(20)
+        await small.schema(ANONYMOUS, 20)
 
 
 async def test_other_servers_forget_a_deleted_schema_in_time(closing: AsyncExitStack) -> None:
     metadata = await opened(closing)
     first, second = on(closing, metadata.schemas), on(closing, metadata.schemas, cached_ms=0)
-    await first.register("s", Draft(text=enum("A")))
-    await second.schema(1)
-    await first.delete_subject("s")
-    await first.delete_subject("s", is_permanent=True)
+    await first.register(ANONYMOUS, "s", Draft(text=enum("A")))
+    await second.schema(ANONYMOUS, 1)
+    await first.delete_subject(ANONYMOUS, "s")
+    await first.delete_subject(ANONYMOUS, "s", is_permanent=True)
 
     with pytest.raises(SchemaNotFound):
-        await second.schema(1)
+        await second.schema(ANONYMOUS, 1)
 
 
 async def test_a_registry_of_ten_thousand_subjects_is_there_at_once(closing: AsyncExitStack) -> None:
     store = Counting((await opened(closing)).schemas)
     full = on(closing, store)
     for at in range(10_000):
-        await full.register(f"subject-{at:05}", Draft(text='"string"'))
+        await full.register(ANONYMOUS, f"subject-{at:05}", Draft(text='"string"'))
     store.counts.clear()
     fresh = on(closing, store)
 
-    assert (await fresh.version("subject-09999", names.LATEST)).schema.id == 1
+    assert (await fresh.version(ANONYMOUS, "subject-09999", names.LATEST)).schema.id == 1
     assert sum(store.counts.values()) == 2
-    assert len(await fresh.subjects(names.ALL_CONTEXTS, Deletion.LIVE)) == 10_000
+    assert len(await fresh.subjects(ANONYMOUS, names.ALL_CONTEXTS, Deletion.LIVE)) == 10_000
     assert store.counts["subjects"] == 11
 
 
@@ -229,8 +232,8 @@ async def test_endless_changes_by_others_end_in_an_answer(closing: AsyncExitStac
     restless = on(closing, Restless(metadata.schemas), attempt_count_max=3)
 
     with pytest.raises(Overloaded):
-        await restless.register("s", Draft(text=enum("A")))
-    assert (await schemas.register("s", Draft(text=enum("A")))).number == 1
+        await restless.register(ANONYMOUS, "s", Draft(text=enum("A")))
+    assert (await schemas.register(ANONYMOUS, "s", Draft(text=enum("A")))).number == 1
 
 
 async def test_references_have_a_limit_and_an_order(closing: AsyncExitStack) -> None:
@@ -241,22 +244,22 @@ async def test_references_have_a_limit_and_an_order(closing: AsyncExitStack) -> 
         reference = Reference(name=f"R{at - 1}", version=VersionKey(version, 1))
         return Draft(text=record(f"R{at}", inner=f"R{at - 1}"), references=(reference,))
 
-    await schemas.register("s0", Draft(text=record("R0", a="int")))
+    await schemas.register(ANONYMOUS, "s0", Draft(text=record("R0", a="int")))
     for at in (1, 2, 3):
-        await schemas.register(f"s{at}", referring(at))
+        await schemas.register(ANONYMOUS, f"s{at}", referring(at))
     with pytest.raises(SchemaTooLarge):
-        await schemas.register("s4", referring(4))
+        await schemas.register(ANONYMOUS, "s4", referring(4))
     with pytest.raises(InvalidSchema):
-        await schemas.register("s9", referring(9))
+        await schemas.register(ANONYMOUS, "s9", referring(9))
 
 
 async def test_a_schema_has_a_size_limit_with_what_it_references(closing: AsyncExitStack) -> None:
     schemas = on(closing, (await opened(closing)).schemas, schema_bytes_max=200)
     with pytest.raises(SchemaTooLarge):
-        await schemas.register("s", Draft(text=enum(*(f"SYMBOL_{at}" for at in range(30)))))
+        await schemas.register(ANONYMOUS, "s", Draft(text=enum(*(f"SYMBOL_{at}" for at in range(30)))))
     protobuf = Draft(text='syntax = "proto3";' + " " * 200, type=SchemaType.PROTOBUF)
     with pytest.raises(SchemaTooLarge):
-        await schemas.check("s", protobuf)
+        await schemas.check(ANONYMOUS, "s", protobuf)
 
 
 @pytest.mark.parametrize("text", ["", "__GLOBAL", ":.x:", ":.x", "a\x00b", "a\nb", "x" * 1025, "\ud800"])

@@ -49,6 +49,8 @@ class Resource(Enum):
     STREAM = "Topic"
     GROUP = "Group"
     CLUSTER = "Cluster"
+    SUBJECT = "Subject"
+    """Of the schema registry."""
 
 
 class Authorizer(Protocol):

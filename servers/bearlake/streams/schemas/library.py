@@ -19,6 +19,8 @@ from bearlake.streams.schemas.model import Document, Reference, Schema, SchemaTy
 from bearlake.streams.schemas.parsing import Parsed
 from bearlake.streams.schemas.problems import InvalidSchema, SchemaNotFound, SchemaTooLarge
 from bearlake.streams.schemas.settings import SchemasSettings
+from bearlake.streams.schemas.values.by_schema import values_of
+from bearlake.streams.schemas.values.model import Values
 from bearlake.telemetry import metrics
 
 V = TypeVar("V")
@@ -34,7 +36,7 @@ class Library:
         self._store = store
         self._settings = settings
         self._schemas: _Recent[Schema] = _Recent(settings.cache_bytes_max // 2)
-        self._parsed: _Recent[Parsed] = _Recent(settings.cache_bytes_max // 2)
+        self._parsed: _Recent[tuple[Parsed, Values]] = _Recent(settings.cache_bytes_max // 2)
         metrics.REGISTRY_CACHE_BYTES.set_function(lambda: self._schemas.size_bytes + self._parsed.size_bytes)
         metrics.REGISTRY_CACHE_BYTES_MAX.set(settings.cache_bytes_max)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="schemas")
@@ -75,6 +77,13 @@ class Library:
 
     async def parsed(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> Parsed:
         """The text as a value of its format. Raises `InvalidSchema`, `SchemaTooLarge`, `Unavailable`."""
+        return (await self._understood(type_, text, references))[0]
+
+    async def values(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> Values:
+        """The values of the schema of that text. Raises as `parsed`."""
+        return (await self._understood(type_, text, references))[1]
+
+    async def _understood(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> tuple[Parsed, Values]:
         texts: dict[str, str] = {}
         await self._resolve(references, texts, set())
         size = len(text) + sum(map(len, texts.values()))
@@ -84,7 +93,8 @@ class Library:
         key = (type_, text, *texts.items())
         found = self._parsed.get(key, 0)
         if found is None:
-            found = await self._run(parsing.parsed, type_, text, texts)
+            schema = await self.run(parsing.parsed, type_, text, texts)
+            found = schema, values_of(schema)
             self._parsed.put(key, found, size, 1)
         return found
 
@@ -94,7 +104,7 @@ class Library:
 
     async def incompatibilities(self, reader: Parsed, writer: Parsed) -> list[str]:
         """See `parsing.incompatibilities`."""
-        return await self._run(parsing.incompatibilities, reader, writer)
+        return await self.run(parsing.incompatibilities, reader, writer)
 
     async def _resolve(self, references: Sequence[Reference], texts: dict[str, str], seen: set[str]) -> None:
         """Add the texts of the references, what they reference before them; each name once."""
@@ -119,7 +129,8 @@ class Library:
             f" subject {names.shown(subject)!r} has no version {number}"
         )
 
-    async def _run(self, work: Callable[..., V], *arguments: object) -> V:
+    async def run(self, work: Callable[..., V], *arguments: object) -> V:
+        """Do what takes its time on the library's thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     @staticmethod

@@ -50,6 +50,11 @@ def shown(key: SubjectKey) -> str:
     return key.name if key.context == DEFAULT_CONTEXT else f":{key.context}:{key.name}"
 
 
+def resource(key: SubjectKey) -> str:
+    """What access to a subject, to a context (`:.context:`) or to the registry (`__GLOBAL`) is granted by."""
+    return GLOBAL_NAMES[0] if key == GLOBAL else shown(key)
+
+
 def parse_prefix(text: str) -> tuple[str | None, str]:
     """Context (None: all) and prefix of the names that a list is asked for. Raises `InvalidSubject`."""
     if text.startswith(ALL_CONTEXTS):

@@ -9,7 +9,7 @@ never change; subjects, versions, configs and modes are read from the store for 
     config, set_config, mode, set_mode
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -24,10 +24,11 @@ from bearlake.metadata.schemas import (
     VersionKey,
     VersionRow,
 )
+from bearlake.streams.principal import AllowAll, Authorizer, Operation, Principal, Resource, require
 from bearlake.streams.schemas import names, rules
 from bearlake.streams.schemas.deletion import Remover, existing, pick
 from bearlake.streams.schemas.library import Library
-from bearlake.streams.schemas.model import Document, Draft, Mode, Schema, SchemaVersion
+from bearlake.streams.schemas.model import Document, Draft, Mode, Reference, Schema, SchemaType, SchemaVersion
 from bearlake.streams.schemas.parsing import Parsed
 from bearlake.streams.schemas.problems import (
     ConfigNotFound,
@@ -39,6 +40,7 @@ from bearlake.streams.schemas.problems import (
 )
 from bearlake.streams.schemas.registration import Registrar
 from bearlake.streams.schemas.settings import SchemasSettings
+from bearlake.streams.schemas.values.model import Values
 
 PAGE_COUNT = 1_000
 """Rows of one look into the store."""
@@ -47,9 +49,16 @@ T = TypeVar("T")
 
 
 class Schemas:
-    """The registry. Every call may raise `Unavailable` and `Overloaded`, those that name a subject `InvalidSubject`."""
+    """The registry. Every call may raise `Unavailable`, `Overloaded` and `Denied`, those that name a subject `InvalidSubject`.
 
-    def __init__(self, store: SchemaStore, settings: SchemasSettings | None = None) -> None:
+    What a list holds is what the caller may know of.
+    """
+
+    def __init__(
+        self, store: SchemaStore, settings: SchemasSettings | None = None, authorizer: Authorizer | None = None
+    ) -> None:
+        """`authorizer`: everybody may do everything when none is given."""
+        self._authorizer = authorizer or AllowAll()
         self.settings = settings or SchemasSettings()
         self._store = store
         self._library = Library(store, self.settings)
@@ -62,7 +71,9 @@ class Schemas:
 
     # -- a schema for a subject ----------------------------------------------------------------------------------
 
-    async def register(self, subject: str, draft: Draft, *, is_normalized: bool = False) -> SchemaVersion:
+    async def register(
+        self, who: Principal, subject: str, draft: Draft, *, is_normalized: bool = False
+    ) -> SchemaVersion:
         """The version of the subject that has this schema, made if there is none; the same schema has the same id in a context.
 
         Raises:
@@ -70,23 +81,24 @@ class Schemas:
             Incompatible: with earlier versions, by the subject's level.
             NotPermitted, IdDoesNotMatch: the subject's mode, or an imported id.
         """
-        return await self._registrar.register(names.parse(subject), draft, is_normalized=is_normalized)
+        key = self._subject(who, Operation.WRITE, subject)
+        return await self._registrar.register(key, draft, is_normalized=is_normalized)
 
     async def lookup(
-        self, subject: str, draft: Draft, *, is_normalized: bool = False, with_deleted: bool = False
+        self, who: Principal, subject: str, draft: Draft, *, is_normalized: bool = False, with_deleted: bool = False
     ) -> SchemaVersion:
         """The version of the subject that has this schema. Raises `SubjectNotFound`, `SchemaNotFound`, `InvalidSchema`."""
-        key = names.parse(subject)
+        key = self._subject(who, Operation.READ, subject)
         return await self._registrar.lookup(key, draft, is_normalized=is_normalized, with_deleted=with_deleted)
 
     async def check(
-        self, subject: str, draft: Draft, version: int | None = None, *, is_normalized: bool = False
+        self, who: Principal, subject: str, draft: Draft, version: int | None = None, *, is_normalized: bool = False
     ) -> list[str]:
         """What the subject's level forbids about the draft, compared with one version (None: with those that the level asks for).
 
         Empty: compatible. Raises `InvalidSchema`, and for one version `SubjectNotFound`, `VersionNotFound`.
         """
-        key = names.parse(subject)
+        key = self._subject(who, Operation.READ, subject)
         rows: Sequence[VersionRow] | None = None
         if version is not None:
             state = await self._store.subject(key)
@@ -97,27 +109,36 @@ class Schemas:
 
     # -- what is there -------------------------------------------------------------------------------------------
 
-    async def schema(self, schema_id: int, subject: str | None = None) -> Schema:
+    async def schema(self, who: Principal, schema_id: int, subject: str | None = None) -> Schema:
         """The schema with that id, in the context of `subject`. Raises `SchemaNotFound`."""
-        return await self._library.schema(_context(subject), schema_id)
+        return await self._library.schema(self._context(who, subject), schema_id)
 
     async def parsed(self, schema: Schema) -> Parsed:
         """The schema as a value of its format."""
         return await self._library.parsed_schema(schema)
 
-    async def last_id(self, subject: str | None = None) -> int:
-        """The largest id of the context of `subject`."""
-        return await self._store.last_id(_context(subject))
+    async def values(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> Values:
+        """The values of records with the schema of that text. Raises `InvalidSchema`, `SchemaTooLarge`."""
+        return await self._library.values(type_, text, references)
 
-    async def by_guid(self, guid: UUID) -> list[Schema]:
+    async def run(self, work: Callable[..., T], *arguments: object) -> T:
+        """Do what takes its time, such as reading large values, on a thread."""
+        return await self._library.run(work, *arguments)
+
+    async def last_id(self, who: Principal, subject: str | None = None) -> int:
+        """The largest id of the context of `subject`."""
+        return await self._store.last_id(self._context(who, subject))
+
+    async def by_guid(self, who: Principal, guid: UUID) -> list[Schema]:
         """The schema with that guid, in all contexts that have it. Raises `SchemaNotFound`."""
         rows = await self._store.by_fingerprint(guid.bytes)
+        rows = [row for row in rows if self._may(who, Operation.READ, SubjectKey(row.context, GLOBAL_SUBJECT))]
         if not rows:
             raise SchemaNotFound(f"Schema {guid} not found")
         return [self._library.keep(row) for row in rows]
 
     async def usages(
-        self, schema_id: int, subject: str | None = None, *, with_deleted: bool = False
+        self, who: Principal, schema_id: int, subject: str | None = None, *, with_deleted: bool = False
     ) -> list[SubjectVersion]:
         """The versions that have the schema; if `subject` names more than a context, only its. Raises `SchemaNotFound`."""
         key = SubjectKey(DEFAULT_CONTEXT, GLOBAL_SUBJECT) if subject is None else names.split(subject)
@@ -127,14 +148,20 @@ class Schemas:
         return [
             one
             for one in found
-            if (with_deleted or not one.is_deleted) and key.name in (GLOBAL_SUBJECT, one.subject.name)
+            if (with_deleted or not one.is_deleted)
+            and key.name in (GLOBAL_SUBJECT, one.subject.name)
+            and self._may(who, Operation.DESCRIBE, one.subject)
         ]
 
-    async def contexts(self, *, offset: int = 0, limit: int = -1) -> Sequence[str]:
+    async def contexts(self, who: Principal, *, offset: int = 0, limit: int = -1) -> Sequence[str]:
         """Contexts by name."""
-        return _sliced(await self._store.contexts(), offset, limit)
+        found = await self._store.contexts()
+        allowed = [one for one in found if self._may(who, Operation.DESCRIBE, SubjectKey(one, GLOBAL_SUBJECT))]
+        return _sliced(allowed, offset, limit)
 
-    async def subjects(self, prefix: str, deletion: Deletion, *, offset: int = 0, limit: int = -1) -> list[str]:
+    async def subjects(
+        self, who: Principal, prefix: str, deletion: Deletion, *, offset: int = 0, limit: int = -1
+    ) -> list[str]:
         """Subjects whose name starts with `prefix` (see `names.parse_prefix`), by context and name."""
         context, start = names.parse_prefix(prefix)
         limit = _bounded(limit, self.settings.subject_list_count_max)
@@ -144,14 +171,21 @@ class Schemas:
             page = await self._store.subjects(
                 context=context, prefix=start, deletion=deletion, after=after, limit=PAGE_COUNT
             )
-            found += page
+            found += [key for key in page if self._may(who, Operation.DESCRIBE, key)]
             if len(page) < PAGE_COUNT:
                 break
             after = page[-1]
         return [names.shown(key) for key in _sliced(found, offset, limit)]
 
     async def all_versions(
-        self, prefix: str, deletion: Deletion, *, is_latest_only: bool = False, offset: int = 0, limit: int = -1
+        self,
+        who: Principal,
+        prefix: str,
+        deletion: Deletion,
+        *,
+        is_latest_only: bool = False,
+        offset: int = 0,
+        limit: int = -1,
     ) -> list[SchemaVersion]:
         """Versions with their schemas, of all subjects whose name starts with `prefix`."""
         context, start = names.parse_prefix(prefix)
@@ -163,6 +197,8 @@ class Schemas:
                 context=context, prefix=start, deletion=deletion, after=after, limit=PAGE_COUNT
             )
             for one in page:
+                if not self._may(who, Operation.READ, one.subject):
+                    continue
                 if is_latest_only and found and found[-1].subject == one.subject:
                     found.pop()
                 found.append(one)
@@ -171,17 +207,19 @@ class Schemas:
             after = VersionKey(page[-1].subject, page[-1].number)
         return await self._with_schemas(_sliced(found, offset, limit))
 
-    async def versions(self, subject: str, deletion: Deletion, *, offset: int = 0, limit: int = -1) -> list[int]:
+    async def versions(
+        self, who: Principal, subject: str, deletion: Deletion, *, offset: int = 0, limit: int = -1
+    ) -> list[int]:
         """Numbers of the subject's versions. Raises `SubjectNotFound`."""
-        state = await self._existing(names.parse(subject))
+        state = await self._existing(self._subject(who, Operation.DESCRIBE, subject))
         found = [row.number for row in state.versions if _is_listed(row, deletion)]
         if not found:
             raise SubjectNotFound(f"Subject '{subject}' not found.")
         return list(_sliced(found, offset, limit))
 
-    async def version(self, subject: str, version: int, *, with_deleted: bool = False) -> SchemaVersion:
+    async def version(self, who: Principal, subject: str, version: int, *, with_deleted: bool = False) -> SchemaVersion:
         """A version (or `names.LATEST`) with its schema. Raises `SubjectNotFound`, `VersionNotFound`."""
-        key = names.parse(subject)
+        key = self._subject(who, Operation.READ, subject)
         state = await self._existing(key)
         if not with_deleted and all(row.is_deleted for row in state.versions):
             raise SubjectNotFound(f"Subject '{subject}' not found.")
@@ -190,10 +228,10 @@ class Schemas:
         return SchemaVersion(subject=key, number=row.number, is_deleted=row.is_deleted, schema=schema)
 
     async def latest_with_metadata(
-        self, subject: str, properties: Document, *, with_deleted: bool = False
+        self, who: Principal, subject: str, properties: Document, *, with_deleted: bool = False
     ) -> SchemaVersion:
         """The newest version whose metadata has all these properties. Raises `SubjectNotFound`, `VersionNotFound`."""
-        key = names.parse(subject)
+        key = self._subject(who, Operation.READ, subject)
         state = await self._existing(key)
         schemas = await self._library.schemas(key.context, {row.schema_id for row in state.versions})
         for row in reversed(state.versions):
@@ -203,40 +241,40 @@ class Schemas:
                 return SchemaVersion(subject=key, number=row.number, is_deleted=row.is_deleted, schema=schema)
         raise VersionNotFound("Version not found: none has this metadata")
 
-    async def referrers(self, subject: str, version: int) -> Sequence[int]:
+    async def referrers(self, who: Principal, subject: str, version: int) -> Sequence[int]:
         """Ids of schemas with live versions that reference this one. Raises `SubjectNotFound`, `VersionNotFound`."""
-        key = names.parse(subject)
+        key = self._subject(who, Operation.READ, subject)
         row = pick(await self._existing(key), version, with_deleted=True)
         return await self._store.referrers(VersionKey(key, row.number))
 
     # -- delete --------------------------------------------------------------------------------------------------
 
-    async def delete_subject(self, subject: str, *, is_permanent: bool = False) -> list[int]:
+    async def delete_subject(self, who: Principal, subject: str, *, is_permanent: bool = False) -> list[int]:
         """Delete all versions (softly: the live ones, with config and mode; for good: all, which were deleted softly before).
 
         Raises:
             SubjectNotFound, SubjectSoftDeleted, SubjectNotSoftDeleted, ReferenceExists, NotPermitted
         """
-        key = names.parse(subject)
+        key = self._subject(who, Operation.DELETE, subject)
         return await self._registrar.deciding(key, lambda: self._remover.subject(key, is_permanent))
 
-    async def delete_version(self, subject: str, version: int, *, is_permanent: bool = False) -> int:
+    async def delete_version(self, who: Principal, subject: str, version: int, *, is_permanent: bool = False) -> int:
         """Delete one version (or `names.LATEST`), softly or, after that, for good.
 
         Raises:
             SubjectNotFound, VersionNotFound, VersionSoftDeleted, VersionNotSoftDeleted, ReferenceExists, NotPermitted
         """
-        key = names.parse(subject)
+        key = self._subject(who, Operation.DELETE, subject)
         return await self._registrar.deciding(key, lambda: self._remover.version(key, version, is_permanent))
 
     # -- config and mode -----------------------------------------------------------------------------------------
 
-    async def config(self, subject: str = "", *, is_in_scope: bool = False) -> Document:
+    async def config(self, who: Principal, subject: str = "", *, is_in_scope: bool = False) -> Document:
         """The config of a subject, of a context (`:.context:`) or of the registry (empty).
 
         `is_in_scope`: with what wider levels add; else its own only. Raises `ConfigNotFound`.
         """
-        key = _level(subject)
+        key = self._level(who, Operation.DESCRIBE, subject)
         state = await self._store.subject(key)
         own = rules.loaded(state.rules[0].config)
         if is_in_scope or key == names.GLOBAL:
@@ -245,26 +283,26 @@ class Schemas:
             raise ConfigNotFound(f"Subject '{subject}' does not have subject-level compatibility configured")
         return own
 
-    async def set_config(self, subject: str, update: Document) -> Document:
+    async def set_config(self, who: Principal, subject: str, update: Document) -> Document:
         """Change fields of a config; see `rules.updated`. Returns the update as it was taken. Raises `NotPermitted`."""
-        key = _level(subject)
+        key = self._level(who, Operation.ALTER, subject)
         state = await self._store.subject(key)
         self._check_writable(state)
         stored = rules.updated(state.rules[0].config, update)
         await self._store.set_config(key, stored)
         return rules.loaded(stored) or {}
 
-    async def unset_config(self, subject: str = "") -> Document:
+    async def unset_config(self, who: Principal, subject: str = "") -> Document:
         """Take back a config; returns what it was. Raises `ConfigNotFound`, `NotPermitted`."""
-        before = await self.config(subject)
-        key = _level(subject)
+        before = await self.config(who, subject)
+        key = self._level(who, Operation.ALTER, subject)
         self._check_writable(await self._store.subject(key))
         await self._store.set_config(key, None)
         return before
 
-    async def mode(self, subject: str = "", *, is_in_scope: bool = False) -> Mode:
+    async def mode(self, who: Principal, subject: str = "", *, is_in_scope: bool = False) -> Mode:
         """The mode of a subject, a context or the registry; see `config`. Raises `ModeNotFound`."""
-        key = _level(subject)
+        key = self._level(who, Operation.DESCRIBE, subject)
         state = await self._store.subject(key)
         if is_in_scope or key == names.GLOBAL:
             return rules.mode_in_scope(state)
@@ -272,20 +310,43 @@ class Schemas:
             raise ModeNotFound(f"Subject '{subject}' does not have subject-level mode configured")
         return Mode(state.rules[0].mode)
 
-    async def set_mode(self, subject: str, mode: Mode, *, is_forced: bool = False) -> None:
+    async def set_mode(self, who: Principal, subject: str, mode: Mode, *, is_forced: bool = False) -> None:
         """Set a mode. Raises `NotPermitted`: IMPORT, unless forced, needs a subject (or context) without schemas."""
-        key = _level(subject)
+        key = self._level(who, Operation.ALTER, subject)
         if mode is Mode.IMPORT and not is_forced and await self._has_versions(key):
             raise NotPermitted("Cannot import since found existing subjects")
         await self._store.set_mode(key, mode.value)
 
-    async def unset_mode(self, subject: str = "") -> Mode:
+    async def unset_mode(self, who: Principal, subject: str = "") -> Mode:
         """Take back a mode; returns what it was. Raises `ModeNotFound`."""
-        before = await self.mode(subject)
-        await self._store.set_mode(_level(subject), None)
+        before = await self.mode(who, subject)
+        await self._store.set_mode(self._level(who, Operation.ALTER, subject), None)
         return before
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _may(self, who: Principal, operation: Operation, key: SubjectKey) -> bool:
+        return self._authorizer.allows(who, operation, Resource.SUBJECT, names.resource(key))
+
+    def _subject(self, who: Principal, operation: Operation, subject: str) -> SubjectKey:
+        key = names.parse(subject)
+        require(self._authorizer, who, operation, Resource.SUBJECT, names.resource(key))
+        return key
+
+    def _context(self, who: Principal, subject: str | None) -> str:
+        """The context of `subject`. That schemas may be read there is enough, whatever their subjects."""
+        context = DEFAULT_CONTEXT if subject is None else names.split(subject).context
+        require(
+            self._authorizer, who, Operation.READ, Resource.SUBJECT, names.resource(SubjectKey(context, GLOBAL_SUBJECT))
+        )
+        return context
+
+    def _level(self, who: Principal, operation: Operation, subject: str) -> SubjectKey:
+        """The key of what has a config and a mode: a subject, a context or the registry."""
+        key = names.split(subject)
+        key = names.GLOBAL if key.name in names.GLOBAL_NAMES and key.context == DEFAULT_CONTEXT else key
+        require(self._authorizer, who, operation, Resource.SUBJECT, names.resource(key))
+        return key
 
     async def _has_versions(self, key: SubjectKey) -> bool:
         if key.name != GLOBAL_SUBJECT:
@@ -316,15 +377,6 @@ class Schemas:
     def _check_writable(state: SubjectState) -> None:
         if rules.mode_in_scope(state) in (Mode.READONLY, Mode.READONLY_OVERRIDE):
             raise NotPermitted(f"Subject {names.shown(state.subject)} is in read-only mode")
-
-
-def _context(subject: str | None) -> str:
-    return DEFAULT_CONTEXT if subject is None else names.split(subject).context
-
-
-def _level(subject: str) -> SubjectKey:
-    key = names.split(subject)
-    return names.GLOBAL if key.name in names.GLOBAL_NAMES and key.context == DEFAULT_CONTEXT else key
 
 
 def _is_listed(row: VersionRow, deletion: Deletion) -> bool:

@@ -4,6 +4,7 @@ from typing import Any
 
 from aiohttp import web
 
+from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.registry import requests
 from bearlake.protocols.rest.registry.answers import answer
 from bearlake.streams.schemas import rules
@@ -34,37 +35,49 @@ class RuleRoutes:
     async def config(self, request: web.Request) -> web.Response:
         """A config, with `defaultToGlobal` as it holds."""
         is_in_scope = requests.flag(request, "defaultToGlobal")
-        return answer(request, await self._schemas.config(requests.subject_of(request), is_in_scope=is_in_scope))
+        return answer(
+            request,
+            await self._schemas.config(principal_of(request), requests.subject_of(request), is_in_scope=is_in_scope),
+        )
 
     async def set_config(self, request: web.Request) -> web.Response:
         """Change a config; the fields as they were taken."""
         update = await requests.document_of(request)
-        return answer(request, _as_sent(await self._schemas.set_config(requests.subject_of(request), update)))
+        return answer(
+            request,
+            _as_sent(await self._schemas.set_config(principal_of(request), requests.subject_of(request), update)),
+        )
 
     async def unset_config(self, request: web.Request) -> web.Response:
         """Take a config back; what it was."""
-        return answer(request, await self._schemas.unset_config(requests.subject_of(request)))
+        return answer(request, await self._schemas.unset_config(principal_of(request), requests.subject_of(request)))
 
     async def mode(self, request: web.Request) -> web.Response:
         """A mode, with `defaultToGlobal` as it holds."""
         is_in_scope = requests.flag(request, "defaultToGlobal")
-        mode = await self._schemas.mode(requests.subject_of(request), is_in_scope=is_in_scope)
+        mode = await self._schemas.mode(principal_of(request), requests.subject_of(request), is_in_scope=is_in_scope)
         return answer(request, {"mode": mode.value})
 
     async def set_mode(self, request: web.Request) -> web.Response:
         """Set a mode; the same."""
         mode = rules.parse_mode((await requests.document_of(request)).get("mode"))
-        await self._schemas.set_mode(requests.subject_of(request), mode, is_forced=requests.flag(request, "force"))
+        await self._schemas.set_mode(
+            principal_of(request), requests.subject_of(request), mode, is_forced=requests.flag(request, "force")
+        )
         return answer(request, {"mode": mode.value})
 
     async def unset_mode(self, request: web.Request) -> web.Response:
         """Take a mode back; what it was."""
-        return answer(request, {"mode": (await self._schemas.unset_mode(requests.subject_of(request))).value})
+        return answer(
+            request,
+            {"mode": (await self._schemas.unset_mode(principal_of(request), requests.subject_of(request))).value},
+        )
 
     async def check(self, request: web.Request) -> web.Response:
         """Whether the schema in the body would be compatible; with `verbose`, what is not."""
         version = requests.version_of(request) if "version" in request.match_info else None
         messages = await self._schemas.check(
+            principal_of(request),
             requests.subject_of(request),
             await requests.draft_of(request),
             version,

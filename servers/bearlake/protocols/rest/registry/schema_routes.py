@@ -6,6 +6,7 @@ from uuid import UUID
 from aiohttp import web
 
 from bearlake.metadata.schemas import Deletion, SubjectVersion
+from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.registry import requests
 from bearlake.protocols.rest.registry.answers import answer, shown_schema, shown_version, text_answer
 from bearlake.streams.schemas import names
@@ -42,7 +43,9 @@ class SchemaRoutes:
         offset, limit = requests.page_of(request)
         deletion, latest = requests.deletion_of(request), requests.flag(request, "latestOnly")
         prefix = requests.prefix_of(request)
-        found = await self._schemas.all_versions(prefix, deletion, is_latest_only=latest, offset=offset, limit=limit)
+        found = await self._schemas.all_versions(
+            principal_of(request), prefix, deletion, is_latest_only=latest, offset=offset, limit=limit
+        )
         return answer(request, [shown_version(one) for one in found])
 
     async def types(self, request: web.Request) -> web.Response:
@@ -52,15 +55,17 @@ class SchemaRoutes:
     async def by_id(self, request: web.Request) -> web.Response:
         """A schema; with `fetchMaxId` also the largest id."""
         subject = requests.subject_asked(request)
-        schema = await self._schemas.schema(requests.id_of(request), subject)
+        schema = await self._schemas.schema(principal_of(request), requests.id_of(request), subject)
         shown = shown_schema(schema, await formatted(self._schemas, schema, request))
         if requests.flag(request, "fetchMaxId"):
-            shown["maxId"] = await self._schemas.last_id(subject)
+            shown["maxId"] = await self._schemas.last_id(principal_of(request), subject)
         return answer(request, shown)
 
     async def text_by_id(self, request: web.Request) -> web.Response:
         """A schema's bare text."""
-        schema = await self._schemas.schema(requests.id_of(request), requests.subject_asked(request))
+        schema = await self._schemas.schema(
+            principal_of(request), requests.id_of(request), requests.subject_asked(request)
+        )
         return text_answer(request, await formatted(self._schemas, schema, request))
 
     async def subjects(self, request: web.Request) -> web.Response:
@@ -88,12 +93,12 @@ class SchemaRoutes:
     async def contexts(self, request: web.Request) -> web.Response:
         """Contexts by name."""
         offset, limit = requests.page_of(request)
-        return answer(request, list(await self._schemas.contexts(offset=offset, limit=limit)))
+        return answer(request, list(await self._schemas.contexts(principal_of(request), offset=offset, limit=limit)))
 
     async def _usages(self, request: web.Request) -> Sequence[SubjectVersion]:
         with_deleted = requests.deletion_of(request) is not Deletion.LIVE
         return await self._schemas.usages(
-            requests.id_of(request), requests.subject_asked(request), with_deleted=with_deleted
+            principal_of(request), requests.id_of(request), requests.subject_asked(request), with_deleted=with_deleted
         )
 
     async def _by_guid(self, request: web.Request) -> Sequence[Schema]:
@@ -102,7 +107,7 @@ class SchemaRoutes:
             guid = UUID(text)
         except ValueError as error:
             raise SchemaNotFound(f"Schema {text[:64]} not found") from error
-        return await self._schemas.by_guid(guid)
+        return await self._schemas.by_guid(principal_of(request), guid)
 
 
 async def formatted(schemas: Schemas, schema: Schema, request: web.Request) -> str:

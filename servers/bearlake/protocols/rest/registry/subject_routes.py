@@ -2,6 +2,7 @@
 
 from aiohttp import web
 
+from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.registry import requests
 from bearlake.protocols.rest.registry.answers import answer, shown_version, text_answer
 from bearlake.protocols.rest.registry.schema_routes import formatted
@@ -33,11 +34,14 @@ class SubjectRoutes:
         """Names, one page."""
         offset, limit = requests.page_of(request)
         prefix, deletion = requests.prefix_of(request), requests.deletion_of(request)
-        return answer(request, await self._schemas.subjects(prefix, deletion, offset=offset, limit=limit))
+        return answer(
+            request, await self._schemas.subjects(principal_of(request), prefix, deletion, offset=offset, limit=limit)
+        )
 
     async def lookup(self, request: web.Request) -> web.Response:
         """The version that has the schema in the body."""
         found = await self._schemas.lookup(
+            principal_of(request),
             requests.subject_of(request),
             await requests.draft_of(request),
             is_normalized=requests.flag(request, "normalize"),
@@ -48,6 +52,7 @@ class SubjectRoutes:
     async def register(self, request: web.Request) -> web.Response:
         """The id of the schema in the body, which is a version of the subject from now on."""
         made = await self._schemas.register(
+            principal_of(request),
             requests.subject_of(request),
             await requests.draft_of(request),
             is_normalized=requests.flag(request, "normalize"),
@@ -58,7 +63,9 @@ class SubjectRoutes:
         """Numbers of versions."""
         offset, limit = requests.page_of(request)
         subject, deletion = requests.subject_of(request), requests.deletion_of(request)
-        return answer(request, await self._schemas.versions(subject, deletion, offset=offset, limit=limit))
+        return answer(
+            request, await self._schemas.versions(principal_of(request), subject, deletion, offset=offset, limit=limit)
+        )
 
     async def version(self, request: web.Request) -> web.Response:
         """One version with its schema."""
@@ -76,29 +83,38 @@ class SubjectRoutes:
             raise requests.BadRequest("expected as many values as keys: ?key=a&value=1&key=b&value=2")
         properties, with_deleted = dict(zip(keys, values, strict=True)), requests.flag(request, "deleted")
         subject = requests.subject_of(request)
-        found = await self._schemas.latest_with_metadata(subject, properties, with_deleted=with_deleted)
+        found = await self._schemas.latest_with_metadata(
+            principal_of(request), subject, properties, with_deleted=with_deleted
+        )
         return await self._shown(request, found)
 
     async def referrers(self, request: web.Request) -> web.Response:
         """Ids of the schemas that reference the version."""
         subject, version = requests.subject_of(request), requests.version_of(request)
-        return answer(request, list(await self._schemas.referrers(subject, version)))
+        return answer(request, list(await self._schemas.referrers(principal_of(request), subject, version)))
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete a subject; the numbers of its versions."""
         is_permanent = requests.flag(request, "permanent")
-        numbers = await self._schemas.delete_subject(requests.subject_of(request), is_permanent=is_permanent)
+        numbers = await self._schemas.delete_subject(
+            principal_of(request), requests.subject_of(request), is_permanent=is_permanent
+        )
         return answer(request, numbers)
 
     async def delete_version(self, request: web.Request) -> web.Response:
         """Delete a version; its number."""
         subject, version = requests.subject_of(request), requests.version_of(request)
         is_permanent = requests.flag(request, "permanent")
-        return answer(request, await self._schemas.delete_version(subject, version, is_permanent=is_permanent))
+        return answer(
+            request,
+            await self._schemas.delete_version(principal_of(request), subject, version, is_permanent=is_permanent),
+        )
 
     async def _version(self, request: web.Request) -> SchemaVersion:
         subject, version = requests.subject_of(request), requests.version_of(request)
-        return await self._schemas.version(subject, version, with_deleted=requests.flag(request, "deleted"))
+        return await self._schemas.version(
+            principal_of(request), subject, version, with_deleted=requests.flag(request, "deleted")
+        )
 
     async def _shown(self, request: web.Request, found: SchemaVersion) -> web.Response:
         return answer(request, shown_version(found, await formatted(self._schemas, found.schema, request)))

@@ -17,7 +17,7 @@ def check(schema: Schema) -> None:
     """Raise `InvalidSchema` for the first default that does not fit."""
     for one in types_of(schema):
         for field in getattr(one, "fields", ()):
-            if field.has_default and not _fits(field.type, field.default):
+            if field.has_default and not fits(field.type, field.default):
                 raise InvalidSchema(
                     f"Invalid schema of type AVRO: invalid default for field {field.name}: {field.default!r} is no {field.type.type}"
                 )
@@ -37,7 +37,8 @@ def types_of(schema: Schema) -> Iterator[Any]:
             waiting += [inner for name in ("items", "values") if isinstance(inner := getattr(one, name, None), Schema)]
 
 
-def _fits(schema: Any, value: Any) -> bool:
+def fits(schema: Any, value: Any) -> bool:
+    """Whether a default is a value of the type."""
     # Any: the library's types of schemas, and whatever JSON can say.
     kind = schema.type
     if kind == "null":
@@ -51,11 +52,11 @@ def _fits(schema: Any, value: Any) -> bool:
     if kind in ("string", "bytes", "fixed", "enum"):
         return isinstance(value, str)
     if kind == "array":
-        return isinstance(value, list) and all(_fits(schema.items, one) for one in value)
+        return isinstance(value, list) and all(fits(schema.items, one) for one in value)
     if kind == "map":
-        return isinstance(value, dict) and all(_fits(schema.values, one) for one in value.values())
+        return isinstance(value, dict) and all(fits(schema.values, one) for one in value.values())
     if kind in ("union", "error_union"):
-        return any(_fits(one, value) for one in schema.schemas)
+        return any(fits(one, value) for one in schema.schemas)
     return isinstance(value, dict) and all(
-        _fits(field.type, value[field.name]) if field.name in value else field.has_default for field in schema.fields
+        fits(field.type, value[field.name]) if field.name in value else field.has_default for field in schema.fields
     )

@@ -38,6 +38,8 @@ class JsonSchema:
     text: str
     normalized: str
     root: Node
+    references: Mapping[str, Any]
+    """The documents that it references, by name."""
 
     @property
     def canonical(self) -> str:
@@ -47,10 +49,8 @@ class JsonSchema:
 
 def parsed(text: str, references: Mapping[str, str]) -> JsonSchema:
     """See `parsing.parsed`."""
-    resources = {
-        name: _resource(documents.load(referenced, f"the reference {name!r}"))
-        for name, referenced in references.items()
-    }
+    loaded = {name: documents.load(one, f"the reference {name!r}") for name, one in references.items()}
+    resources = {name: _resource(referenced) for name, referenced in loaded.items()}
     document = documents.load(text, "the text")
     specification = _specification(document)
     root = specification.create_resource(document)
@@ -68,6 +68,7 @@ def parsed(text: str, references: Mapping[str, str]) -> JsonSchema:
         text=documents.dump(document),
         normalized=documents.dump(document, is_sorted=True),
         root=Node(document, resolver, is_modern=specification in _MODERN),
+        references=loaded,
     )
 
 

@@ -50,6 +50,8 @@ class ProtobufSchema:
     file: FileDescriptorProto
     others: tuple[FileDescriptorProto, ...]
     """What it imports, directly or not, files that everybody has excepted."""
+    files: tuple[FileDescriptorProto, ...]
+    """All that it imports, what they import before them, and last its own."""
 
     @property
     def normalized(self) -> str:
@@ -80,6 +82,7 @@ def parsed(text: str, references: Mapping[str, str]) -> ProtobufSchema:
         canonical=canonical,
         file=file,
         others=tuple(other for other in others if other.name in texts),
+        files=(*others, file),
     )
 
 

@@ -1,0 +1,167 @@
+"""Values of records as JSON: written with a schema that the caller names, read with the schema that the bytes name.
+
+    writer   the schema, registered if it is new, and the function that writes its values behind its id
+    read     JSON of what a serializer wrote
+
+A value that is absent (null) is written as absent whatever its schema, as Confluent's serializers do: it deletes its key where that
+means something.
+
+Source: Confluent, "Formats, Serializers, and Deserializers" (wire format, subject name strategies).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from bearlake.errors import Invalid
+from bearlake.streams.principal import Principal
+from bearlake.streams.schemas import names
+from bearlake.streams.schemas.model import Draft, Schema, SchemaType
+from bearlake.streams.schemas.problems import InvalidSchema, SchemaNotFound
+from bearlake.streams.schemas.service import Schemas
+from bearlake.streams.schemas.values import wire
+from bearlake.streams.schemas.values.model import Unfit, Values
+
+INLINE_BYTES_MAX = 32 * 1024
+"""Values up to this size are read and written on the event loop, in about a millisecond; larger ones on a thread."""
+
+
+class Naming(Enum):
+    """How a value's subject is named, when nobody says it."""
+
+    TOPIC_NAME = "TOPIC_NAME"
+    RECORD_NAME = "RECORD_NAME"
+    TOPIC_RECORD_NAME = "TOPIC_RECORD_NAME"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The schema that a caller wants: by its text (with its type), by id, or by subject and version (the latest, if none is said)."""
+
+    type: SchemaType | None = None
+    text: str | None = None
+    id: int | None = None
+    version: int | None = None
+    subject: str | None = None
+    naming: Naming = Naming.TOPIC_NAME
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writer:
+    """Writes values of one schema."""
+
+    schema: Schema
+    subject: str
+    version: int | None
+    """The number of the schema's version of the subject; None: it has none there."""
+    values: Values
+
+    def write(self, value: Any) -> bytes | None:
+        """The bytes of a JSON value (Any: whatever JSON can say). Raises `Unfit`."""
+        return None if value is None else wire.head(self.schema.id) + self.values.write(value)
+
+
+class Payloads:
+    """Values with the schemas of a registry. Calls raise `Unavailable` when it cannot be asked."""
+
+    def __init__(self, schemas: Schemas) -> None:
+        self._schemas = schemas
+
+    async def writer(self, who: Principal, choice: Choice, topic: str, part: str) -> Writer:
+        """What writes values with the chosen schema; `part` (`key` or `value`) of a topic's records names the subject.
+
+        Raises:
+            Invalid: the choice contradicts itself, or names no schema.
+            Refusal: the registry's, such as `InvalidSchema`, `Incompatible`, `SchemaNotFound`.
+            Denied: the caller may not.
+        """
+        if sum(one is not None for one in (choice.text, choice.id, choice.version)) > 1:
+            raise Invalid("only one of schema, schema_id and schema_version may be given")
+        if choice.text is not None:
+            return await self._by_text(who, choice, choice.text, topic, part)
+        if choice.id is not None:
+            return await self._by_id(who, choice, choice.id, topic, part)
+        return await self._by_version(who, choice, topic, part)
+
+    async def read(self, who: Principal, octets: bytes, wanted: SchemaType) -> Any:
+        """The JSON of bytes that a serializer wrote with a schema of that type. Raises `Unfit`, `Denied`."""
+        schema_id, rest = wire.split(octets)
+        try:
+            schema = await self._schemas.schema(who, schema_id)
+        except SchemaNotFound as error:
+            raise Unfit(f"its schema, {schema_id}, is not in the registry") from error
+        if schema.type is not wanted:
+            raise Unfit(f"it was written with a schema of type {schema.type.value}, not {wanted.value}")
+        values = await self._schemas.values(schema.type, schema.text, schema.references)
+        if len(rest) <= INLINE_BYTES_MAX:
+            return values.read(rest)
+        return await self._schemas.run(values.read, rest)
+
+    async def write_all(self, writer: Writer, values: Sequence[Any], size_bytes: int) -> list[bytes | Unfit | None]:
+        """The bytes of values, or what is wrong with them, one by one; `size_bytes` is about the size of all."""
+        if size_bytes <= INLINE_BYTES_MAX:
+            return _written(writer, values)
+        return await self._schemas.run(_written, writer, values)
+
+    # -- the chosen schema ---------------------------------------------------------------------------------------
+
+    async def _by_text(self, who: Principal, choice: Choice, text: str, topic: str, part: str) -> Writer:
+        if choice.type is None:
+            raise Invalid("a schema needs its type")
+        draft = Draft(type=choice.type, text=text)
+        values = await self._schemas.values(choice.type, text, ())
+        subject = _subject(choice, topic, part, values)
+        found = await self._schemas.register(who, subject, draft)
+        return await self._writer(found.schema, subject, found.number)
+
+    async def _by_id(self, who: Principal, choice: Choice, schema_id: int, topic: str, part: str) -> Writer:
+        schema = await self._schemas.schema(who, schema_id, choice.subject)
+        _check_type(choice, schema)
+        values = await self._schemas.values(schema.type, schema.text, schema.references)
+        subject = _subject(choice, topic, part, values)
+        key = names.parse(subject)
+        usages = await self._schemas.usages(who, schema_id, subject)
+        numbers = [one.number for one in usages if one.subject == key]
+        return await self._writer(schema, subject, max(numbers, default=None))
+
+    async def _by_version(self, who: Principal, choice: Choice, topic: str, part: str) -> Writer:
+        subject = _subject(choice, topic, part, None)
+        version = names.LATEST if choice.version is None else choice.version
+        found = await self._schemas.version(who, subject, version)
+        _check_type(choice, found.schema)
+        return await self._writer(found.schema, subject, found.number)
+
+    async def _writer(self, schema: Schema, subject: str, number: int | None) -> Writer:
+        values = await self._schemas.values(schema.type, schema.text, schema.references)
+        return Writer(schema=schema, subject=subject, version=number, values=values)
+
+
+def _written(writer: Writer, values: Sequence[Any]) -> list[bytes | Unfit | None]:
+    found: list[bytes | Unfit | None] = []
+    for value in values:
+        try:
+            found.append(writer.write(value))
+        except Unfit as error:
+            found.append(error)
+    return found
+
+
+def _check_type(choice: Choice, schema: Schema) -> None:
+    if choice.type is not None and schema.type is not choice.type:
+        raise Invalid(f"schema {schema.id} is of type {schema.type.value}, not {choice.type.value}")
+
+
+def _subject(choice: Choice, topic: str, part: str, values: Values | None) -> str:
+    if choice.subject is not None:
+        return choice.subject
+    if choice.naming is Naming.TOPIC_NAME:
+        return f"{topic}-{part}"
+    name = values.record_name if values is not None else None
+    if values is None:
+        raise Invalid(f"{choice.naming.value} needs a schema or a schema's id, which has the record's name")
+    if name is None:
+        raise InvalidSchema(
+            f"Invalid schema: {choice.naming.value} needs a schema with a record's name (JSON: a title)"
+        )
+    return name if choice.naming is Naming.RECORD_NAME else f"{topic}-{name}"

@@ -1,0 +1,60 @@
+"""Avro values: the JSON encoding, by which a union's value names its branch, and the binary one.
+
+A value whose whole schema is `bytes` stands behind the schema's id as it is, without its length, as Confluent's Java serializer writes it.
+
+Source: Avro specification 1.12, "Encodings"; Confluent, "Avro Schema Serializer and Deserializer".
+"""
+
+from functools import cached_property
+from io import BytesIO
+from typing import Any
+
+from avro.errors import AvroException
+from avro.io import BinaryDecoder, BinaryEncoder
+
+from bearlake.streams.schemas.formats.avro import AvroSchema
+from bearlake.streams.schemas.values import avro_reading, avro_writing
+from bearlake.streams.schemas.values.model import Unfit
+
+
+class AvroValues:
+    """See `Values`."""
+
+    def __init__(self, schema: AvroSchema) -> None:
+        self._schema = schema.schema
+        self._is_bytes = self._schema.type == "bytes"
+
+    @property
+    def record_name(self) -> str | None:
+        """The full name of a record, enum or fixed."""
+        return getattr(self._schema, "fullname", None) if hasattr(self._schema, "namespace") else None
+
+    def write(self, value: Any) -> bytes:
+        """See `Values.write`."""
+        written = BytesIO()
+        try:
+            if self._is_bytes:
+                return avro_writing.octets_of(value)
+            self._writer(value, BinaryEncoder(written))
+        except RecursionError as error:
+            raise Unfit("it is nested too deeply") from error
+        return written.getvalue()
+
+    def read(self, octets: bytes) -> Any:
+        """See `Values.read`."""
+        if self._is_bytes:
+            return octets.decode("iso-8859-1")
+        try:
+            return self._reader(BinaryDecoder(BytesIO(octets)))
+        except RecursionError as error:
+            raise Unfit("it is nested too deeply") from error
+        except (AvroException, TypeError, UnicodeDecodeError) as error:  # TypeError: the library's for an empty read
+            raise Unfit(f"the bytes are no value of the schema: {error}") from error
+
+    @cached_property
+    def _writer(self) -> avro_writing.Write:
+        return avro_writing.compiled(self._schema)
+
+    @cached_property
+    def _reader(self) -> avro_reading.Read:
+        return avro_reading.compiled(self._schema)

@@ -1,0 +1,281 @@
+"""Avro's JSON encoding to its binary one: each schema becomes a function, made once, that writes its values.
+
+    null                          null
+    int, long, float, double      a number; "NaN", "Infinity", "-Infinity"
+    bytes, fixed                  text whose characters U+0000 to U+00FF are the bytes
+    string, enum                  text
+    record, map, array            an object, an object, a list
+    union                         null, or {"branch": value}; a branch is a type's name, with its namespace
+
+A field that is missing gets its default. What the schema does not know is refused. Logical types are written as what they annotate.
+
+Source: Avro specification 1.12, "JSON Encoding", "Binary Encoding".
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from avro.io import BinaryEncoder
+from avro.schema import Schema
+
+from bearlake.streams.schemas.formats import avro_defaults
+from bearlake.streams.schemas.values.model import Unfit
+
+Write = Callable[[Any, BinaryEncoder], None]
+"""Writes a JSON value (Any: whatever JSON can say). Raises `Unfit`."""
+
+FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+"""Numbers that JSON has no number for."""
+
+
+def compiled(schema: Schema) -> Write:
+    """The function that writes values of a schema."""
+    return _Compiler().write_of(schema)
+
+
+def branch_name(schema: Any) -> str:
+    """What a union's value calls its branch. (Any: the library's types of schemas.)"""
+    name: str = schema.fullname if schema.type in ("record", "error", "enum", "fixed") else schema.type
+    return name
+
+
+class _Compiler:
+    """Functions of types by identity, since records may contain themselves."""
+
+    def __init__(self) -> None:
+        self._done: dict[int, Write] = {}
+
+    def write_of(self, schema: Any) -> Write:
+        # Any: the library's types of schemas.
+        kind: str = schema.type
+        if kind in _PRIMITIVES:
+            return _PRIMITIVES[kind]
+        if id(schema) in self._done:
+            return lambda value, encoder: self._done[id(schema)](value, encoder)
+        self._done[id(schema)] = _not_yet
+        self._done[id(schema)] = made = self._made(schema, kind)
+        return made
+
+    def _made(self, schema: Any, kind: str) -> Write:
+        if kind == "enum":
+            return _enum(list(schema.symbols))
+        if kind == "fixed":
+            return _fixed(schema.size)
+        if kind == "array":
+            return _array(self.write_of(schema.items))
+        if kind == "map":
+            return _map(self.write_of(schema.values))
+        if kind in ("union", "error_union"):
+            return _union({branch_name(one): (at, self.write_of(one)) for at, one in enumerate(schema.schemas)})
+        fields = [(field.name, self.write_of(field.type), _default(field)) for field in schema.fields]
+        return _record(fields)
+
+
+def _not_yet(value: Any, encoder: BinaryEncoder) -> None:
+    raise AssertionError("a type is used while it is compiled")
+
+
+def _default(field: Any) -> tuple[Any] | None:
+    """The default of a field as its JSON encoding, in a tuple; None: there is none."""
+    return (_encoded(field.type, field.default),) if field.has_default else None
+
+
+def _encoded(schema: Any, default: Any) -> Any:
+    """A default, in which unions do not name their branch, as JSON encoding, in which they do."""
+    if schema.type in ("union", "error_union"):
+        for one in schema.schemas:
+            if one.type == "null" and default is None:
+                return None
+            if avro_defaults.fits(one, default):
+                return {branch_name(one): _encoded(one, default)}
+    if schema.type == "array":
+        return [_encoded(schema.items, one) for one in default]
+    if schema.type == "map":
+        return {name: _encoded(schema.values, one) for name, one in default.items()}
+    if schema.type in ("record", "error") and isinstance(default, dict):
+        types = {field.name: field.type for field in schema.fields}
+        return {name: _encoded(types[name], one) if name in types else one for name, one in default.items()}
+    return default
+
+
+def _record(fields: list[tuple[str, Write, tuple[Any] | None]]) -> Write:
+    names = {name for name, _, _ in fields}
+
+    def write(value: Any, encoder: BinaryEncoder) -> None:
+        members = _object(value)
+        if not members.keys() <= names:
+            unknown = min(members.keys() - names)
+            raise Unfit(f"the schema has no field {unknown[:100]!r}, its fields are {', '.join(sorted(names))[:500]}")
+        for name, write_field, default in fields:
+            if name in members:
+                field = members[name]
+            elif default is not None:
+                field = default[0]
+            else:
+                raise Unfit(f"the field {name!r} is missing, and has no default")
+            try:
+                write_field(field, encoder)
+            except Unfit as error:
+                raise error.within(f".{name}") from None
+
+    return write
+
+
+def _union(branches: Mapping[str, tuple[int, Write]]) -> Write:
+    expected = "null or " if "null" in branches else ""
+    expected += " or ".join(f'{{"{name}": …}}' for name in branches if name != "null")
+
+    def write(value: Any, encoder: BinaryEncoder) -> None:
+        if value is None and "null" in branches:
+            encoder.write_long(branches["null"][0])
+            return
+        if not isinstance(value, dict) or len(value) != 1:
+            raise Unfit(f"expected a union's value, {expected[:500]}, not {_shown(value)}")
+        ((name, inner),) = value.items()
+        if name not in branches or name == "null":
+            raise Unfit(f"the union has no branch {name[:100]!r}: expected {expected[:500]}")
+        at, write_branch = branches[name]
+        encoder.write_long(at)
+        try:
+            write_branch(inner, encoder)
+        except Unfit as error:
+            raise error.within(f".{name}") from None
+
+    return write
+
+
+def _array(write_item: Write) -> Write:
+    def write(value: Any, encoder: BinaryEncoder) -> None:
+        if not isinstance(value, list):
+            raise Unfit(f"expected a list, not {_shown(value)}")
+        if value:
+            encoder.write_long(len(value))
+            for at, item in enumerate(value):
+                try:
+                    write_item(item, encoder)
+                except Unfit as error:
+                    raise error.within(f"[{at}]") from None
+        encoder.write_long(0)
+
+    return write
+
+
+def _map(write_item: Write) -> Write:
+    def write(value: Any, encoder: BinaryEncoder) -> None:
+        members = _object(value)
+        if members:
+            encoder.write_long(len(members))
+            for name, item in members.items():
+                _text(name, encoder)
+                try:
+                    write_item(item, encoder)
+                except Unfit as error:
+                    raise error.within(f".{name[:100]}") from None
+        encoder.write_long(0)
+
+    return write
+
+
+def _enum(symbols: list[str]) -> Write:
+    places = {symbol: at for at, symbol in enumerate(symbols)}
+
+    def write(value: Any, encoder: BinaryEncoder) -> None:
+        if not isinstance(value, str) or value not in places:
+            raise Unfit(f"expected one of {', '.join(symbols)[:500]}, not {_shown(value)}")
+        encoder.write_long(places[value])
+
+    return write
+
+
+def _fixed(size: int) -> Write:
+    def write(value: Any, encoder: BinaryEncoder) -> None:
+        octets = octets_of(value)
+        if len(octets) != size:
+            raise Unfit(f"expected {size} bytes, not {len(octets)}")
+        encoder.write(octets)
+
+    return write
+
+
+def _null(value: Any, encoder: BinaryEncoder) -> None:
+    if value is not None:
+        raise Unfit(f"expected null, not {_shown(value)}")
+
+
+def _boolean(value: Any, encoder: BinaryEncoder) -> None:
+    if not isinstance(value, bool):
+        raise Unfit(f"expected true or false, not {_shown(value)}")
+    encoder.write_boolean(value)
+
+
+def _integer(kind: str, bits: int) -> Write:
+    smallest, largest = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+    def write(value: Any, encoder: BinaryEncoder) -> None:
+        if not isinstance(value, int) or isinstance(value, bool) or not smallest <= value <= largest:
+            raise Unfit(f"expected {kind}, a whole number of {bits} bits, not {_shown(value)}")
+        encoder.write_long(value)
+
+    return write
+
+
+def _number(kind: str) -> Write:
+    def write(value: Any, encoder: BinaryEncoder) -> None:
+        number = FLOATS.get(value) if isinstance(value, str) else value
+        if not isinstance(number, int | float) or isinstance(number, bool):
+            raise Unfit(f"expected {kind}, a number, not {_shown(value)}")
+        try:
+            encoder.write_float(number) if kind == "float" else encoder.write_double(number)
+        except OverflowError as error:
+            raise Unfit(f"the number is too large for {kind}") from error
+
+    return write
+
+
+def _bytes(value: Any, encoder: BinaryEncoder) -> None:
+    encoder.write_bytes(octets_of(value))
+
+
+def _text(value: Any, encoder: BinaryEncoder) -> None:
+    if not isinstance(value, str):
+        raise Unfit(f"expected text, not {_shown(value)}")
+    try:
+        encoder.write_utf8(value)
+    except UnicodeEncodeError as error:
+        raise Unfit("text with a half surrogate pair has no UTF-8") from error
+
+
+def octets_of(value: Any) -> bytes:
+    """The bytes that the characters of a text are. Raises `Unfit`."""
+    if not isinstance(value, str):
+        raise Unfit(f"expected text whose characters are bytes, not {_shown(value)}")
+    try:
+        return value.encode("iso-8859-1")
+    except UnicodeEncodeError as error:
+        raise Unfit("expected text whose characters are bytes: there is one beyond U+00FF") from error
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Unfit(f"expected an object, not {_shown(value)}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    """What kind of JSON a value is; its contents are nobody's business."""
+    if value is None or isinstance(value, bool):
+        return {True: "true", False: "false", None: "null"}[value]
+    kinds = {dict: "an object", list: "a list", str: "text"}
+    return next((shown for kind, shown in kinds.items() if isinstance(value, kind)), "that number")
+
+
+_PRIMITIVES: Mapping[str, Write] = {
+    "null": _null,
+    "boolean": _boolean,
+    "int": _integer("int", 32),
+    "long": _integer("long", 64),
+    "float": _number("float"),
+    "double": _number("double"),
+    "bytes": _bytes,
+    "string": _text,
+}

@@ -1,0 +1,86 @@
+"""Values of a JSON Schema: compact JSON that was validated when it was written.
+
+Validated by `jsonschema_rs`: in bounded time whatever patterns a schema has, and nothing is ever fetched.
+
+Source: Confluent, "JSON Schema Serializer"; a schema that names no draft is draft 7, `format` is an annotation.
+"""
+
+import json
+from functools import cached_property
+from typing import Any
+
+import jsonschema_rs
+
+from bearlake.streams.schemas.formats.json_schema import JsonSchema
+from bearlake.streams.schemas.problems import InvalidSchema
+from bearlake.streams.schemas.values.model import Unfit
+
+PATTERN_STEP_COUNT_MAX = 100_000
+"""Steps that a pattern with look-around or back-references may take back; what needs more does not match."""
+
+_VALIDATORS = {
+    "draft-04": jsonschema_rs.Draft4Validator,
+    "draft-06": jsonschema_rs.Draft6Validator,
+    "2019-09": jsonschema_rs.Draft201909Validator,
+    "2020-12": jsonschema_rs.Draft202012Validator,
+}
+
+
+class JsonValues:
+    """See `Values`."""
+
+    def __init__(self, schema: JsonSchema) -> None:
+        self._schema = schema
+
+    @property
+    def record_name(self) -> str | None:
+        """The title."""
+        document = self._schema.root.schema
+        title = document.get("title") if isinstance(document, dict) else None
+        return title if isinstance(title, str) else None
+
+    def write(self, value: Any) -> bytes:
+        """See `Values.write`."""
+        try:
+            self._validator.validate(value)
+            return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        except jsonschema_rs.ValidationError as error:
+            place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.instance_path)
+            raise Unfit(error.message[:500], place[:500]) from error
+        except (ValueError, RecursionError) as error:
+            raise Unfit(f"it is no JSON: {error}") from error
+
+    def read(self, octets: bytes) -> Any:
+        """See `Values.read`. What was written is not validated again."""
+        try:
+            return json.loads(octets, parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            raise Unfit(f"the bytes are no JSON: {error}") from error
+
+    @cached_property
+    def _validator(self) -> Any:
+        # Any: one class for each draft, without a common one.
+        document = self._schema.root.schema
+        dialect = document.get("$schema", "") if isinstance(document, dict) else ""
+        named = (made for part, made in _VALIDATORS.items() if part in str(dialect))
+        try:
+            return next(named, jsonschema_rs.Draft7Validator)(
+                document,
+                retriever=self._retrieve,
+                validate_formats=False,
+                mask="the value",
+                pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=PATTERN_STEP_COUNT_MAX),
+            )
+        except (ValueError, RecursionError) as error:
+            raise InvalidSchema(f"Invalid schema of type JSON: {error}") from error
+
+    def _retrieve(self, uri: str) -> Any:
+        """The reference that a `$ref` means: by its name, which stands behind the `$id` of the schema if that has one."""
+        for name, document in self._schema.references.items():
+            if uri == name or uri.endswith(f"/{name}"):
+                return document
+        raise ValueError(f"{uri} is not among the references")
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")

@@ -1,0 +1,78 @@
+"""What serializers put before a value: which schema it has.
+
+    0       1           5
+    ┌───────┬───────────┬───────────────────────────────┬───────
+    │ magic │ schema id │ message indexes (Protobuf)    │ value
+    │ 0     │ uint32 BE │ count, index … (zigzag varint)│
+    └───────┴───────────┴───────────────────────────────┴───────
+
+The indexes lead from the file to the message: of its messages the n-th, of whose nested ones the n-th …; `[0]`, the first message of the
+file, is written as a single 0.
+
+Source: Confluent, "Formats, Serializers, and Deserializers", wire format.
+"""
+
+import struct
+from collections.abc import Sequence
+
+from bearlake.streams.schemas.values.model import Unfit
+
+_HEAD = struct.Struct(">BI")
+_INDEX_COUNT_MAX = 100
+"""How deep messages may be nested; protoc allows no more."""
+
+
+def head(schema_id: int) -> bytes:
+    """The five bytes of a schema id."""
+    return _HEAD.pack(0, schema_id)
+
+
+def split(octets: bytes) -> tuple[int, bytes]:
+    """Schema id, and what stands behind it. Raises `Unfit`."""
+    if len(octets) < _HEAD.size or octets[0] != 0:
+        raise Unfit("it was not written by a serializer with a schema: it does not start with byte 0 and a schema id")
+    return _HEAD.unpack_from(octets)[1], octets[_HEAD.size :]
+
+
+def write_indexes(indexes: Sequence[int]) -> bytes:
+    """The path to a message."""
+    if list(indexes) == [0]:
+        return b"\0"
+    return b"".join(_varint(number << 1) for number in (len(indexes), *indexes))
+
+
+def read_indexes(octets: bytes) -> tuple[list[int], bytes]:
+    """The path to a message, and what stands behind it. Raises `Unfit`."""
+    count, at = _number(octets, 0)
+    if count == 0:
+        return [0], octets[at:]
+    if not 0 < count <= _INDEX_COUNT_MAX:
+        raise Unfit(f"a path of {count} message indexes")
+    indexes = []
+    for _ in range(count):
+        index, at = _number(octets, at)
+        indexes.append(index)
+    return indexes, octets[at:]
+
+
+def _varint(number: int) -> bytes:
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+def _number(octets: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while shift < 35:
+        if at >= len(octets):
+            raise Unfit("the message indexes are cut off")
+        octet = octets[at]
+        at += 1
+        number |= (octet & 0x7F) << shift
+        shift += 7
+        if octet < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+    raise Unfit("a message index is too long")
