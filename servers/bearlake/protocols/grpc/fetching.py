@@ -73,22 +73,23 @@ async def _listen(feed: "Feed", node: Node, who: Principal, requests: AsyncItera
         for item in request.unassign:
             feed.unassign(item.stream, item.partition)
         for position in request.assign:
-            assigned = await locate(node, who, position)
-            if isinstance(assigned, Failure):
-                await feed.refuse(position, assigned)
-            else:
-                feed.assign(assigned)
+            await put(feed, node, who, position)
         for position in request.seek:
             if not feed.has(position.stream, position.partition):
                 raise BadField("seek", f"partition {position.partition} of {position.stream!r} is not assigned")
-            assigned = await locate(node, who, position)
-            if isinstance(assigned, Failure):
-                await feed.refuse(position, assigned)
-            else:
-                feed.assign(assigned)
+            await put(feed, node, who, position)
         if request.credit.bytes < 0 or request.credit.messages < 0:
             raise BadField("credit", "expected numbers from 0 on")
         feed.add_credit(request.credit.bytes, request.credit.messages)
+
+
+async def put(feed: "Feed", node: Node, who: Principal, position: pb.Position) -> None:
+    """Read a partition from there on, or tell the client why not. Raises `Unavailable`, `BadField` over `partitions_max`."""
+    assigned = await locate(node, who, position)
+    if isinstance(assigned, Failure):
+        await feed.refuse(position, assigned)
+    else:
+        feed.assign(assigned)
 
 
 async def locate(node: Node, who: Principal, position: pb.Position) -> Assigned | Failure:

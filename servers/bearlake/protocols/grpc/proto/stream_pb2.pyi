@@ -338,16 +338,18 @@ class Commit(_message.Message):
     def __init__(self, tag: _Optional[int] = ..., offsets: _Optional[_Iterable[_Union[GroupOffset, _Mapping]]] = ...) -> None: ...
 
 class ConsumeRequest(_message.Message):
-    __slots__ = ("join", "credit", "commit", "released")
+    __slots__ = ("join", "credit", "commit", "released", "seek")
     JOIN_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     RELEASED_FIELD_NUMBER: _ClassVar[int]
+    SEEK_FIELD_NUMBER: _ClassVar[int]
     join: Join
     credit: Credit
     commit: Commit
     released: bool
-    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., released: _Optional[bool] = ...) -> None: ...
+    seek: _containers.RepeatedCompositeFieldContainer[Position]
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., released: _Optional[bool] = ..., seek: _Optional[_Iterable[_Union[Position, _Mapping]]] = ...) -> None: ...
 
 class Assigned(_message.Message):
     __slots__ = ("member_id", "generation", "positions")
