@@ -1,0 +1,128 @@
+"""What one protocol writes, every other reads: keys, values, headers, timestamps, at the same offsets, in the same order.
+
+One running `bearlake up`; every writer has its stream, which every reader reads. What a protocol has no words for is left out
+on its side alone (`docs/protocols.md`): the log keeps it, and the next reader shows it.
+"""
+
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from bearlake.client import Client
+from fixtures.protocol_clients import (
+    MESSAGE_BYTES_MAX,
+    NOW,
+    READERS,
+    WRITERS,
+    Addresses,
+    Item,
+    KafkaReader,
+    Reader,
+    Writer,
+)
+from fixtures.server_process import started
+
+pytestmark = pytest.mark.integration
+
+ALL_BYTES = bytes(range(256))
+UNICODE = "Bärensee 熊湖 🐻 \x00 \u2028 \U0010ffff"
+LARGE = random.Random(1).randbytes(1024 * 1024)
+DATED_MS = 1_700_000_000_123
+ITEMS = (
+    Item(key=b"key", value=b"value"),
+    Item(key=None, value=b"no key"),
+    Item(key=b"no value", value=None),
+    Item(key=None, value=None),
+    Item(key=b"", value=b"empty key"),
+    Item(key=b"empty value", value=b""),
+    Item(key=b"", value=b""),
+    Item(key=ALL_BYTES, value=ALL_BYTES[::-1]),
+    Item(key=UNICODE.encode(), value=UNICODE.encode()),
+    Item(key=b"null bytes", value=bytes(300)),
+    Item(key=b"large", value=LARGE),
+    Item(key=b"one header", value=b"1", headers=(("name", b"content"),)),
+    Item(key=b"twice", value=b"2", headers=(("a", b"1"), ("b", b"2"), ("a", b"3"), ("a", b"1"))),
+    Item(key=b"null and empty", value=b"3", headers=(("null", None), ("empty", b""), ("", b"no name"))),
+    Item(key=b"binary", value=b"4", headers=(("Kopf 熊 🐻", ALL_BYTES),)),
+    Item(key=b"dated", value=b"5", timestamp_ms=DATED_MS),
+    Item(key=b"dated long ago", value=b"6", timestamp_ms=1),
+    Item(key=None, value=b"all", headers=(("h", None), ("h", UNICODE.encode())), timestamp_ms=DATED_MS + 1),
+    Item(key=b'{"a": 1}', value=b'["json", null, 1.5]'),
+    Item(key=b"the last", value=b"value"),
+)
+
+
+@pytest.fixture(scope="module")
+def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
+    folder = tmp_path_factory.mktemp("matrix")
+    words = ("up", "--data-dir", folder / "data", "--no-tour")
+    with started(*words, ready_file=folder / "ready.json") as server:
+        yield Addresses(kafka=server.kafka, rest=str(server.ready["rest"]).removeprefix("http://"), grpc=str(server.ready["grpc"]))
+
+
+@cache
+def written(at: Addresses, writer: Writer) -> tuple[str, list[Item]]:
+    """The stream that the writer wrote, and what it holds by its word; the times that the server gave are Kafka's word."""
+    stream = f"by-{writer.name}"
+    create(at, stream)
+    items = [item for item in ITEMS if writer.stored(item) is not None]
+    offsets = writer.write(at, stream, items)
+    assert offsets == list(range(len(items)))
+    stored = [replace(found, offset=at) for at, item in enumerate(items) if (found := writer.stored(item)) is not None]
+    told = KafkaReader().read(at, stream, len(stored))
+    return stream, [
+        replace(item, timestamp_ms=one.timestamp_ms) if item.timestamp_ms is NOW else item
+        for item, one in zip(stored, told, strict=True)
+    ]
+
+
+def create(at: Addresses, stream: str) -> None:
+    with Client(at.grpc) as client:
+        client.create_stream(stream, configs={"max.message.bytes": str(MESSAGE_BYTES_MAX), "retention.ms": "-1"})
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: f"read-by-{reader.name}")
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: f"written-by-{writer.name}")
+def test_what_one_protocol_writes_another_reads(at: Addresses, writer: Writer, reader: Reader) -> None:
+    stream, stored = written(at, writer)
+    expected = [replace(reader.shown(item), offset=item.offset) for item in stored]
+    found = reader.read(at, stream, len(stored))
+
+    assert len(stored) >= 15
+    for one, wanted in zip(found, expected, strict=True):
+        assert one == wanted
+
+
+@pytest.mark.timeout(180)
+def test_every_protocol_sees_the_same_order_of_what_all_wrote_at_once(at: Addresses) -> None:
+    create(at, "by-all")
+    per_writer = 20
+    batches = {
+        writer.name: [Item(value=f"{writer.name} {n};".encode()) for n in range(per_writer)] for writer in WRITERS
+    }
+    with ThreadPoolExecutor(len(WRITERS)) as threads:
+        jobs = {
+            writer.name: threads.submit(
+                lambda writer: [
+                    offset for item in batches[writer.name] for offset in writer.write(at, "by-all", [item])
+                ],
+                writer,
+            )
+            for writer in WRITERS
+        }
+        offsets = {name: job.result() for name, job in jobs.items()}
+    count = per_writer * len(WRITERS)
+    by_offset = {
+        offset: item.value for name, told in offsets.items() for offset, item in zip(told, batches[name], strict=True)
+    }
+    expected = [by_offset[offset] for offset in range(count)]
+    seen = {reader.name: [one.value for one in reader.read(at, "by-all", count)] for reader in READERS}
+
+    assert len(by_offset) == count  # no offset was given twice
+    assert all(told == sorted(told) for told in offsets.values())  # a writer's own order is kept
+    assert seen == {reader.name: expected for reader in READERS}
