@@ -249,6 +249,7 @@ async def test_a_token_is_asked_for_on_all_paths_but_probes(guarded: Api) -> Non
         async with guarded.http.get(path) as response:
             assert (response.status, response.headers["WWW-Authenticate"]) == (401, "Bearer")
     assert (await guarded.call("GET", "/healthz"))[0] == 200
+    assert (await guarded.call("GET", "/livez"))[0] == 200
     assert (await guarded.call("GET", "/v1/streams", headers={"Authorization": "Bearer wrong"}))[0] == 401
     assert (await guarded.call("GET", "/v1/streams", headers={"Authorization": f"Bearer {TOKEN}"}))[0] == 200
 

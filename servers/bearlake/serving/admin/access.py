@@ -17,7 +17,7 @@ from bearlake.serving.listener import is_loopback
 
 TOKEN_VARIABLE = "BEARLAKE_ADMIN_TOKEN"  # noqa: S105 - a variable's name
 TOKEN_LENGTH_MIN = 16
-OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+OPEN_PATHS = frozenset({"/livez", "/healthz", "/readyz"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

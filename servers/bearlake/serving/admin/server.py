@@ -16,6 +16,7 @@ from bearlake.metadata import CommitLog
 from bearlake.metadata.model import Server
 from bearlake.serving.admin import problems
 from bearlake.serving.admin.access import OPEN_PATHS, AdminSettings, has_token, is_own_name
+from bearlake.serving.admin.limits import has_own_limits
 from bearlake.serving.listener import Listener
 from bearlake.telemetry import metrics
 
@@ -77,6 +78,7 @@ class AdminServer:
     async def start(self) -> None:
         """Accept connections when this returns."""
         app = web.Application(middlewares=[self._guarded], client_max_size=self._settings.request_bytes_max)
+        app.router.add_get("/livez", self._livez)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
@@ -102,13 +104,14 @@ class AdminServer:
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if self._open_count >= self._settings.request_count_max:
+        counts = not has_own_limits(request)
+        if counts and self._open_count >= self._settings.request_count_max:
             return problems.answer(problems.problem(503, "Overloaded", "too many requests at once, come back later"))
-        self._open_count += 1
+        self._open_count += counts
         try:
             response = self._refused(request) or await self._answered(request, handler)
         finally:
-            self._open_count -= 1
+            self._open_count -= counts
         metrics.ADMIN_REQUESTS.labels(f"{response.status // 100}xx").inc()
         return response
 
@@ -124,8 +127,9 @@ class AdminServer:
         return problems.answer(problems.problem(403, "Not allowed", "ask for this server as 127.0.0.1 or localhost"))
 
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        limit_s = None if has_own_limits(request) else self._settings.request_timeout_ms / 1000
         try:
-            async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
+            async with asyncio.timeout(limit_s):
                 return await handler(request)
         except BearlakeError as error:
             return problems.answer(problems.of_error(error))
@@ -137,6 +141,10 @@ class AdminServer:
         except Exception:  # boundary: a connection's task
             log.exception("admin request failed", extra={"method": request.method, "path": request.path})
             return problems.answer(problems.problem(500, "Internal error", "the server's log has the details"))
+
+    async def _livez(self, request: web.Request) -> web.Response:
+        """The process turns its loop: all that a restart could mend."""
+        return web.json_response({"status": "alive"})
 
     async def _healthz(self, request: web.Request) -> web.Response:
         start = time.perf_counter()

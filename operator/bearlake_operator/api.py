@@ -1,0 +1,179 @@
+"""What `Stream` and `Compactor` resources say, as values: defaults filled in, durations in ms, quantities in bytes.
+
+The CRDs (`crds/`) have checked types, ranges and words already; what is left to check here is what a schema cannot say.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bearlake_operator.errors import Invalid
+
+GROUP = "bearlake.dev"
+VERSION = "v1alpha1"
+UNLIMITED = "unlimited"
+
+Resource = Mapping[str, Any]
+"""A Kubernetes object as JSON has it."""
+
+_DURATION = re.compile(r"([1-9][0-9]*)(ms|s|m|h|d)")
+_DURATION_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_QUANTITY = re.compile(r"([1-9][0-9]*)(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P)?")
+_QUANTITY_BYTES: Mapping[str, int] = {unit: 1000**power for power, unit in enumerate(("", "k", "M", "G", "T", "P"))} | {
+    f"{unit}i": 1024**power for power, unit in enumerate(("", "K", "M", "G", "T", "P")) if unit
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSpec:
+    """A Stream's `spec`. `configs` are the stream's configs by their Kafka names, those of `retention` and `table` among them."""
+
+    name: str
+    data_layer: str
+    partitions: int
+    protocols: tuple[str, ...]
+    configs: Mapping[str, str]
+    is_deleted_with_resource: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A time of the week in which a Compactor has another number of workers; minutes of the day, `[start, end)`."""
+
+    days: tuple[str, ...]
+    start_minute: int
+    end_minute: int
+    time_zone: str
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactorScaling:
+    """A Compactor's `spec.autoscaling`."""
+
+    min_replicas: int
+    max_replicas: int
+    target_backlog_bytes: int
+    target_cpu_percent: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactorSpec:
+    """A Compactor's `spec`."""
+
+    namespace: str
+    name: str
+    data_layer: str
+    replicas: int
+    autoscaling: CompactorScaling | None
+    resources: Mapping[str, Any]
+    spark_master: str
+    spark_conf: Mapping[str, str]
+    schedule: tuple[Window, ...]
+    priority_class_name: str
+    pod_template: Mapping[str, Any]
+
+
+def stream_spec(resource: Resource) -> StreamSpec:
+    """The spec of a Stream. Raises `Invalid`."""
+    spec = resource["spec"]
+    return StreamSpec(
+        name=spec.get("name") or resource["metadata"]["name"],
+        data_layer=spec.get("dataLayer", "default"),
+        partitions=spec.get("partitions", 1),
+        protocols=tuple(sorted(spec.get("protocols", ["kafka"]))),
+        configs=_configs(spec),
+        is_deleted_with_resource=spec.get("deletionPolicy") == "Delete",
+    )
+
+
+def compactor_spec(resource: Resource) -> CompactorSpec:
+    """The spec of a Compactor. Raises `Invalid`."""
+    spec = resource["spec"]
+    spark, scaling = spec.get("spark", {}), spec.get("autoscaling")
+    return CompactorSpec(
+        namespace=resource["metadata"]["namespace"],
+        name=resource["metadata"]["name"],
+        data_layer=spec.get("dataLayer", "default"),
+        replicas=spec.get("replicas", 1),
+        autoscaling=None if scaling is None else _scaling(scaling),
+        resources=spec.get("resources", {}),
+        spark_master=spark.get("master", ""),
+        spark_conf=spark.get("conf", {}),
+        schedule=tuple(_window(window) for window in spec.get("schedule", ())),
+        priority_class_name=spec.get("priorityClassName", ""),
+        pod_template=spec.get("podTemplate", {}),
+    )
+
+
+def duration_ms(text: str) -> int:
+    """`36h` in ms; -1 for `unlimited`. Raises `Invalid`."""
+    if text == UNLIMITED:
+        return -1
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise Invalid(f"{text!r}: expected a duration such as 500ms, 10s, 36h or 7d")
+    return int(match[1]) * _DURATION_MS[match[2]]
+
+
+def quantity_bytes(text: str) -> int:
+    """`50Gi` in bytes; -1 for `unlimited`. Raises `Invalid`."""
+    if text == UNLIMITED:
+        return -1
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise Invalid(f"{text!r}: expected bytes such as 1000000, 256Mi or 50G")
+    return int(match[1]) * _QUANTITY_BYTES[match[2] or ""]
+
+
+def _configs(spec: Mapping[str, Any]) -> Mapping[str, str]:
+    retention, table = spec.get("retention", {}), spec.get("table", {})
+    configs = dict(spec.get("configs", {}))
+    for fields, key, config, convert in (
+        (retention, "time", "retention.ms", duration_ms),
+        (retention, "bytes", "retention.bytes", quantity_bytes),
+        (table, "enabled", "table.enable", lambda value: str(value).lower()),
+        (table, "freshness", "table.freshness_ms", duration_ms),
+        (table, "namespace", "table.namespace", str),
+        (table, "name", "table.name", str),
+        (table, "retention", "table.retention_ms", duration_ms),
+        (table, "onDelete", "table.on_delete", str.lower),
+    ):
+        if key in fields:
+            configs[config] = str(convert(fields[key]))
+    return configs
+
+
+def _scaling(scaling: Mapping[str, Any]) -> CompactorScaling:
+    return CompactorScaling(
+        min_replicas=scaling.get("minReplicas", 1),
+        max_replicas=scaling["maxReplicas"],
+        target_backlog_bytes=quantity_bytes(scaling.get("targetBacklogBytes", "256Mi")),
+        target_cpu_percent=scaling.get("targetCPUUtilization", 70),
+    )
+
+
+def _window(window: Mapping[str, Any]) -> Window:
+    return Window(
+        days=tuple(window.get("days", ())),
+        start_minute=_minute(window["start"]),
+        end_minute=_minute(window["end"]),
+        time_zone=window.get("timeZone", "UTC"),
+        replicas=window["replicas"],
+    )
+
+
+def _minute(text: str) -> int:
+    hours, _, minutes = text.partition(":")
+    return int(hours) * 60 + int(minutes)
+
+
+def key_of(resource: Resource) -> tuple[str, str]:
+    """Namespace and name."""
+    return resource["metadata"]["namespace"], resource["metadata"]["name"]
+
+
+def oldest_first(resources: Sequence[Resource]) -> list[Resource]:
+    """By creation; resources of the same second by namespace and name."""
+    return sorted(resources, key=lambda one: (one["metadata"].get("creationTimestamp", ""), *key_of(one)))

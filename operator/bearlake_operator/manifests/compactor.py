@@ -1,0 +1,58 @@
+"""All objects of a Compactor: workers' settings, their pods, a Service for their admin API, and an autoscaler if it asks for one."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from bearlake_operator.api import CompactorSpec
+from bearlake_operator.manifests import Manifest, config, labels, pods, scaling
+from bearlake_operator.manifests.tier import deployment
+from bearlake_operator.settings import COMPACTOR, ScalingMode, Settings
+
+
+def objects(settings: Settings, spec: CompactorSpec, *, replicas: int) -> list[Manifest]:
+    """The desired objects, without namespace and owner. `replicas` is what the schedule says now, if there is no autoscaling."""
+    data_layer = settings.data_layers[spec.data_layer]
+    values = data_layer.tier(COMPACTOR)
+    spark: Manifest = {"master": spec.spark_master} if spec.spark_master else {}
+    if spec.spark_conf:
+        spark["conf"] = [f"{key}={value}" for key, value in sorted(spec.spark_conf.items())]
+    tier = replace(
+        values,
+        resources=spec.resources or values.resources,
+        settings=config.merged(values.settings, {"spark": spark} if spark else {}),
+        priority_class_name=spec.priority_class_name or values.priority_class_name,
+        pod_template=config.merged(values.pod_template, spec.pod_template),
+    )
+    name = labels.compactor_name(spec.namespace, spec.name)
+    marks = labels.compactor_selector(spec.data_layer, name)
+    content = config.document(data_layer, COMPACTOR, tier)
+    template = pods.template(
+        settings,
+        data_layer,
+        COMPACTOR,
+        tier,
+        marks=marks,
+        config_name=name,
+        settings_hash=config.settings_hash(content),
+    )
+    found = [
+        config.config_map(name, content, marks),
+        deployment(name, marks, template, replicas=None if spec.autoscaling else replicas),
+        _service(name, marks),
+    ]
+    if spec.autoscaling is not None:
+        mode = values.autoscaling.mode if values.autoscaling else ScalingMode.CPU
+        found += scaling.of_compactor(name, spec.autoscaling, mode, spec.data_layer, data_layer.admin, marks)
+    return found
+
+
+def _service(name: str, marks: Mapping[str, str]) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "labels": labels.managed(marks)},
+        "spec": {
+            "selector": dict(marks),
+            "ports": [{"name": "admin", "port": config.ADMIN_PORT, "targetPort": "admin", "appProtocol": "http"}],
+        },
+    }

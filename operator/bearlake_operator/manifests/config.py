@@ -1,0 +1,74 @@
+"""The settings document of a tier's pods.
+
+data layer's settings ← what the pod needs to be reached ← the tier's own settings; a later one wins, key by key. What differs from
+pod to pod (addresses, names, zones) comes through the environment (`pods.py`).
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from bearlake_operator.manifests import Manifest, labels
+from bearlake_operator.settings import DataLayer, Tier
+
+FILE = "bearlake.yaml"
+FOLDER = "/etc/bearlake/settings"
+TOKEN_FOLDER = "/etc/bearlake/admin"  # noqa: S105 - a path
+ADMIN_PORT = 9644
+NOTICE_MS = 5_000
+"""Time in which clients and Services learn that a pod drains, before it refuses work."""
+
+PORTS: Mapping[str, Mapping[str, int]] = {
+    "kafka": {"kafka": 9092},
+    "pulsar": {"pulsar": 6650, "pulsar_http": 8080},
+    "rest": {"rest": 8082, "registry": 8081},
+    "grpc": {"grpc": 50051},
+    "compactor": {},
+}
+"""Listeners of each kind of server by their names in the settings."""
+
+
+def ports(name: str, tier: Tier) -> dict[str, int]:
+    """The tier's internal listeners; `tier.port` is that of the first."""
+    found = dict(PORTS[name])
+    if tier.port and found:
+        found[next(iter(found))] = tier.port
+    return found
+
+
+def document(data_layer: DataLayer, name: str, tier: Tier) -> dict[str, Any]:
+    """The settings document of the tier's pods."""
+    anywhere = "0.0.0.0"  # noqa: S104 - pods are reached by their addresses; the admin API asks for its token
+    own: dict[str, Any] = {
+        "admin": {"host": anywhere, "port": ADMIN_PORT, "token_file": f"{TOKEN_FOLDER}/{data_layer.admin.key}"},
+        "server": {"drain_ms": tier.drain_seconds * 1000, "drain_notice_ms": NOTICE_MS},
+    }
+    listeners = {listener: {"host": anywhere, "port": port} for listener, port in ports(name, tier).items()}
+    if listeners:
+        own["listeners"] = listeners
+    return merged(merged(data_layer.settings, own), tier.settings)
+
+
+def config_map(name: str, content: Mapping[str, Any], marks: Mapping[str, str]) -> Manifest:
+    """The document as a ConfigMap. (JSON is YAML, and has one way to write a value.)"""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": labels.managed(marks)},
+        "data": {FILE: json.dumps(content, indent=2, sort_keys=True) + "\n"},
+    }
+
+
+def settings_hash(content: Mapping[str, Any]) -> str:
+    """What a pod template carries, so that pods roll exactly when their settings change."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` on top of `base`: mappings key by key, everything else as a whole; neither is changed."""
+    result = dict(base)
+    for key, value in over.items():
+        old = result.get(key)
+        result[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result

@@ -1,0 +1,162 @@
+"""All objects of a protocol's tier: its settings, its pods, how clients reach them, how many there are, and what may take them away."""
+
+from collections.abc import Mapping
+
+from bearlake_operator.manifests import Manifest, config, labels, pods, scaling
+from bearlake_operator.settings import ListenerType, Settings, Tier, TierListener
+
+SURGE = "25%"
+MIN_READY_SECONDS = 5
+"""A new pod must hold this long before an old one goes."""
+
+_SERVICE_TYPES = {
+    ListenerType.INTERNAL: "ClusterIP",
+    ListenerType.NODE_PORT: "NodePort",
+    ListenerType.LOAD_BALANCER: "LoadBalancer",
+}
+
+
+def objects(settings: Settings, layer_name: str, protocol: str) -> list[Manifest]:
+    """The desired objects of the tier, without namespace and owner."""
+    data_layer = settings.data_layers[layer_name]
+    tier = data_layer.tier(protocol)
+    name, marks = labels.tier_name(layer_name, protocol), labels.selector(layer_name, protocol)
+    content = config.document(data_layer, protocol, tier)
+    template = pods.template(
+        settings,
+        data_layer,
+        protocol,
+        tier,
+        marks=marks,
+        config_name=name,
+        settings_hash=config.settings_hash(content),
+    )
+    found = [
+        config.config_map(name, content, marks),
+        deployment(name, marks, template, replicas=None if tier.autoscaling else tier.replicas),
+        _service(name, marks, config.ports(protocol, tier), protocol),
+        _headless(name, marks, config.ports(protocol, tier)),
+        *(_listener_service(name, marks, listener) for listener in tier.listeners),
+    ]
+    if tier.autoscaling is not None:
+        found.append(scaling.of_tier(name, tier.autoscaling, marks))
+    if tier.max_unavailable is not None:
+        found.append(_disruption_budget(name, marks, tier.max_unavailable))
+    if tier.network_policy:
+        found.append(_network_policy(name, marks, protocol, tier))
+    return found
+
+
+def deployment(name: str, marks: Mapping[str, str], template: Manifest, *, replicas: int | None) -> Manifest:
+    """A Deployment that makes new pods before old ones go; without `replicas` its number is an autoscaler's."""
+    spec: Manifest = {
+        "selector": {"matchLabels": dict(marks)},
+        "minReadySeconds": MIN_READY_SECONDS,
+        "revisionHistoryLimit": 3,
+        "progressDeadlineSeconds": 600,
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": SURGE}},
+        "template": template,
+    }
+    if replicas is not None:
+        spec["replicas"] = replicas
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "labels": labels.managed(marks)},
+        "spec": spec,
+    }
+
+
+def _service(name: str, marks: Mapping[str, str], ports: Mapping[str, int], protocol: str) -> Manifest:
+    """Where clients start; near ones are preferred."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "labels": labels.managed(marks)},
+        "spec": {
+            "selector": dict(marks),
+            "trafficDistribution": "PreferClose",
+            "ports": [
+                *(_port(listener, port, protocol) for listener, port in ports.items()),
+                _port("admin", config.ADMIN_PORT, "http"),
+            ],
+        },
+    }
+
+
+def _headless(name: str, marks: Mapping[str, str], ports: Mapping[str, int]) -> Manifest:
+    """A name for every pod, for clients that balance on their own, and for scraping."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": f"{name}-pods", "labels": labels.managed(marks)},
+        "spec": {
+            "clusterIP": "None",
+            "selector": dict(marks),
+            "ports": [
+                *({"name": pods.port_name(listener), "port": port} for listener, port in ports.items()),
+                {"name": "admin", "port": config.ADMIN_PORT},
+            ],
+        },
+    }
+
+
+def _listener_service(name: str, marks: Mapping[str, str], listener: TierListener) -> Manifest:
+    port: Manifest = {
+        "name": pods.port_name(listener.name),
+        "port": listener.port,
+        "targetPort": pods.port_name(listener.name),
+    }
+    if listener.node_port:
+        port["nodePort"] = listener.node_port
+    spec: Manifest = {"type": _SERVICE_TYPES[listener.type], "selector": dict(marks), "ports": [port]}
+    if listener.type is not ListenerType.INTERNAL:
+        # Clients are told the node that their server runs on: a second hop would only cost.
+        spec["externalTrafficPolicy"] = "Local" if listener.type is ListenerType.NODE_PORT else "Cluster"
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": f"{name}-{pods.port_name(listener.name)}",
+            "labels": labels.managed(marks),
+            **({"annotations": dict(listener.annotations)} if listener.annotations else {}),
+        },
+        "spec": spec,
+    }
+
+
+def _port(listener: str, port: int, protocol: str) -> Manifest:
+    words = {"rest": "http", "registry": "http", "pulsar_http": "http", "admin": "http", "grpc": "kubernetes.io/h2c"}
+    return {
+        "name": pods.port_name(listener),
+        "port": port,
+        "targetPort": pods.port_name(listener),
+        "appProtocol": words.get(listener, f"bearlake.dev/{protocol}"),
+    }
+
+
+def _disruption_budget(name: str, marks: Mapping[str, str], max_unavailable: int) -> Manifest:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "labels": labels.managed(marks)},
+        "spec": {
+            "maxUnavailable": max_unavailable,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": dict(marks)},
+        },
+    }
+
+
+def _network_policy(name: str, marks: Mapping[str, str], protocol: str, tier: Tier) -> Manifest:
+    ports = [*config.ports(protocol, tier).values(), *(listener.port for listener in tier.listeners), config.ADMIN_PORT]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": name, "labels": labels.managed(marks)},
+        "spec": {
+            "podSelector": {"matchLabels": dict(marks)},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"ports": [{"port": port, "protocol": "TCP"} for port in ports]}],
+        },
+    }

@@ -1,0 +1,190 @@
+"""The operator's settings document: what the chart's values say, rendered into one YAML file that this process reads at its start.
+
+    image, watchNamespaces …
+    dataLayers:
+      default:
+        settings: {…}              # the settings document of Bearlake's servers, common to all pods of the data layer
+        environment: [{name, secret, key}]
+        admin: {secret, key}
+        tiers: {kafka: {…}, rest: {…}, compactor: {…}}
+
+An example that the tests read is `example.yaml`. The chart renders exactly this.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bearlake_operator import document
+from bearlake_operator.errors import Invalid
+
+PROTOCOLS = ("kafka", "pulsar", "rest", "grpc")
+COMPACTOR = "compactor"
+
+
+class ScalingMode(Enum):
+    """Where the metric of an autoscaler comes from."""
+
+    CPU = "cpu"
+    """CPU by metrics-server."""
+    BUILTIN = "builtin"
+    """Requests, bytes and backlog by Bearlake's own metrics API, which the chart installs."""
+    KEDA = "keda"
+    """KEDA reads the pods' metrics; ScaledObjects are made instead of autoscalers."""
+
+
+class ListenerType(Enum):
+    """How clients reach a listener."""
+
+    INTERNAL = "internal"
+    """From inside the cluster: clients are told the pods' addresses."""
+    NODE_PORT = "nodeport"
+    """Through a port of every node; clients are told their node's address."""
+    LOAD_BALANCER = "loadbalancer"
+    """Through one load balancer for all pods: any server serves any partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Autoscaling:
+    """Number of pods of a tier by load."""
+
+    mode: ScalingMode = ScalingMode.CPU
+    min_replicas: int = 2
+    max_replicas: int = 10
+    target_cpu_percent: int = 65
+    """Of the CPU request. A server saturates at one core: leave room for the time until new pods serve."""
+    target_requests_per_second: int = 0
+    """Per pod, with `builtin` and `keda`; 0: not looked at."""
+    target_bytes_per_second: int = 0
+    """Per pod, received and sent, with `builtin` and `keda`; 0: not looked at."""
+    scale_up_seconds: int = 0
+    """Time for which more pods must be wanted before they are made."""
+    scale_down_seconds: int = 900
+    """Time for which fewer pods must be wanted before one goes; each makes its clients connect anew."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_replicas <= self.max_replicas:
+            raise ValueError("minReplicas must be at least 1 and not larger than maxReplicas")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierListener:
+    """One address of a tier beside the internal one that every tier has."""
+
+    name: str
+    type: ListenerType
+    port: int
+    node_port: int = 0
+    """Port of the nodes; 0: Kubernetes chooses."""
+    advertised_host: str = ""
+    """Host that clients are told; empty: the node's address, or what the load balancer got."""
+    tls_secret: str = ""
+    """Secret with tls.crt and tls.key; empty: no TLS."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Annotations of the Service."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """The pods of one protocol, or of compaction: what all of them have in common."""
+
+    replicas: int = 2
+    """Number of pods where nothing scales them."""
+    autoscaling: Autoscaling | None = None
+    port: int = 0
+    """Port of the internal listener; 0: the protocol's own."""
+    listeners: tuple[TierListener, ...] = ()
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What of the data layer's settings differs in this tier."""
+    drain_seconds: int = 60
+    """Longest time to let clients go and to finish what is under way; the grace period is 30 s longer."""
+    max_unavailable: int | None = 1
+    """Pods that voluntary disruptions may take at once; null: no disruption budget."""
+    spread_zones: bool = True
+    """Spread pods over zones and nodes, as far as it goes."""
+    network_policy: bool = False
+    """Let in the tier's own ports only."""
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+    affinity: Mapping[str, Any] = field(default_factory=dict)
+    priority_class_name: str = ""
+    pod_template: Mapping[str, Any] = field(default_factory=dict)
+    """Merged into the pod template last: for what no other value says."""
+
+    def __post_init__(self) -> None:
+        names = [listener.name for listener in self.listeners]
+        if len(set(names)) < len(names) or "" in names:
+            raise ValueError("every listener needs a name of its own")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretVariable:
+    """An environment variable of every pod, from a Secret."""
+
+    name: str
+    secret: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminAccess:
+    """The Secret that holds the bearer token of the data plane's admin API."""
+
+    secret: str
+    key: str = "token"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataLayer:
+    """What the pods of one deployment of Bearlake share."""
+
+    settings: Mapping[str, Any]
+    admin: AdminAccess
+    environment: tuple[SecretVariable, ...] = ()
+    tiers: Mapping[str, Tier] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        unknown = set(self.tiers) - {*PROTOCOLS, COMPACTOR}
+        if unknown:
+            raise ValueError(
+                f"tiers: unknown {', '.join(sorted(unknown))}; known are {', '.join((*PROTOCOLS, COMPACTOR))}"
+            )
+
+    def tier(self, name: str) -> Tier:
+        """The values of a tier, or the defaults."""
+        return self.tiers.get(name, Tier())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings of the operator."""
+
+    image: str
+    """Image of the protocol servers."""
+    compactor_image: str
+    """Image of compaction workers, with Java and Spark."""
+    data_layers: Mapping[str, DataLayer]
+    watch_namespaces: tuple[str, ...] = ()
+    """Namespaces whose Streams and Compactors are reconciled; empty: all."""
+    image_pull_policy: str = "IfNotPresent"
+    image_pull_secrets: tuple[str, ...] = ()
+    service_account: str = "bearlake"
+    """Of the pods; it has no rights, and its token is not mounted."""
+    resync_seconds: int = 60
+    """How often everything is looked at though nothing has changed: what was changed elsewhere is found, figures are brought up to date."""
+    lease_seconds: int = 15
+    """Time after which another operator takes over from one that is gone."""
+
+
+def load(path: Path) -> Settings:
+    """The settings in a file. Raises `Invalid`."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise Invalid(f"cannot read the settings in {path}: {error}") from error
+    return document.read(Settings, content)

@@ -1,0 +1,107 @@
+"""The manifests of a few worlds as YAML; `python tests/operator/rendering.py` writes them anew for a look at the difference."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+GOLDEN = Path(__file__).parent / "golden"
+REPOSITORY = Path(__file__).parents[2]
+sys.path.insert(0, str(REPOSITORY / "operator"))
+
+from bearlake_operator import api, settings  # noqa: E402
+from bearlake_operator.manifests import Manifest, compactor, tier  # noqa: E402
+from bearlake_operator.settings import Autoscaling, ListenerType, ScalingMode, Settings, Tier, TierListener  # noqa: E402
+
+
+def example() -> Settings:
+    return settings.load(REPOSITORY / "operator/bearlake_operator/example.yaml")
+
+
+def with_tier(name: str, values: Tier) -> Settings:
+    """The example with other values of one tier."""
+    layer = example().data_layers["default"]
+    return replace(example(), data_layers={"default": replace(layer, tiers={**layer.tiers, name: values})})
+
+
+def compactor_resource(**spec: object) -> api.Resource:
+    return {"metadata": {"namespace": "team-a", "name": "main"}, "spec": spec}
+
+
+def of_compactor(values: Settings, **spec: object) -> list[Manifest]:
+    parsed = api.compactor_spec(compactor_resource(**spec))
+    return compactor.objects(values, parsed, replicas=parsed.replicas)
+
+
+def everything() -> Tier:
+    """A tier that uses every value."""
+    return Tier(
+        autoscaling=Autoscaling(
+            mode=ScalingMode.BUILTIN, target_requests_per_second=2_000, target_bytes_per_second=50_000_000
+        ),
+        port=19092,
+        listeners=(
+            TierListener(
+                name="PUBLIC",
+                type=ListenerType.LOAD_BALANCER,
+                port=9095,
+                advertised_host="kafka.example.com",
+                tls_secret="kafka-public",
+                annotations={"example.com/scheme": "internet-facing"},
+            ),
+        ),
+        settings={"kafka": {"auto_create_streams": False}},
+        drain_seconds=120,
+        network_policy=True,
+        spread_zones=False,
+        node_selector={"pool": "streams"},
+        tolerations=({"key": "streams", "operator": "Exists"},),
+        affinity={"podAntiAffinity": {}},
+        priority_class_name="high",
+        pod_template={"metadata": {"annotations": {"example.com/team": "data"}}, "spec": {"hostNetwork": False}},
+    )
+
+
+WORLDS: dict[str, Callable[[], list[Manifest]]] = {
+    "kafka": lambda: tier.objects(example(), "default", "kafka"),
+    "kafka-everything": lambda: tier.objects(with_tier("kafka", everything()), "default", "kafka"),
+    "kafka-keda": lambda: tier.objects(
+        with_tier("kafka", Tier(autoscaling=Autoscaling(mode=ScalingMode.KEDA))), "default", "kafka"
+    ),
+    "rest": lambda: tier.objects(example(), "default", "rest"),
+    "grpc": lambda: tier.objects(example(), "default", "grpc"),
+    "pulsar": lambda: tier.objects(example(), "default", "pulsar"),
+    "compactor": lambda: of_compactor(example()),
+    "compactor-backlog": lambda: of_compactor(
+        with_tier("compactor", Tier(autoscaling=Autoscaling(mode=ScalingMode.BUILTIN))),
+        autoscaling={"maxReplicas": 5, "targetBacklogBytes": "1Gi"},
+        spark={"master": "k8s://https://kubernetes.default.svc", "conf": {"spark.executor.instances": "4"}},
+    ),
+    "compactor-keda": lambda: of_compactor(
+        with_tier("compactor", Tier(autoscaling=Autoscaling(mode=ScalingMode.KEDA))), autoscaling={"maxReplicas": 5}
+    ),
+}
+
+
+class Dumper(yaml.SafeDumper):
+    """Documents inside as they look, and nothing by reference."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
+)
+
+
+def render(world: str) -> str:
+    return yaml.dump_all(WORLDS[world](), Dumper=Dumper, sort_keys=True, width=120)
+
+
+if __name__ == "__main__":
+    for name in WORLDS:
+        (GOLDEN / f"{name}.yaml").write_text(render(name))

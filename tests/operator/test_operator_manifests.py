@@ -1,0 +1,101 @@
+"""The whole desired state of some worlds, against files that people can read; and rules that hold in all of them."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from bearlake_operator.manifests import Manifest, config, labels
+
+_spec = importlib.util.spec_from_file_location("operator_rendering", Path(__file__).parent / "rendering.py")
+assert _spec is not None
+assert _spec.loader is not None
+rendering = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(rendering)
+
+WORLDS = list(rendering.WORLDS)
+
+
+def one(objects: list[Manifest], kind: str) -> Manifest:
+    found = [item for item in objects if item["kind"] == kind]
+    assert len(found) == 1
+    return found[0]
+
+
+def pod_of(world: str) -> Manifest:
+    template: Manifest = one(rendering.WORLDS[world](), "Deployment")["spec"]["template"]
+    return template
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_manifests_are_as_written_down(world):
+    expected = (rendering.GOLDEN / f"{world}.yaml").read_text()
+
+    assert rendering.render(world) == expected, "look at it, then: python tests/operator/rendering.py"
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_everything_is_marked_as_ours_and_named_within_bounds(world):
+    for item in rendering.WORLDS[world]():
+        assert item["metadata"]["labels"][labels.MANAGED_BY] == labels.OPERATOR
+        assert len(item["metadata"]["name"]) <= 63
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_pods_are_restricted(world):
+    """The rules of the Pod Security Standards' profile `restricted`."""
+    spec = pod_of(world)["spec"]
+    (container,) = spec["containers"]
+
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_the_number_of_replicas_is_either_ours_or_an_autoscalers(world):
+    objects = rendering.WORLDS[world]()
+    has_autoscaler = any(item["kind"] in ("HorizontalPodAutoscaler", "ScaledObject") for item in objects)
+
+    assert ("replicas" in one(objects, "Deployment")["spec"]) is not has_autoscaler
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_pods_are_given_longer_than_their_server_takes_to_drain(world):
+    objects = rendering.WORLDS[world]()
+    document = rendering.yaml.safe_load(one(objects, "ConfigMap")["data"][config.FILE])
+
+    grace_ms = one(objects, "Deployment")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] * 1000
+    assert grace_ms > document["server"]["drain_ms"] > document["server"]["drain_notice_ms"]
+
+
+def test_pods_roll_exactly_when_their_settings_change():
+    def mark(values):
+        item = one(rendering.tier.objects(values, "default", "kafka"), "Deployment")
+        return item["spec"]["template"]["metadata"]["annotations"][labels.SETTINGS_HASH]
+
+    tier = rendering.example().data_layers["default"].tiers["kafka"]
+    before = mark(rendering.example())
+
+    assert mark(rendering.with_tier("rest", rendering.Tier(settings={"rest": {}}))) == before
+    assert mark(rendering.with_tier("kafka", rendering.replace(tier, replicas=7))) == before
+    assert mark(rendering.with_tier("kafka", rendering.replace(tier, settings={"kafka": {}}))) != before
+
+
+def test_long_names_keep_apart():
+    names = {labels.compactor_name("n" * 63, "c" * 100 + str(number)) for number in range(100)}
+
+    assert len(names) == 100
+    assert max(map(len, names)) == labels.NAME_LENGTH_MAX
+
+
+def test_settings_of_a_tier_win_over_the_data_layers_key_by_key():
+    assert config.merged({"a": {"b": 1, "c": 2}, "d": [1]}, {"a": {"c": 3}, "d": [2]}) == {
+        "a": {"b": 1, "c": 3},
+        "d": [2],
+    }

@@ -1,0 +1,164 @@
+"""The operator's settings document and what resources say."""
+
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bearlake_operator import api, settings
+from bearlake_operator.errors import Invalid
+
+OPERATOR = Path(__file__).parents[2] / "operator/bearlake_operator"
+CRDS = Path(__file__).parents[2] / "crds"
+
+
+def loaded(tmp_path, more="", layer=""):
+    text = f"""
+image: bearlake.test/server:1
+compactorImage: bearlake.test/compactor:1
+dataLayers:
+  default:
+    settings: {{}}
+    admin: {{secret: token}}
+{textwrap.indent(textwrap.dedent(layer), "    ")}
+{textwrap.dedent(more)}
+"""
+    path = tmp_path / "operator.yaml"
+    path.write_text(text)
+    return settings.load(path)
+
+
+def test_the_example_is_read():
+    found = settings.load(OPERATOR / "example.yaml")
+
+    kafka = found.data_layers["default"].tier("kafka")
+    assert kafka.autoscaling is not None
+    assert kafka.autoscaling.max_replicas == 8
+    assert kafka.listeners[0].type is settings.ListenerType.NODE_PORT
+    assert found.data_layers["default"].tier("grpc") == settings.Tier()
+
+
+@pytest.mark.parametrize(
+    ("more", "layer", "problem"),
+    [
+        ("imge: x", "", r"^imge: unknown; known are image, "),
+        ("resyncSeconds: soon", "", r"^resyncSeconds: expected a whole number, not 'soon'$"),
+        ("resyncSeconds: true", "", r"^resyncSeconds: expected a whole number, not True$"),
+        ("watchNamespaces: a", "", r"^watchNamespaces: expected a list$"),
+        ("", "environment: [{name: A, secret: b}]", r"^dataLayers\.default\.environment\[0\]\.key: missing$"),
+        ("", "tiers: {amqp: {}}", r"^dataLayers\.default: tiers: unknown amqp; known are kafka, pulsar, rest, grpc"),
+        (
+            "",
+            "tiers: {kafka: {autoscaling: {mode: fast}}}",
+            r"^dataLayers\.default\.tiers\.kafka\.autoscaling\.mode: expected one of cpu, builtin, keda$",
+        ),
+        (
+            "",
+            "tiers: {kafka: {autoscaling: {minReplicas: 5, maxReplicas: 2}}}",
+            r"^dataLayers\.default\.tiers\.kafka\.autoscaling: minReplicas must be",
+        ),
+        (
+            "",
+            "tiers: {kafka: {listeners: [{name: A, type: nodeport, port: 1}, {name: A, type: nodeport, port: 2}]}}",
+            r"^dataLayers\.default\.tiers\.kafka: every listener needs a name of its own$",
+        ),
+    ],
+)
+def test_mistakes_are_told_with_their_path(tmp_path, more, layer, problem):
+    with pytest.raises(Invalid, match=problem):
+        loaded(tmp_path, more, layer)
+
+
+def test_a_file_that_is_no_yaml_is_told(tmp_path):
+    (tmp_path / "operator.yaml").write_text("image: [")
+
+    with pytest.raises(Invalid, match="cannot read the settings"):
+        settings.load(tmp_path / "operator.yaml")
+
+
+def stream(**spec):
+    return {"metadata": {"namespace": "a", "name": "orders"}, "spec": spec}
+
+
+def test_a_stream_without_a_word_has_the_defaults_of_its_crd():
+    assert api.stream_spec(stream()) == api.StreamSpec(
+        name="orders",
+        data_layer="default",
+        partitions=1,
+        protocols=("kafka",),
+        configs={},
+        is_deleted_with_resource=False,
+    )
+
+
+def test_fields_of_a_stream_become_configs():
+    spec = api.stream_spec(
+        stream(
+            name="shop.orders",
+            retention={"time": "36h", "bytes": "50Gi"},
+            table={
+                "enabled": False,
+                "freshness": "30s",
+                "namespace": "shop",
+                "name": "orders",
+                "retention": "unlimited",
+                "onDelete": "Drop",
+            },
+            configs={"max.message.bytes": "2000000"},
+        )
+    )
+
+    assert spec.name == "shop.orders"
+    assert spec.configs == {
+        "max.message.bytes": "2000000",
+        "retention.ms": str(36 * 3_600_000),
+        "retention.bytes": str(50 * 1024**3),
+        "table.enable": "false",
+        "table.freshness_ms": "30000",
+        "table.namespace": "shop",
+        "table.name": "orders",
+        "table.retention_ms": "-1",
+        "table.on_delete": "drop",
+    }
+
+
+@pytest.mark.parametrize(("text", "expected"), [("500ms", 500), ("7d", 604_800_000), ("unlimited", -1)])
+def test_durations(text, expected):
+    assert api.duration_ms(text) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [("10", 10), ("1k", 1000), ("3Mi", 3 << 20), ("2P", 2 * 10**15)])
+def test_quantities(text, expected):
+    assert api.quantity_bytes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "7", "0s", "-1s", "1 d", "1w", "1.5h", "1h30m"])
+def test_no_durations(text):
+    with pytest.raises(Invalid, match="expected a duration"):
+        api.duration_ms(text)
+
+
+def test_a_compactor_is_read():
+    spec = api.compactor_spec(
+        {
+            "metadata": {"namespace": "a", "name": "main"},
+            "spec": {
+                "autoscaling": {"maxReplicas": 4},
+                "schedule": [{"days": ["Sat"], "start": "22:30", "end": "06:00", "replicas": 9}],
+            },
+        }
+    )
+
+    assert spec.autoscaling == api.CompactorScaling(
+        min_replicas=1, max_replicas=4, target_backlog_bytes=256 << 20, target_cpu_percent=70
+    )
+    assert spec.schedule == (api.Window(days=("Sat",), start_minute=1350, end_minute=360, time_zone="UTC", replicas=9),)
+
+
+@pytest.mark.parametrize("name", ["streams", "compactors"])
+def test_crds_are_small_enough_for_client_side_apply(name):
+    path = CRDS / f"{name}.yaml"
+
+    assert yaml.safe_load(path.read_text())["metadata"]["name"] == f"{name}.bearlake.dev"
+    assert path.stat().st_size < 100_000
