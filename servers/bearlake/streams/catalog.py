@@ -5,7 +5,7 @@ that a stream created a moment ago on another server is found; a deleted one is 
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from bearlake.errors import Invalid, NotFound
 from bearlake.kernel import PlainRules
@@ -76,6 +76,8 @@ class Catalog:
         """Grows with every change of this view; for caches of rendered answers."""
         self.position = 0
         """Log position up to which changes of streams are in this view; set by the follower."""
+        self.on_change: set[Callable[[], None]] = set()
+        """Called after every change of this view; must return at once."""
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -187,7 +189,7 @@ class Catalog:
         self._by_name[stream.name] = view
         self._by_number[stream.number] = view
         self._by_id[view.id_bytes] = view
-        self.version += 1
+        self._changed()
         return view
 
     def _drop(self, stream: Stream) -> None:
@@ -197,4 +199,9 @@ class Catalog:
         self._by_id.pop(view.id_bytes, None)
         if self._by_name.get(stream.name) is view:
             del self._by_name[stream.name]
+        self._changed()
+
+    def _changed(self) -> None:
         self.version += 1
+        for tell in list(self.on_change):
+            tell()

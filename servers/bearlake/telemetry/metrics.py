@@ -132,6 +132,33 @@ KAFKA_UNSENT_BYTES = gauge("bearlake_kafka_unsent_bytes", "Bytes of responses th
 KAFKA_UNSENT_BYTES_MAX = gauge("bearlake_kafka_unsent_limit_bytes", "Limit of the unsent bytes, then fetches shrink.")
 KAFKA_PAUSED = gauge("bearlake_kafka_paused_connections", "Connections whose reading is paused by a budget.")
 
+# Pulsar
+PULSAR_COMMANDS = counters("bearlake_pulsar_commands_total", "Commands of clients.", "command")
+PULSAR_ERRORS = counters("bearlake_pulsar_errors_total", "Errors answered, by error.", "error")
+PULSAR_CONNECTIONS = gauge("bearlake_pulsar_open_connections", "Open client connections.")
+PULSAR_CONNECTIONS_OPENED = counter("bearlake_pulsar_connections_opened_total", "Client connections ever accepted.")
+PULSAR_CONNECTIONS_REFUSED = counters(
+    "bearlake_pulsar_connections_refused_total", "Connections closed by the server, by reason.", "reason"
+)
+PULSAR_MALFORMED_FRAMES = counter("bearlake_pulsar_malformed_frames_total", "Frames that did not follow the protocol.")
+PULSAR_RECEIVED_BYTES = counter("bearlake_pulsar_received_bytes_total", "Bytes of commands and messages of clients.")
+PULSAR_SENT_BYTES = counter("bearlake_pulsar_sent_bytes_total", "Bytes of commands and messages to clients.")
+PULSAR_RECEIVE_BYTES = gauge("bearlake_pulsar_receive_buffer_bytes", "Bytes of receive buffers in use.")
+PULSAR_RECEIVE_BYTES_MAX = gauge("bearlake_pulsar_receive_buffer_limit_bytes", "Limit of the larger receive buffers.")
+PULSAR_PAUSED = gauge("bearlake_pulsar_paused_connections", "Connections whose reading is paused by a budget.")
+PULSAR_PRODUCERS = gauge("bearlake_pulsar_open_producers", "Producers of this server's connections.")
+PULSAR_CONSUMERS = gauge("bearlake_pulsar_open_consumers", "Consumers of this server's connections, readers too.")
+PULSAR_WATCHERS = gauge("bearlake_pulsar_watched_lists", "Topic lists that clients watch.")
+PULSAR_PRODUCERS_CLOSED = counters(
+    "bearlake_pulsar_producers_closed_total", "Producers closed by the server, by the outcome that led to it.", "verdict"
+)
+PULSAR_CONSUMERS_CLOSED = counters(
+    "bearlake_pulsar_consumers_closed_total", "Consumers closed by the server, by reason.", "reason"
+)
+PULSAR_UNREADABLE_ENTRIES = counter(
+    "bearlake_pulsar_unreadable_entries_total", "Entries that no client could read, passed over. Alarm on any."
+)
+
 # gRPC
 GRPC_CALLS = counters("bearlake_grpc_calls_total", "Calls begun, by method.", "method")
 GRPC_OPEN_CALLS = gauges("bearlake_grpc_open_calls", "Calls under way, by method.", "method")
