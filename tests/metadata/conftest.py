@@ -268,10 +268,11 @@ class Scene:
         producer: int = -1,
         epoch: int = 0,
         sequence: int = 0,
+        flags: int = 0,
     ) -> BatchCommit:
         if producer < 0:
             return BatchCommit(partition, -1, length, record_count, timestamp)
-        return BatchCommit(partition, -1, length, record_count, timestamp, producer, epoch, sequence)
+        return BatchCommit(partition, -1, length, record_count, timestamp, producer, epoch, sequence, flags)
 
     def object(self, *batches: BatchCommit, token: str = "", server: ServerRef | None = None) -> ObjectCommit:
         """An object with these batches back to back."""

@@ -1,18 +1,10 @@
-"""The rules of the commit log without a store: producers' sequences as a table, decisions that leave no trace, idempotent replay."""
+"""The rules of the commit log without a store: decisions that leave no trace, idempotent replay."""
 
 from itertools import starmap
 
 import pytest
 
-from bearlake.metadata.ledger import (
-    BATCHES_REMEMBERED,
-    Ledger,
-    PartitionState,
-    Producer,
-    StreamState,
-    advanced,
-    judge,
-)
+from bearlake.metadata.ledger import Ledger, PartitionState, StreamState
 from bearlake.metadata.model import (
     BATCH_CONTROL,
     BatchCommit,
@@ -24,10 +16,7 @@ from bearlake.metadata.model import (
 )
 
 ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND = OutcomeKind
-SEQUENCE_MAX = 2**31 - 1
 KEY = partition_key(1, 0)
-KNOWN: Producer = (4, 1_000, 10, 14, 110, 5, 9, 105)
-"""Epoch 4; sequences [10, 14] at offset 110, before them [5, 9] at 105."""
 
 
 class EmptyCheckpoint:
@@ -47,50 +36,6 @@ class EmptyCheckpoint:
 @pytest.fixture
 def ledger() -> Ledger:
     return Ledger(EmptyCheckpoint())
-
-
-@pytest.mark.parametrize(
-    ("known", "epoch", "sequence", "count", "end", "expected"),
-    [
-        (None, 0, 0, 1, 0, (ACCEPTED, -1)),
-        (None, 0, 7, 1, 0, (OUT_OF_ORDER, -1)),
-        (None, 0, 7, 1, 1, (ACCEPTED, -1)),
-        (None, 9, SEQUENCE_MAX, 5, 1, (ACCEPTED, -1)),
-        (KNOWN, 4, 15, 3, 115, (ACCEPTED, -1)),
-        (KNOWN, 4, 16, 3, 115, (OUT_OF_ORDER, -1)),
-        (KNOWN, 4, 0, 3, 115, (OUT_OF_ORDER, -1)),
-        (KNOWN, 4, 10, 5, 115, (DUPLICATE, 110)),
-        (KNOWN, 4, 5, 5, 115, (DUPLICATE, 105)),
-        (KNOWN, 4, 10, 4, 115, (OUT_OF_ORDER, -1)),
-        (KNOWN, 4, 5, 10, 115, (OUT_OF_ORDER, -1)),
-        (KNOWN, 3, 15, 1, 115, (FENCED, -1)),
-        (KNOWN, 3, 10, 5, 115, (FENCED, -1)),
-        (KNOWN, 5, 0, 1, 115, (ACCEPTED, -1)),
-        (KNOWN, 5, 15, 1, 115, (OUT_OF_ORDER, -1)),
-        (KNOWN, 5, 10, 5, 115, (OUT_OF_ORDER, -1)),
-        ((0, 0, 0, SEQUENCE_MAX, 5), 0, 0, 1, 9, (ACCEPTED, -1)),
-        ((0, 0, SEQUENCE_MAX, 3, 5), 0, 4, 1, 10, (ACCEPTED, -1)),
-        ((0, 0, SEQUENCE_MAX, 3, 5), 0, SEQUENCE_MAX, 5, 10, (DUPLICATE, 5)),
-    ],
-)
-def test_what_becomes_of_a_batch(
-    known: Producer | None, epoch: int, sequence: int, count: int, end: int, expected: tuple[OutcomeKind, int]
-) -> None:
-    """KIP-98, KAFKA-5793, KAFKA-15591: rules of ProducerAppendInfo and ProducerStateEntry."""
-    assert judge(known, epoch, sequence, count, end) == expected
-
-
-def test_five_batches_are_remembered_newest_first() -> None:
-    known = None
-    for number in range(7):
-        known = advanced(known, number, 0, 2 * number, 2, 100 + 2 * number)
-
-    assert known is not None
-    assert known[:5] == (0, 6, 12, 13, 112)
-    assert [judge(known, 0, 2 * number, 2, 200)[0] for number in range(7)] == [OUT_OF_ORDER] * 2 + [
-        DUPLICATE
-    ] * BATCHES_REMEMBERED
-    assert advanced(known, 9, 1, 0, 1, 114) == (1, 9, 0, 0, 114)
 
 
 def test_a_decision_that_is_not_adopted_leaves_no_trace(ledger: Ledger) -> None:

@@ -37,6 +37,7 @@ from bearlake.metadata.model import (
     Lease,
     Located,
     LocatedSlice,
+    NamedProducer,
     ObjectCommit,
     ObjectCommitted,
     ObjectKind,
@@ -183,7 +184,7 @@ class CommitLog(Protocol):
         """
 
     async def producers(self, partition: PartitionKey) -> list[ProducerState]:
-        """States of the partition's idempotent producers, by producer id. Raises `NotFound`."""
+        """States of the partition's idempotent producers, by producer id; not those of named ones. Raises `NotFound`."""
 
     async def usage(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionUsage]:
         """Committed bytes and records that are still readable, per partition (those that exist)."""
@@ -234,13 +235,38 @@ class CommitLog(Protocol):
 
 
 class ProducerIds(Protocol):
-    """Producer ids, unique for ever."""
+    """Producer ids, unique for ever; names of producers, and the epochs of partitions that fence them."""
 
     async def allocate(self, count: int) -> range:
         """`count` (>= 1) consecutive producer ids that were never given before."""
 
+    async def named(self, partition: PartitionKey, name: str) -> NamedProducer:
+        """The producer of that name in the partition, made if there is none, with what it has written, as of now.
+
+        Its batches carry `BATCH_NAMED`. Names go with their stream, and are forgotten together with the producer's state (`expire`)
+        unless they were asked for within the same time. Each protocol puts a prefix of its own before its names.
+
+        Raises:
+            NotFound: no such partition.
+            Invalid: an empty name, or one of more than `PRODUCER_NAME_BYTES_MAX` bytes.
+        """
+
+    async def raise_epoch(self, partition: PartitionKey, lease: Lease) -> int:
+        """Raise the partition's epoch (from 0) and return it: from now on, named batches of an older epoch are FENCED (`BATCH_IN_STEP`
+        excepted). `lease` is that of the partition's dispatcher. A repeat raises once more: epochs may skip.
+
+        Raises:
+            NotFound: no such partition.
+            Fenced: the lease was overtaken.
+
+        Source: Apache Pulsar PIP-68 (exclusive producers, topic epoch).
+        """
+
     async def expire(self, *, idle_ms: int, limit: int) -> int:
-        """Forget at most `limit` producer states without a batch for `idle_ms` of the store's time; returns how many."""
+        """Forget at most `limit` producer states without a batch for `idle_ms` of the store's time; returns how many.
+
+        A named producer that was asked for within that time is kept. Names that never wrote are forgotten too, at most `limit`.
+        """
 
 
 class GroupStore(Protocol):

@@ -8,8 +8,7 @@ and its siblings. So a failed, cancelled or crashed transaction leaves no trace 
 States are fetched on demand from a `Checkpoint`, which may be *newer* than the entries that are replayed on top of it: replay is
 idempotent, because offsets only grow. A partition that entries behind the checkpoint have changed is never evicted.
 
-Producer rules are those of Kafka's ProducerStateManager: KIP-98 (sequences), KAFKA-5793 (the last five batches are remembered),
-KAFKA-15591 (an unknown producer starts anywhere, but at 0 on a partition that never held a record).
+The rules for producers are in `producers.py`.
 
 Transactions have their place here: a partition's state gets `producer id -> first offset` of its open transactions (last stable
 offset = the smallest of them, else the end), fed by the flags that `ProducerBatch` rows carry already; a marker (control batch)
@@ -23,9 +22,10 @@ from typing import NamedTuple, Protocol
 from bearlake import kernel
 from bearlake.metadata.model import (
     BATCH_CONTROL,
+    BATCH_IN_STEP,
+    BATCH_NAMED,
     BatchCommit,
     Outcome,
-    OutcomeKind,
     PartitionBounds,
     PartitionKey,
     ProducerState,
@@ -33,25 +33,21 @@ from bearlake.metadata.model import (
     partition_index,
     stream_number,
 )
+from bearlake.metadata.producers import (
+    ACCEPTED,
+    HEAD_FIELDS,
+    KEPT,
+    NOT_FOUND,
+    SEQUENCE_MASK,
+    Producer,
+    advanced,
+    advanced_named,
+    judge,
+    judge_named,
+)
 
-SEQUENCE_MASK = 0x7FFF_FFFF
-"""Sequences wrap from 2**31 - 1 to 0 (KIP-98)."""
-
-BATCHES_REMEMBERED = 5
-"""KAFKA-5793: a producer has at most five requests in flight, so a duplicate is one of its last five batches."""
-
-HEAD_FIELDS = 2
-BATCH_FIELDS = 3
-KEPT = HEAD_FIELDS + (BATCHES_REMEMBERED - 1) * BATCH_FIELDS
-
-Producer = tuple[int, ...]
-"""epoch, time of the newest batch (ms), then one to five times (first sequence, last sequence, base offset), newest first.
-
-Flat and immutable: one small object per producer and partition, replaced by each batch.
-"""
-
-ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND = OutcomeKind
-
+NOT_BY_RECORDS = BATCH_CONTROL | BATCH_NAMED
+"""Batches whose sequence, if they have any, does not count records."""
 
 ProducerBatch = tuple[int, int, int, int, int, int, int]
 """An accepted batch of an idempotent producer, as a commit's entry carries it: partition, producer id, producer epoch, base sequence,
@@ -72,12 +68,13 @@ class StreamState:
 class PartitionState:
     """A partition as of the newest entry that was applied.
 
+    `epoch` is the partition's (`ProducerIds.raise_epoch`); it is not in the log: whoever raises it lets all states be loaded again.
     `size` counts all bytes ever committed, `size_before` those below the slice that holds `start`. `changed` is the position of the
     last entry that changed it (0: as the checkpoint has it). `tail` is flat: base offset and log position of each entry that
     appended and is not rolled up yet.
     """
 
-    __slots__ = ("changed", "end", "producers", "size", "size_before", "start", "stream", "tail")
+    __slots__ = ("changed", "end", "epoch", "producers", "size", "size_before", "start", "stream", "tail")
 
     def __init__(
         self,
@@ -87,9 +84,11 @@ class PartitionState:
         end: int = 0,
         size: int = 0,
         size_before: int = 0,
+        epoch: int = 0,
         producers: dict[int, Producer] | None = None,
     ) -> None:
         self.stream = stream
+        self.epoch = epoch
         self.start = start
         self.end = end
         self.size = size
@@ -142,31 +141,6 @@ class Decision(NamedTuple):
     slices: list[Slice]
     batches: list[ProducerBatch]
     changes: dict[PartitionKey, Change]
-
-
-def judge(known: Producer | None, epoch: int, sequence: int, record_count: int, end: int) -> tuple[OutcomeKind, int]:
-    """What becomes of an idempotent producer's batch, with the original base offset of a duplicate (else -1).
-
-    `known` is the producer's state in the partition, if there is one; `end` the partition's end offset.
-    Source: org.apache.kafka.storage.internals.log.ProducerAppendInfo and ProducerStateEntry (rules; see the module's docstring).
-    """
-    if known is None:
-        return (OUT_OF_ORDER if sequence != 0 and end == 0 else ACCEPTED), -1
-    if epoch < known[0]:
-        return FENCED, -1
-    if epoch > known[0]:
-        return (OUT_OF_ORDER if sequence != 0 else ACCEPTED), -1
-    last = (sequence + record_count - 1) & SEQUENCE_MASK
-    for at in range(HEAD_FIELDS, len(known), BATCH_FIELDS):
-        if known[at] == sequence and known[at + 1] == last:
-            return DUPLICATE, known[at + 2]
-    return (ACCEPTED if sequence == (known[HEAD_FIELDS + 1] + 1) & SEQUENCE_MASK else OUT_OF_ORDER), -1
-
-
-def advanced(known: Producer | None, now_ms: int, epoch: int, sequence: int, record_count: int, base: int) -> Producer:
-    """The producer's state after an accepted batch; a new epoch forgets the batches of the former one."""
-    newest = (epoch, now_ms, sequence, (sequence + record_count - 1) & SEQUENCE_MASK, base)
-    return newest + known[HEAD_FIELDS:KEPT] if known is not None and known[0] == epoch else newest
 
 
 class Ledger:
@@ -234,7 +208,7 @@ class Ledger:
                 outcomes.append(Outcome(NOT_FOUND, -1, -1))
                 at += 1
                 continue
-            if producer_id >= 0 and not flags & BATCH_CONTROL:
+            if producer_id >= 0 and not flags & NOT_BY_RECORDS:
                 known = producers.get(producer_id) or state.producers.get(producer_id)
                 if known is None or known[0] != epoch or (known[3] + 1) & SEQUENCE_MASK != sequence:
                     kind, base = judge(known, epoch, sequence, count, end)
@@ -246,6 +220,16 @@ class Ledger:
                 else:  # the next batch of a known producer: the common case, `advanced` written out
                     last = (sequence + count - 1) & SEQUENCE_MASK
                     producers[producer_id] = (epoch, now_ms, sequence, last, end, *known[HEAD_FIELDS:KEPT])
+                rows.append((partition, producer_id, epoch, sequence, count, end, flags))
+            elif producer_id >= 0 and flags & BATCH_NAMED:
+                known = producers.get(producer_id) or state.producers.get(producer_id)
+                is_in_step = flags & BATCH_IN_STEP != 0
+                kind, base = judge_named(known, state.epoch, epoch, sequence, is_in_step=is_in_step)
+                if kind is not ACCEPTED:
+                    outcomes.append(Outcome(kind, base, state.start))
+                    at += 1
+                    continue
+                producers[producer_id] = advanced_named(known, now_ms, epoch, sequence, end, is_in_step=is_in_step)
                 rows.append((partition, producer_id, epoch, sequence, count, end, flags))
             # This batch, and with it those of nobody that follow in the partition: offsets are all that they need.
             at, end, added = kernel.assign_offsets(
@@ -282,11 +266,16 @@ class Ledger:
             if base == state.end:
                 state.end = base + count
                 state.size += length
-        for partition, producer_id, epoch, sequence, count, base, _ in rows:
+        for partition, producer_id, epoch, sequence, count, base, flags in rows:
             producers = self.partitions[PartitionKey(partition)].producers
             known = producers.get(producer_id)
-            if known is None or known[HEAD_FIELDS + 2] < base:
-                producers[producer_id] = advanced(known, now_ms, epoch, sequence, count, base)
+            if known is not None and known[HEAD_FIELDS + 2] >= base:
+                continue
+            producers[producer_id] = (
+                advanced_named(known, now_ms, epoch, sequence, base, is_in_step=flags & BATCH_IN_STEP != 0)
+                if flags & BATCH_NAMED
+                else advanced(known, now_ms, epoch, sequence, count, base)
+            )
         self.applied = position
 
     def replay_trim(self, position: int, key: PartitionKey, start: int, size_before: int) -> None:

@@ -93,7 +93,8 @@ class BatchCommit(NamedTuple):
     """One record batch inside a WAL object that shall be committed.
 
     `position` and `length` are its bytes in the object; `record_count` is the number of offsets it takes; `max_timestamp` is in ms;
-    producer fields are -1 for a batch without idempotence. `flags` are `BATCH_TRANSACTIONAL | BATCH_CONTROL`.
+    producer fields are -1 for a batch without idempotence. `flags` is a sum of `BATCH_…`; with `BATCH_NAMED`, `base_sequence` counts
+    appends (`metadata/producers.py`).
     """
 
     partition: PartitionKey
@@ -109,6 +110,10 @@ class BatchCommit(NamedTuple):
 
 BATCH_TRANSACTIONAL = 1
 BATCH_CONTROL = 2
+BATCH_NAMED = 4
+"""The producer has a name (`ProducerIds.named`): its sequence has 64 bits, counts appends, not records, and may skip."""
+BATCH_IN_STEP = 8
+"""With BATCH_NAMED: the sequence must not skip, and starts at 0 for a new producer or epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,11 +131,14 @@ class OutcomeKind(IntEnum):
 
     ACCEPTED = 0
     DUPLICATE = 1
-    """One of the producer's last five batches of the partition: `base_offset` is the original one."""
+    """One of the producer's last five batches of the partition: `base_offset` is the original one.
+
+    Of a named producer any of its batches; `base_offset` is -1 if it is older than the last five.
+    """
     OUT_OF_ORDER = 2
     """The sequence is not the next one of the producer (or the first on an empty partition is not 0)."""
     FENCED = 3
-    """A newer producer epoch has written to the partition."""
+    """A newer producer epoch has written to the partition, or it was raised (`ProducerIds.raise_epoch`)."""
     NOT_FOUND = 4
     """The stream was deleted, or the partition does not exist."""
 
@@ -277,6 +285,22 @@ class ProducerState:
     last_sequence: int
     last_offset: int
     last_timestamp_ms: int
+
+
+PRODUCER_NAME_BYTES_MAX = 1024
+"""A producer's name in UTF-8, with the prefix of its protocol."""
+
+
+class NamedProducer(NamedTuple):
+    """A named producer of a partition: its id, and the newest epoch and sequence it has written with (-1: nothing that is remembered).
+
+    `partition_epoch` is the partition's (0: never raised): what a producer that may skip sequences writes with.
+    """
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    partition_epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,13 @@
 """Short ways to write what the tests of the PostgreSQL store have in common."""
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 from bearlake.errors import Unavailable
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectCommitted, PartitionKey, ServerRef
+from bearlake.metadata.postgresql.commit import arguments, outcomes_of, runs_of, slices_of
 
 
 class Writer:
@@ -46,3 +49,21 @@ class Writer:
 @pytest.fixture
 def writer_on() -> type[Writer]:
     return Writer
+
+
+@pytest.fixture
+def commit_as_before() -> Callable[[Metadata, ObjectCommit], Awaitable[ObjectCommitted]]:
+    """Commits as servers do that know of neither names nor expected offsets: their function must stay."""
+
+    async def commit(metadata: Metadata, one: ObjectCommit) -> ObjectCommitted:
+        runs = runs_of(one.batches)
+        row = await metadata._database.row(  # type: ignore[attr-defined]
+            "select log_position, outcomes from bearlake.commit_object($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15)",
+            *arguments(one, runs)[:15],
+        )
+        decided = row["outcomes"] or ()
+        return ObjectCommitted(
+            position=row["log_position"], outcomes=outcomes_of(runs, decided), slices=slices_of(runs, decided)
+        )
+
+    return commit

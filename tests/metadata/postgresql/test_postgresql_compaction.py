@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bearlake.errors import Conflict
@@ -54,8 +55,12 @@ async def commit_all(metadata: Metadata, server: ServerRef, partitions: list[Par
 
 
 async def commit(metadata: Metadata, server: ServerRef, partitions: list[PartitionKey], token: str, count: int) -> None:
+    await metadata.log.commit(object_of(server, partitions, token, count))
+
+
+def object_of(server: ServerRef, partitions: list[PartitionKey], token: str, count: int) -> ObjectCommit:
     batches = [BatchCommit(key, i * 100, 100, count, 1_000) for i, key in enumerate(partitions)]
-    await metadata.log.commit(ObjectCommit(token=token, server=server, size=100 * len(partitions), batches=batches))
+    return ObjectCommit(token=token, server=server, size=100 * len(partitions), batches=batches)
 
 
 def offer_of(*ranges: OffsetRange) -> TaskOffer:
@@ -279,14 +284,17 @@ async def test_swaps_commits_trims_and_upkeep_at_once_agree_in_the_end(postgresq
     assert (await postgresql_backend.execute(DEADLOCKS))[0][0] == 0
 
 
-async def test_a_store_without_compaction_is_carried_forward_with_its_contents(postgresql_url: str) -> None:
+async def test_a_store_without_compaction_is_carried_forward_with_its_contents(
+    postgresql_url: str, commit_as_before: Callable[[Metadata, ObjectCommit], Awaitable[Any]]
+) -> None:
     older = await open_postgresql(postgresql_url, SMALL, migrations=available()[:4])
     stream = await older.streams.create(StreamSpec(name="orders", partition_count=40))
     gone = await older.streams.create(StreamSpec(name="gone", partition_count=1))
     server = await register(older, "server-0")
     keys = [stream.partition(0), stream.partition(39)]
     for turn in range(40):
-        await commit(older, server, [*keys, gone.partition(0)] if turn < 3 else keys, f"wal/{turn:02}", 5)
+        partitions = [*keys, gone.partition(0)] if turn < 3 else keys
+        await commit_as_before(older, object_of(server, partitions, f"wal/{turn:02}", 5))
         if turn == 20:
             while await older.log.maintain(entry_count_min=0):
                 pass

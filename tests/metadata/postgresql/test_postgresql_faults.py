@@ -67,6 +67,8 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "log.retain": lambda m: m.log.retain([P], before_ms=0, size_max=0),
     "log.maintain": lambda m: m.log.maintain(entry_count_min=0),
     "producers.allocate": lambda m: m.producers.allocate(1),
+    "producers.named": lambda m: m.producers.named(P, "n"),
+    "producers.raise_epoch": lambda m: m.producers.raise_epoch(P, LEASE),
     "producers.expire": lambda m: m.producers.expire(idle_ms=0, limit=1),
     "groups.load": lambda m: m.groups.load("g"),
     "groups.save": lambda m: m.groups.save(GroupSnapshot(group="g", protocol_type="consumer", state=b""), LEASE),

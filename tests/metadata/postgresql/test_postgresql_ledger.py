@@ -1,12 +1,24 @@
-"""The stored function decides as the pure ledger does, for random histories."""
+"""The stored function decides as the pure ledger does, for random histories; also when a server calls it as before there were names."""
 
 import random
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from bearlake.metadata import Metadata
 from bearlake.metadata.ledger import Ledger, PartitionState, StreamState
-from bearlake.metadata.model import BATCH_CONTROL, BatchCommit, ObjectCommit, PartitionKey, StreamSpec, stream_number
+from bearlake.metadata.model import (
+    BATCH_CONTROL,
+    BATCH_IN_STEP,
+    BATCH_NAMED,
+    BatchCommit,
+    ObjectCommit,
+    ObjectCommitted,
+    PartitionKey,
+    StreamSpec,
+    stream_number,
+)
 
 SEQUENCE_COUNT = 1 << 31
 FROZEN_MS = 1_700_000_000_000
@@ -26,13 +38,17 @@ class EmptyCheckpoint:
 
 
 class History:
-    """Batches as producers make them: mostly right, often repeated, sometimes out of order, of an older or newer epoch."""
+    """Batches as producers make them: mostly right, often repeated, sometimes out of order, of an older or newer epoch.
+
+    Producers 0 to 3 are idempotent; 4 to 6 are named, may skip, and write with their partition's epoch; 7 is named and goes in step.
+    """
 
     def __init__(self, seed: int, partitions: list[PartitionKey]) -> None:
         self.chance = random.Random(seed)
         self.partitions = partitions
         self.next_sequence: dict[tuple[int, int], int] = {}
-        self.epochs = dict.fromkeys(range(4), 1)
+        self.epochs = dict.fromkeys((0, 1, 2, 3, 7), 1)
+        self.partition_epochs = dict.fromkeys(partitions, 0)
         self.sent: list[BatchCommit] = []
 
     def object(self) -> list[BatchCommit]:
@@ -54,24 +70,39 @@ class History:
             return BatchCommit(partition, 0, length, count, timestamp)
         if kind < 0.4 and self.sent:
             return chance.choice(self.sent[-12:])._replace(partition=partition)
-        producer = chance.randrange(4)
+        producer = chance.randrange(8)
+        if 4 <= producer < 7:
+            return self.skipping(BatchCommit(partition, 0, length, count, timestamp, producer, flags=BATCH_NAMED))
         if kind < 0.45:
             self.epochs[producer] += 1
             self.next_sequence = {pair: 0 if pair[1] == producer else n for pair, n in self.next_sequence.items()}
         epoch = self.epochs[producer] - (chance.random() < 0.05)
-        start = chance.choice((0, 0, 0, SEQUENCE_COUNT - 20, 5))
+        start = chance.choice((0, 0, 0, SEQUENCE_COUNT - 20, 5)) if producer < 4 else 0
         sequence = self.next_sequence.get((partition, producer), start)
         if kind > 0.95:
             sequence = (sequence + chance.randint(-10, 10)) % SEQUENCE_COUNT
-        self.next_sequence[partition, producer] = (sequence + count) % SEQUENCE_COUNT
         flags = BATCH_CONTROL if chance.random() < 0.03 else 0
+        if producer == 7:
+            flags, count = BATCH_NAMED | BATCH_IN_STEP, 1
+        self.next_sequence[partition, producer] = (sequence + count) % SEQUENCE_COUNT
         self.sent.append(BatchCommit(partition, 0, length, count, timestamp, producer, epoch, sequence, flags))
+        return self.sent[-1]
+
+    def skipping(self, batch: BatchCommit) -> BatchCommit:
+        pair = (batch.partition, batch.producer_id)
+        sequence = self.next_sequence.get(pair, 0) + self.chance.choice((-2, -1, 0, 0, 0, 0, 1, 1 << 40))
+        self.next_sequence[pair] = sequence + 1
+        epoch = self.partition_epochs[batch.partition] - (self.chance.random() < 0.1)
+        self.sent.append(batch._replace(base_sequence=sequence, producer_epoch=epoch))
         return self.sent[-1]
 
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_random_commits_are_decided_as_the_ledger_decides(
-    seed: int, postgresql_backend: Any, writer_on: Any
+    seed: int,
+    postgresql_backend: Any,
+    writer_on: Any,
+    commit_as_before: Callable[[Metadata, ObjectCommit], Awaitable[ObjectCommitted]],
 ) -> None:
     metadata = await postgresql_backend.open()
     writer = await writer_on.on(metadata)
@@ -82,12 +113,19 @@ async def test_random_commits_are_decided_as_the_ledger_decides(
     partitions += [PartitionKey(streams[1].partition(39) + 1), PartitionKey(99 << 20)]
     ledger = Ledger(EmptyCheckpoint(known))
     history = History(seed, partitions)
+    lease = await metadata.leases.acquire("dispatch", writer.server)
     for turn in range(40):
         batches = history.object()
+        if turn % 3 == 0:
+            batches = [batch for batch in batches if not batch.flags & BATCH_NAMED]
+        if turn % 7 == 6:
+            raised = partitions[turn % 5]
+            ledger.partitions[raised].epoch = await metadata.producers.raise_epoch(raised, lease)
+            history.partition_epochs[raised] = ledger.partitions[raised].epoch
         ledger.applied = await metadata.log.head()
         decision = ledger.decide(batches, FROZEN_MS)
         commit = ObjectCommit(token=f"wal/{turn}", server=writer.server, size=1 << 20, batches=batches)
-        committed = await metadata.log.commit(commit)
+        committed = await (metadata.log.commit(commit) if turn % 3 else commit_as_before(metadata, commit))
 
         assert committed.outcomes == decision.outcomes
         assert list(committed.slices) == decision.slices

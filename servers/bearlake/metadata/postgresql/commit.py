@@ -1,7 +1,7 @@
 """The commit of a WAL object: arrays in, one call of `commit_object`, outcomes out. Pure functions on both sides of the call.
 
-Batches without producer that lie back to back in one partition share their fate, so they go as one *run*; an idempotent producer's
-batch is a run of its own. Runs go ordered by partition, because the function locks partitions in that order. The slices that the
+Batches without producer that lie back to back in one partition share their fate, so they go as one *run*; a producer's batch is a
+run of its own. Runs go ordered by partition, because the function locks partitions in that order. The slices that the
 entry holds are those of the accepted runs, joined where they lie back to back; they are computed here again for the answer.
 """
 
@@ -10,7 +10,10 @@ from typing import NamedTuple
 
 from bearlake.metadata.model import (
     BATCH_CONTROL,
+    BATCH_IN_STEP,
+    BATCH_NAMED,
     BatchCommit,
+    ObjectCommit,
     Outcome,
     OutcomeKind,
     PartitionKey,
@@ -36,9 +39,15 @@ class Runs(NamedTuple):
     """Index (from 1) of the run's producer in `pairs`, 0 without."""
     epochs: list[int]
     sequences: list[int]
+    named: list[int]
+    """1 for a named producer, 2 for one that goes in step, else 0."""
     pairs: list[tuple[PartitionKey, int]]
     """Each partition and producer id once."""
     of_batch: list[tuple[int, int]]
+
+    def some_named(self) -> list[int] | None:
+        """`named`, None when there is none: then the function need not look."""
+        return self.named if any(self.named) else None
 
     def groups(self) -> list[int]:
         """The rows to lock, each once, in order."""
@@ -47,7 +56,7 @@ class Runs(NamedTuple):
 
 def runs_of(batches: Sequence[BatchCommit]) -> Runs:
     """Arrange the batches of an object for `commit_object`."""
-    runs = Runs([], [], [], [], [], [], [], [], [], [(0, 0)] * len(batches))
+    runs = Runs([], [], [], [], [], [], [], [], [], [], [(0, 0)] * len(batches))
     pairs: dict[tuple[PartitionKey, int], int] = {}
     mergeable_end = -1
     run = -1
@@ -72,6 +81,7 @@ def runs_of(batches: Sequence[BatchCommit]) -> Runs:
         runs.producers.append(pairs.setdefault((partition, producer_id), len(pairs) + 1) if has_producer else 0)
         runs.epochs.append(epoch)
         runs.sequences.append(sequence)
+        runs.named.append((1 + (flags & BATCH_IN_STEP != 0)) if has_producer and flags & BATCH_NAMED else 0)
         mergeable_end = -1 if has_producer else position + length
     runs.pairs.extend(pairs)
     return runs
@@ -80,6 +90,27 @@ def runs_of(batches: Sequence[BatchCommit]) -> Runs:
 def _by_partition(batches: Sequence[BatchCommit]) -> Iterable[int]:
     partitions = [batch.partition for batch in batches]
     return sorted(range(len(partitions)), key=partitions.__getitem__)
+
+
+def arguments(commit: ObjectCommit, runs: Runs) -> tuple[object, ...]:
+    """What `commit_object` takes."""
+    return (
+        commit.token,
+        commit.server.node_id,
+        commit.server.epoch,
+        commit.size,
+        runs.groups(),
+        runs.partitions,
+        runs.positions,
+        runs.lengths,
+        runs.record_counts,
+        runs.timestamps,
+        *((runs.producers, runs.epochs, runs.sequences) if runs.pairs else (None, None, None)),
+        [partition for partition, _ in runs.pairs],
+        [producer_id for _, producer_id in runs.pairs],
+        runs.some_named(),
+        None,
+    )
 
 
 def outcomes_of(runs: Runs, decided: Sequence[int]) -> list[Outcome]:

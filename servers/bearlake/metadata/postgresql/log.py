@@ -23,7 +23,7 @@ from bearlake.metadata.model import (
 )
 from bearlake.metadata.postgresql import failures
 from bearlake.metadata.postgresql import swap as swaps
-from bearlake.metadata.postgresql.commit import Runs, by_position, outcomes_of, runs_of, slices_of
+from bearlake.metadata.postgresql.commit import arguments, by_position, outcomes_of, runs_of, slices_of
 from bearlake.metadata.postgresql.database import Database
 from bearlake.metadata.postgresql.watch import Watch
 
@@ -32,7 +32,7 @@ SEQUENCE_MASK = 0x7FFF_FFFF
 RETAIN_PARTITION_COUNT_MAX = 256
 """Partitions that one step trims by rule: what a commit may have to wait for."""
 
-COMMIT = "select log_position, outcomes from bearlake.commit_object($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15)"
+COMMIT = f"select log_position, outcomes from bearlake.commit_object({', '.join(f'${i}' for i in range(1, 18))})"
 SWAP = f"select bearlake.swap_rows({', '.join(f'${i}' for i in range(1, 25))})"
 FOLLOW = """
 select h.position as head, t.truncated, l.*
@@ -63,7 +63,7 @@ class PostgresqlLog:
         """See `CommitLog.commit`: one round trip; repeated here with the same token when the connection broke."""
         runs = runs_of(commit.batches)
         try:
-            row = await self._database.row(COMMIT, *_arguments(commit, runs))
+            row = await self._database.row(COMMIT, *arguments(commit, runs))
         except failures.TokenKnown:
             row = await self._database.row("select log_position, outcomes from bearlake.token_result($1)", commit.token)
         assert row is not None
@@ -133,7 +133,8 @@ class PostgresqlLog:
     async def producers(self, partition: PartitionKey) -> list[ProducerState]:
         """See `CommitLog.producers`."""
         rows = await self._database.rows(
-            "select p.* from bearlake.partition_group g left join bearlake.producer p on p.partition = $1"
+            "select p.* from bearlake.partition_group g left join bearlake.producer p on p.partition = $1 and not exists"
+            " (select from bearlake.producer_name n where n.partition = $1 and n.producer_id = p.producer_id)"
             " where g.group_key = $1 >> 5 and g.starts[($1 & 31) + 1] is not null order by p.producer_id",
             partition,
         )
@@ -201,24 +202,6 @@ class PostgresqlLog:
             settings.sweep_page_count_max,
         )
         return rolled
-
-
-def _arguments(commit: ObjectCommit, runs: Runs) -> tuple[object, ...]:
-    return (
-        commit.token,
-        commit.server.node_id,
-        commit.server.epoch,
-        commit.size,
-        runs.groups(),
-        runs.partitions,
-        runs.positions,
-        runs.lengths,
-        runs.record_counts,
-        runs.timestamps,
-        *((runs.producers, runs.epochs, runs.sequences) if runs.pairs else (None, None, None)),
-        [partition for partition, _ in runs.pairs],
-        [producer_id for _, producer_id in runs.pairs],
-    )
 
 
 def _entry(row: asyncpg.Record) -> Entry:

@@ -1,7 +1,10 @@
-"""Producer ids in PostgreSQL: one counter, and the expiry of the producers' states."""
+"""Producers in PostgreSQL: ids from one counter, names, the partitions' epochs, and the expiry of what producers left behind."""
 
 from bearlake.errors import Invalid
+from bearlake.metadata.model import Lease, NamedProducer, PartitionKey
 from bearlake.metadata.postgresql.database import Database
+from bearlake.metadata.postgresql.servers import lease_values
+from bearlake.metadata.producers import ASKED_STEP_MS, check_name
 
 
 class PostgresqlProducerIds:
@@ -18,6 +21,25 @@ class PostgresqlProducerIds:
             "update bearlake.cluster set producer_id_next = producer_id_next + $1 returning producer_id_next", count
         )
         return range(end - count, end)
+
+    async def named(self, partition: PartitionKey, name: str) -> NamedProducer:
+        """See `ProducerIds.named`."""
+        check_name(name)
+        row = await self._database.row(
+            "select producer_id, producer_epoch, last_sequence, partition_epoch from bearlake.named_producer($1, $2, $3)",
+            partition,
+            name,
+            ASKED_STEP_MS,
+        )
+        assert row is not None
+        return NamedProducer._make(row)
+
+    async def raise_epoch(self, partition: PartitionKey, lease: Lease) -> int:
+        """See `ProducerIds.raise_epoch`."""
+        epoch: int = await self._database.value(
+            "select bearlake.raise_partition_epoch($1, $2, $3, $4, $5)", *lease_values(lease), partition
+        )
+        return epoch
 
     async def expire(self, *, idle_ms: int, limit: int) -> int:
         """See `ProducerIds.expire`."""

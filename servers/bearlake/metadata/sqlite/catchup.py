@@ -39,7 +39,7 @@ def read_heads(connection: sqlite3.Connection) -> Heads:
 
 
 class SqliteCheckpoint:
-    """The tables `streams`, `partitions` and `partition_producers` as the ledger's checkpoint."""
+    """The tables `streams`, `partitions`, `partition_producers` and `partition_epochs` as the ledger's checkpoint."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -53,19 +53,22 @@ class SqliteCheckpoint:
 
     def partition(self, key: PartitionKey, stream: StreamState) -> PartitionState:
         """The partition with all its producers; both empty when nothing was rolled up yet."""
-        row = self._connection.execute(
-            "SELECT start, end, size, size_before FROM partitions WHERE partition = ?", (key,)
+        epoch, start, end, size, size_before = self._connection.execute(
+            "SELECT coalesce((SELECT epoch FROM partition_epochs WHERE partition = k.partition), 0), start, end, size, size_before"
+            " FROM (SELECT ? AS partition) k LEFT JOIN partitions USING (partition)",
+            (key,),
         ).fetchone()
-        if row is None:
-            return PartitionState(stream)
-        start, end, size, size_before = row
+        if end is None:
+            return PartitionState(stream, epoch=epoch)
         producers = {}
         for producer_id, epoch, last_ms, batches in self._connection.execute(
             "SELECT producer_id, epoch, last_ms, batches FROM partition_producers WHERE partition = ?", (key,)
         ):
             remembered = [field for batch in unpack_rows(batches, PRODUCER_WIDTH) for field in batch]
             producers[producer_id] = (epoch, last_ms, *remembered)
-        return PartitionState(stream, start=start, end=end, size=size, size_before=size_before, producers=producers)
+        return PartitionState(
+            stream, start=start, end=end, size=size, size_before=size_before, epoch=epoch, producers=producers
+        )
 
 
 class Follower:

@@ -390,5 +390,10 @@ def _usage(state: PartitionState) -> PartitionUsage:
     return PartitionUsage(size_bytes=state.size - state.size_before, record_count=state.end - state.start)
 
 
-def _producers(_: sqlite3.Connection, ledger: Ledger, __: PartitionKey, state: PartitionState) -> list[ProducerState]:
-    return ledger.producers(state)
+def _producers(
+    connection: sqlite3.Connection, ledger: Ledger, partition: PartitionKey, state: PartitionState
+) -> list[ProducerState]:
+    named = {
+        row[0] for row in connection.execute("SELECT producer_id FROM producer_names WHERE partition = ?", (partition,))
+    }
+    return [producer for producer in ledger.producers(state) if producer.producer_id not in named]

@@ -1,16 +1,28 @@
-"""Producer ids in SQLite: one counter."""
+"""Producers in SQLite: ids from one counter, names, and the partitions' epochs.
 
-from bearlake.errors import Invalid
+What a producer has written is the ledger's (`ledger.py`); here is what is not in the log. An epoch that is raised counts for every
+process as soon as the transaction is over: `forgotten_count` makes all load their states again before they decide anything.
+"""
+
+import sqlite3
+
+from bearlake.clock import Clock
+from bearlake.errors import Invalid, NotFound
+from bearlake.metadata.ledger import PartitionState
+from bearlake.metadata.model import Lease, NamedProducer, PartitionKey
+from bearlake.metadata.producers import ASKED_STEP_MS, HEAD_FIELDS, check_name
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.log import SqliteLog
+from bearlake.metadata.sqlite.servers import check_lease
 
 
 class SqliteProducerIds:
     """`metadata.ProducerIds`."""
 
-    def __init__(self, database: Database, log: SqliteLog) -> None:
+    def __init__(self, database: Database, log: SqliteLog, clock: Clock) -> None:
         self._database = database
         self._log = log
+        self._clock = clock
 
     async def allocate(self, count: int) -> range:
         """See `ProducerIds.allocate`. Raises `Invalid` for a count below 1."""
@@ -18,13 +30,69 @@ class SqliteProducerIds:
             raise Invalid(f"cannot allocate {count} producer ids")
         return await self._database.run(self._allocate, count)
 
+    async def named(self, partition: PartitionKey, name: str) -> NamedProducer:
+        """See `ProducerIds.named`."""
+        check_name(name)
+        return await self._database.run(self._named, partition, name)
+
+    async def raise_epoch(self, partition: PartitionKey, lease: Lease) -> int:
+        """See `ProducerIds.raise_epoch`."""
+        return await self._database.run(self._raise_epoch, partition, lease)
+
     async def expire(self, *, idle_ms: int, limit: int) -> int:
         """See `ProducerIds.expire`. States of partitions whose newest entries are not rolled up yet are left for a later call."""
         return await self._database.run(self._log.upkeep.forget_producers, idle_ms, limit)
 
+    # Steps, on the writer's thread.
+
     def _allocate(self, count: int) -> range:
         with self._database.writing() as connection:
-            (end,) = connection.execute(
-                "UPDATE store SET next_producer_id = next_producer_id + ? RETURNING next_producer_id", (count,)
+            return _next_ids(connection, count)
+
+    def _named(self, partition: PartitionKey, name: str) -> NamedProducer:
+        now_ms = self._clock.now_ms()
+        find = "SELECT producer_id, asked_ms FROM producer_names WHERE partition = ? AND name = ?"
+        with self._database.looking() as connection:  # mostly it is there: find it without the write lock
+            row = connection.execute(find, (partition, name)).fetchone()
+            if row is not None and now_ms - row[1] < ASKED_STEP_MS:
+                return _described(self._existing(partition), row[0])
+        with self._database.writing() as connection:
+            state = self._existing(partition)
+            row = connection.execute(find, (partition, name)).fetchone()
+            producer_id = _next_ids(connection, 1).start if row is None else row[0]
+            connection.execute(
+                "INSERT INTO producer_names VALUES (?, ?, ?, ?) ON CONFLICT (partition, name) DO UPDATE SET asked_ms = excluded.asked_ms",
+                (partition, name, producer_id, now_ms),
+            )
+            return _described(state, producer_id)
+
+    def _raise_epoch(self, partition: PartitionKey, lease: Lease) -> int:
+        with self._database.writing() as connection:
+            check_lease(connection, lease)
+            self._existing(partition)
+            (epoch,) = connection.execute(
+                "INSERT INTO partition_epochs VALUES (?, 1) ON CONFLICT (partition) DO UPDATE SET epoch = epoch + 1 RETURNING epoch",
+                (partition,),
             ).fetchone()
-        return range(end - count, end)
+            connection.execute("UPDATE store SET forgotten_count = forgotten_count + 1")
+        return int(epoch)
+
+    def _existing(self, partition: PartitionKey) -> PartitionState:
+        self._log.follower.catch_up()
+        state = self._log.follower.ledger.existing(partition)
+        if state is None:
+            raise NotFound(f"there is no partition {partition}")
+        return state
+
+
+def _next_ids(connection: sqlite3.Connection, count: int) -> range:
+    (end,) = connection.execute(
+        "UPDATE store SET next_producer_id = next_producer_id + ? RETURNING next_producer_id", (count,)
+    ).fetchone()
+    return range(end - count, end)
+
+
+def _described(state: PartitionState, producer_id: int) -> NamedProducer:
+    known = state.producers.get(producer_id)
+    epoch, last = (-1, -1) if known is None else (known[0], known[HEAD_FIELDS + 1])
+    return NamedProducer(producer_id, epoch, last, state.epoch)

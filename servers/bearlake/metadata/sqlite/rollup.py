@@ -8,7 +8,7 @@ are written from the ledger, which may be ahead of the entries of this round: re
 import sqlite3
 from collections import defaultdict
 
-from bearlake.metadata.ledger import HEAD_FIELDS, Ledger
+from bearlake.metadata.ledger import Ledger
 from bearlake.metadata.model import PartitionKey, partition_key
 from bearlake.metadata.packing import (
     PAGE_WIDTH,
@@ -19,6 +19,7 @@ from bearlake.metadata.packing import (
     pack_rows,
     unpack_rows,
 )
+from bearlake.metadata.producers import HEAD_FIELDS
 from bearlake.metadata.sqlite.catchup import COMMIT, STREAM, TRIM
 from bearlake.metadata.sqlite.claims import close_tasks_of
 from bearlake.metadata.sqlite.pages import PageRow, end_of, newest_of, size_of, write_pages

@@ -45,7 +45,7 @@ class SqliteMetadata:
         self.streams: StreamCatalog = SqliteStreams(self._database, self._log, clock, new_uuid)
         self.servers: Membership = SqliteServers(self._database, clock)
         self.leases: Leases = SqliteLeases(self._database, clock)
-        self.producers: ProducerIds = SqliteProducerIds(self._database, self._log)
+        self.producers: ProducerIds = SqliteProducerIds(self._database, self._log, clock)
         self.groups: GroupStore = SqliteGroups(self._database, clock)
         self.tasks: TaskQueue = SqliteTasks(self._database, self._log, clock)
         self.objects: ObjectRegister = SqliteObjects(self._database, clock)

@@ -11,6 +11,8 @@ from bearlake.metadata.sqlite.pages import Used, drop_pages, object_of, release,
 
 LEFT_BEHIND = (
     ("partition_producers", "partition, producer_id"),
+    ("producer_names", "partition, name"),
+    ("partition_epochs", "partition"),
     ("group_offsets", "name, partition"),
     ("partitions", "partition"),
 )

@@ -46,18 +46,30 @@ class Upkeep:
         return rolled - heads.rolled
 
     def forget_producers(self, idle_ms: int, limit: int) -> int:
-        """Step of `ProducerIds.expire`: forget producer states that the checkpoint has and that idled for `idle_ms`."""
+        """Step of `ProducerIds.expire`: forget producer states that the checkpoint has and that idled for `idle_ms`, and their names."""
         self.roll_up()
         before_ms = self._clock.now_ms() - idle_ms
         with self._database.writing() as connection:
             self._follower.catch_up()
             unrolled = self._follower.ledger.unrolled
             idle = connection.execute(
-                "SELECT partition, producer_id FROM partition_producers WHERE last_ms <= ? ORDER BY last_ms LIMIT ?",
+                "SELECT partition, producer_id FROM partition_producers p WHERE last_ms <= ?1 AND NOT EXISTS (SELECT 1"
+                " FROM producer_names n WHERE n.partition = p.partition AND n.producer_id = p.producer_id AND n.asked_ms > ?1)"
+                " ORDER BY last_ms LIMIT ?2",
                 (before_ms, limit),
             ).fetchall()
             idle = [row for row in idle if row[0] not in unrolled]
+            unused = connection.execute(
+                "SELECT partition, producer_id FROM producer_names n WHERE asked_ms <= ?1 AND NOT EXISTS (SELECT 1"
+                " FROM partition_producers p WHERE p.partition = n.partition AND p.producer_id = n.producer_id)"
+                " ORDER BY asked_ms LIMIT ?2",
+                (before_ms, limit),
+            ).fetchall()
+            unused = [row for row in unused if row[0] not in unrolled]
             connection.executemany("DELETE FROM partition_producers WHERE partition = ? AND producer_id = ?", idle)
+            connection.executemany(
+                "DELETE FROM producer_names WHERE partition = ? AND producer_id = ?", [*idle, *unused]
+            )
             if idle:
                 connection.execute("UPDATE store SET forgotten_count = forgotten_count + 1")
         return len(idle)

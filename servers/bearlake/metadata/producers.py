@@ -1,0 +1,108 @@
+"""The rules for producers' sequences: what becomes of a batch by what its producer wrote before, as pure functions.
+
+*Idempotent* producers follow Kafka's ProducerStateManager: KIP-98 (a sequence per record, 31 bits, no gaps), KAFKA-5793 (the last
+five batches are remembered), KAFKA-15591 (an unknown producer starts anywhere, but at 0 on a partition that never held a record).
+
+*Named* producers (`BATCH_NAMED`) count appends: 64 bits that never wrap, one number per batch, whatever it holds.
+
+| | any step (Pulsar's deduplication) | `BATCH_IN_STEP` (Durable Streams) |
+|---|---|---|
+| sequence <= the last one | duplicate | duplicate |
+| last + 1 | accepted | accepted |
+| more than that | accepted: sequences may skip | out of order |
+| unknown producer | accepted | accepted at 0, else out of order |
+| older epoch than its own | fenced | fenced |
+| newer epoch | as in the same: the sequence goes on | accepted at 0, else out of order; the former epoch is forgotten |
+| epoch older than the partition's | fenced | the partition has no say |
+
+In any step, the epoch is that of the partition (Pulsar's topic epoch: raised when a producer becomes its only one), so that one
+`raise_epoch` fences all who came before, also those that have never written. It says nothing of sequences: who comes back in a newer
+epoch sends what was not answered once more, and is told what was stored.
+"""
+
+from bearlake.errors import Invalid
+from bearlake.metadata.model import PRODUCER_NAME_BYTES_MAX, OutcomeKind
+
+SEQUENCE_MASK = 0x7FFF_FFFF
+"""Sequences of idempotent producers wrap from 2**31 - 1 to 0 (KIP-98)."""
+
+BATCHES_REMEMBERED = 5
+"""KAFKA-5793: a producer has at most five requests in flight, so a duplicate is one of its last five batches."""
+
+HEAD_FIELDS = 2
+BATCH_FIELDS = 3
+KEPT = HEAD_FIELDS + (BATCHES_REMEMBERED - 1) * BATCH_FIELDS
+
+ASKED_STEP_MS = 3_600_000
+"""How exactly it is kept when a name was asked for: a step shorter than any sensible `idle_ms` of `expire`, and few writes."""
+
+Producer = tuple[int, ...]
+"""epoch, time of the newest batch (ms), then one to five times (first sequence, last sequence, base offset), newest first.
+
+Flat and immutable: one small object per producer and partition, replaced by each batch.
+"""
+
+ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND = OutcomeKind
+
+
+def judge(known: Producer | None, epoch: int, sequence: int, record_count: int, end: int) -> tuple[OutcomeKind, int]:
+    """What becomes of an idempotent producer's batch, with the original base offset of a duplicate (else -1).
+
+    `known` is the producer's state in the partition, if there is one; `end` the partition's end offset.
+    Source: org.apache.kafka.storage.internals.log.ProducerAppendInfo and ProducerStateEntry (rules; see the module's docstring).
+    """
+    if known is None:
+        return (OUT_OF_ORDER if sequence != 0 and end == 0 else ACCEPTED), -1
+    if epoch < known[0]:
+        return FENCED, -1
+    if epoch > known[0]:
+        return (OUT_OF_ORDER if sequence != 0 else ACCEPTED), -1
+    last = (sequence + record_count - 1) & SEQUENCE_MASK
+    for at in range(HEAD_FIELDS, len(known), BATCH_FIELDS):
+        if known[at] == sequence and known[at + 1] == last:
+            return DUPLICATE, known[at + 2]
+    return (ACCEPTED if sequence == (known[HEAD_FIELDS + 1] + 1) & SEQUENCE_MASK else OUT_OF_ORDER), -1
+
+
+def judge_named(
+    known: Producer | None, partition_epoch: int, epoch: int, sequence: int, *, is_in_step: bool
+) -> tuple[OutcomeKind, int]:
+    """What becomes of a named producer's batch, with the original base offset of a duplicate that is remembered (else -1).
+
+    Source: Apache Pulsar, MessageDeduplication and AbstractTopic (topic epoch); Durable Streams protocol, "Idempotent producers".
+    """
+    if epoch < (0 if is_in_step else partition_epoch):
+        return FENCED, -1
+    if known is None:
+        return (OUT_OF_ORDER if is_in_step and sequence != 0 else ACCEPTED), -1
+    if epoch < known[0]:
+        return FENCED, -1
+    if is_in_step and epoch > known[0]:
+        return (OUT_OF_ORDER if sequence != 0 else ACCEPTED), -1
+    last = known[HEAD_FIELDS + 1]
+    if sequence > last:
+        return (OUT_OF_ORDER if is_in_step and sequence != last + 1 else ACCEPTED), -1
+    bases = (known[at + 2] for at in range(HEAD_FIELDS, len(known), BATCH_FIELDS) if known[at] == sequence)
+    return DUPLICATE, next(bases, -1)
+
+
+def advanced(known: Producer | None, now_ms: int, epoch: int, sequence: int, record_count: int, base: int) -> Producer:
+    """An idempotent producer's state after an accepted batch; a new epoch forgets the batches of the former one."""
+    newest = (epoch, now_ms, sequence, (sequence + record_count - 1) & SEQUENCE_MASK, base)
+    return newest + known[HEAD_FIELDS:KEPT] if known is not None and known[0] == epoch else newest
+
+
+def advanced_named(
+    known: Producer | None, now_ms: int, epoch: int, sequence: int, base: int, *, is_in_step: bool
+) -> Producer:
+    """A named producer's state after an accepted batch; only one that goes in step forgets when its epoch changes."""
+    newest = (epoch, now_ms, sequence, sequence, base)
+    keeps = known is not None and (known[0] == epoch or not is_in_step)
+    return newest + known[HEAD_FIELDS:KEPT] if known is not None and keeps else newest
+
+
+def check_name(name: str) -> None:
+    """Raise `Invalid` unless a producer may have that name."""
+    size = len(name.encode())
+    if not 0 < size <= PRODUCER_NAME_BYTES_MAX:
+        raise Invalid(f"a producer's name has {size} bytes, expected 1 to {PRODUCER_NAME_BYTES_MAX}")
