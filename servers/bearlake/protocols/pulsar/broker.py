@@ -1,0 +1,115 @@
+"""What the connections of one Pulsar server share: the waist, the live servers, topics, the names of producers.
+
+Any server takes producers and readers of any topic. Durable subscriptions of a partition are dispatched by one server at a time, which
+look-ups name; for a partition that nobody dispatches they name one by rendezvous hashing, so that clients meet there.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from bearlake.metadata.model import PartitionKey, Server
+from bearlake.protocols.pulsar.errors import Refused
+from bearlake.protocols.pulsar.schemas import Schemas
+from bearlake.protocols.pulsar.settings import PulsarSettings
+from bearlake.protocols.pulsar.topics import Topics
+from bearlake.protocols.pulsar.watchers import Watchers
+from bearlake.serving import routing
+from bearlake.streams.service import Streams
+from bearlake.streams.subscriptions import Subscriptions
+
+if TYPE_CHECKING:
+    from bearlake.protocols.pulsar.producers import Producer
+
+
+class Members(Protocol):
+    """The deployment's live servers as this one sees them; no waiting."""
+
+    @property
+    def cluster_id(self) -> str:
+        """The deployment's id."""
+
+    @property
+    def node_id(self) -> int:
+        """This server's node id."""
+
+    def live(self) -> Sequence[Server]:
+        """Live servers, draining ones too, by node id; always with this one."""
+
+
+class Broker:
+    """One Pulsar server's connections' common ground."""
+
+    def __init__(
+        self, streams: Streams, subscriptions: Subscriptions, members: Members, settings: PulsarSettings
+    ) -> None:
+        self.streams = streams
+        self.subscriptions = subscriptions
+        self.members = members
+        self.settings = settings
+        self.topics = Topics(streams, settings)
+        self.schemas = Schemas(self.topics)
+        self.watchers = Watchers(self.topics, streams.catalog)
+        self.is_draining = False
+        """Whether producers and consumers are sent to other servers."""
+        self._producers: dict[tuple[PartitionKey, str], Producer] = {}
+        self._numbers = itertools.count()
+
+    # -- servers -------------------------------------------------------------------------------------------------
+
+    def server_for(self, key: str, endpoint: str, holder: int | None) -> Server | None:
+        """Where clients of a topic go: to the live server `holder` (node id), else to one of this server's zone, by hash of `key`."""
+        live = self.members.live()
+        if holder is not None:
+            for server in live:
+                if server.ref.node_id == holder and endpoint in server.endpoints and not server.is_draining:
+                    return server
+        own = next((server.zone for server in live if server.ref.node_id == self.members.node_id), None)
+        found = routing.candidates(live, endpoint, own)
+        return routing.choose(routing.key_of(key), found) if found else None
+
+    def elsewhere(self, key: str, endpoint: str) -> str | None:
+        """`host:port` of the server that takes over clients of a topic when this one drains; None when there is no other."""
+        others = [server for server in self.members.live() if server.ref.node_id != self.members.node_id]
+        staying = [server for server in others if not server.is_draining and endpoint in server.endpoints]
+        own = next((one.zone for one in self.members.live() if one.ref.node_id == self.members.node_id), None)
+        found = routing.candidates(staying, endpoint, own)
+        return routing.choose(routing.key_of(key), found).endpoints[endpoint] if found else None
+
+    # -- names of producers --------------------------------------------------------------------------------------
+
+    def new_producer_name(self) -> str:
+        """A name that no producer of the deployment has had."""
+        server = self.streams.server
+        return f"{self.members.cluster_id}-{server.node_id}-{server.epoch}-{next(self._numbers)}"
+
+    def register(self, producer: "Producer") -> None:
+        """Take the producer's name in its partition; a later session of the same producer takes it from the earlier one.
+
+        Raises:
+            Refused: ProducerBusy, the name is another producer's.
+        """
+        key = (producer.partition, producer.name)
+        before = self._producers.get(key)
+        if before is not None:
+            if not producer.is_successor_of(before):
+                raise Refused(
+                    "ProducerBusy", f"producer {producer.name!r} is already connected to {producer.topic.name}"
+                )
+            before.overtaken()
+        self._producers[key] = producer
+
+    def unregister(self, producer: "Producer") -> None:
+        """Give the producer's name up; safe to repeat."""
+        key = (producer.partition, producer.name)
+        if self._producers.get(key) is producer:
+            del self._producers[key]
+
+    def producers(self, partition: PartitionKey) -> "list[Producer]":
+        """Producers of a partition on this server."""
+        return [producer for (key, _), producer in self._producers.items() if key == partition]
+
+    @property
+    def producer_count(self) -> int:
+        """Producers on this server."""
+        return len(self._producers)

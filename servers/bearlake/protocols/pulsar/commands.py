@@ -1,0 +1,56 @@
+"""Commands by name and number, and the frames that this server sends.
+
+A command's number is that of its field in `BaseCommand`, so names here are names of those fields.
+"""
+
+from google.protobuf.message import Message
+
+from bearlake.protocols.pulsar import framing
+from bearlake.protocols.pulsar.proto import commands_pb2
+from bearlake.protocols.pulsar.proto.commands_pb2 import BaseCommand
+
+NAMES: dict[int, str] = {
+    field.number: field.name for field in BaseCommand.DESCRIPTOR.fields if field.message_type is not None
+}
+NUMBERS = {name: number for number, name in NAMES.items()}
+
+SERVER_REQUEST_ID = (1 << 64) - 1
+"""Request id of what the server does on its own."""
+
+
+def frame(name: str, body: Message) -> bytes:
+    """The frame of a command that has no message."""
+    return framing.command_frame(BaseCommand(type=NUMBERS[name], **{name: body}))  # type: ignore[arg-type]  # by name
+
+
+def success(request_id: int) -> bytes:
+    """A request was carried out."""
+    return frame("success", commands_pb2.CommandSuccess(request_id=request_id))
+
+
+def error(request_id: int, number: int, message: str) -> bytes:
+    """A request was refused with this `ServerError`."""
+    return frame("error", commands_pb2.CommandError(request_id=request_id, error=number, message=message))  # type: ignore[arg-type]
+
+
+def close_producer(producer_id: int, url: str | None = None) -> bytes:
+    """The server has closed a producer; `url`: of the server to go to, else the client looks the topic up."""
+    body = commands_pb2.CommandCloseProducer(producer_id=producer_id, request_id=SERVER_REQUEST_ID)
+    _assign(body, url)
+    return frame("close_producer", body)
+
+
+def close_consumer(consumer_id: int, url: str | None = None) -> bytes:
+    """The server has closed a consumer; `url` as in `close_producer`."""
+    body = commands_pb2.CommandCloseConsumer(consumer_id=consumer_id, request_id=SERVER_REQUEST_ID)
+    _assign(body, url)
+    return frame("close_consumer", body)
+
+
+def _assign(body: commands_pb2.CommandCloseProducer | commands_pb2.CommandCloseConsumer, url: str | None) -> None:
+    if url is None:
+        return
+    if url.startswith("pulsar+ssl:"):
+        body.assigned_broker_service_url_tls = url
+    else:
+        body.assigned_broker_service_url = url

@@ -1,0 +1,211 @@
+"""A consumer of a client, between its connection and its subscription: MESSAGE, ACTIVE_CONSUMER_CHANGE, CLOSE_CONSUMER; acknowledgements.
+
+The machine of subscriptions is `streams/subscriptions/`; here its words become commands and the reverse. The commands that clients send
+are carried out in `subscribing.py`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from bearlake.errors import BearlakeError
+from bearlake.metadata.model import PartitionKey, stream_number
+from bearlake.protocols.pulsar import commands, entries, framing, message_ids
+from bearlake.protocols.pulsar.proto.commands_pb2 import (
+    BaseCommand,
+    CommandActiveConsumerChange,
+    CommandConsumerStatsResponse,
+    CommandMessage,
+    CommandReachedEndOfTopic,
+    CommandSubscribe,
+    MessageIdData,
+)
+from bearlake.protocols.pulsar.topics import Topic
+from bearlake.streams.subscriptions import Attachment
+from bearlake.streams.subscriptions.model import Closed, Delivery, EntryAck, SubscriptionType
+from bearlake.telemetry import metrics
+
+if TYPE_CHECKING:
+    from bearlake.protocols.pulsar.connection import Connection
+
+log = logging.getLogger(__name__)
+
+_MESSAGE = commands.NUMBERS["message"]
+_ENTRY_MAX = (1 << 63) - 1
+
+
+class Consumer:
+    """A consumer of one connection: a `streams.subscriptions.Consumer`."""
+
+    def __init__(self, connection: "Connection", request: CommandSubscribe) -> None:
+        self.connection = connection
+        self.id = request.consumer_id
+        self.name = request.consumer_name
+        self.subscription = request.subscription
+        self.type = SubscriptionType(CommandSubscribe.SubType.Name(request.sub_type))
+        self.topic: Topic
+        self.partition: PartitionKey
+        self.attachment: Attachment | None = None
+        """None while it is being attached."""
+        self.since = datetime.now(UTC)
+        self._task = asyncio.current_task()
+        self._activity: bool | None = None  # told before the client knew that it is attached
+        self._epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
+        self._is_over = False
+
+    # -- called by the subscription ------------------------------------------------------------------------------
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> int:
+        """See `streams.subscriptions.Consumer`."""
+        count = 0
+        limit = self.connection.broker.settings.message_bytes_max
+        for delivery in deliveries:
+            try:
+                entry = entries.from_batch(delivery.batch, delivery.base_offset, message_bytes_max=limit)
+            except BearlakeError as error:
+                self._skip(delivery, error)
+                continue
+            if not entry.message_count:
+                self._skip(delivery, None)
+                continue
+            count += entry.message_count - (delivery.record_count - delivery.open_count)
+            self.connection.send(
+                framing.message_frame(self._message(delivery, entry.is_batch), entry.headers_and_payload)
+            )
+        return count
+
+    def is_ready(self) -> bool:
+        """See `streams.subscriptions.Consumer`."""
+        return self.connection.is_open and not self.connection.is_write_paused
+
+    def activity(self, is_active: bool) -> None:
+        """See `streams.subscriptions.Consumer`."""
+        if self.attachment is None:
+            self._activity = is_active
+        elif self.type is SubscriptionType.FAILOVER:
+            body = CommandActiveConsumerChange(consumer_id=self.id, is_active=is_active)
+            self.connection.send(commands.frame("active_consumer_change", body))
+
+    def end_of_topic(self) -> None:
+        """See `streams.subscriptions.Consumer`."""
+        self.connection.send(commands.frame("reached_end_of_topic", CommandReachedEndOfTopic(consumer_id=self.id)))
+
+    def closed(self, reason: Closed) -> None:
+        """See `streams.subscriptions.Consumer`: the client attaches again, after a move at the server that it is told."""
+        connection = self.connection
+        url = connection.url_elsewhere(str(self.topic.name)) if reason is Closed.MOVED else None
+        self._end()
+        metrics.PULSAR_CONSUMERS_CLOSED.labels(reason.value).inc()
+        connection.send(commands.close_consumer(self.id, url))
+
+    # -- called by commands --------------------------------------------------------------------------------------
+
+    def attached(self, attachment: Attachment) -> None:
+        """It is attached, and its client was told; deliveries follow `flow`."""
+        self.attachment = attachment
+        if self._activity is not None:
+            self.activity(self._activity)
+
+    def acknowledge(self, ids: Sequence[MessageIdData], *, is_cumulative: bool) -> None:
+        """Acknowledge entries or messages in them. Ids of other incarnations and of no entry at all are ignored."""
+        attachment, ledger = self.attachment, stream_number(self.partition)
+        if attachment is None:
+            return
+        acks = [
+            EntryAck(one.entry_id, message_ids.bits(one.ack_set))
+            for one in ids
+            if one.ledger_id == ledger and one.entry_id <= _ENTRY_MAX
+        ]
+        if not is_cumulative:
+            attachment.acknowledge(acks)
+            return
+        for ack in acks:
+            attachment.acknowledge_through(ack)
+
+    def redeliver(self, ids: Sequence[MessageIdData], epoch: int | None) -> None:
+        """Deliver these entries again, or without ids all that are not acknowledged; messages carry `epoch` from now on."""
+        if self.attachment is None:
+            return
+        if epoch is not None:
+            self._epoch = epoch
+        if ids:
+            ledger = stream_number(self.partition)
+            self.attachment.redeliver(
+                [one.entry_id for one in ids if one.ledger_id == ledger and one.entry_id <= _ENTRY_MAX]
+            )
+        else:
+            self.attachment.redeliver_all()
+
+    def resume(self) -> None:
+        """The client takes messages again."""
+        if self.attachment is not None:
+            self.attachment.resume()
+
+    def close(self) -> None:
+        """The client closes it: what it has not acknowledged goes to others."""
+        if self.attachment is not None:
+            self.attachment.detach()
+        elif self._task is not None:
+            self._task.cancel()
+        self._end()
+
+    def disconnected(self) -> None:
+        """The connection has gone."""
+        self.close()
+
+    def move(self) -> None:
+        """Drain: send the client of a reader to another server."""
+        if self.attachment is not None and not self._is_over:
+            self.attachment.detach()
+            self.closed(Closed.MOVED)
+
+    def stats(self, request_id: int) -> CommandConsumerStatsResponse:
+        """What CONSUMER_STATS answers. Rates are 0: counts and rates over time are metrics."""
+        assert self.attachment is not None
+        found = self.attachment.stats()
+        return CommandConsumerStatsResponse(
+            request_id=request_id,
+            consumer_name=found.name,
+            available_permits=max(0, found.permits),
+            unacked_messages=found.unacknowledged_count,
+            blocked_consumer_on_unacked_msgs=found.is_blocked,
+            address=self.connection.peer,
+            connected_since=self.since.isoformat(timespec="milliseconds"),
+            type=self.type.value,
+        )
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _message(self, delivery: Delivery, is_batch: bool) -> BaseCommand:
+        body = CommandMessage(
+            consumer_id=self.id,
+            message_id=message_ids.entry_id(
+                self.partition, delivery.base_offset, is_partitioned=self.topic.is_partitioned
+            ),
+            redelivery_count=delivery.redelivery_count or None,
+            consumer_epoch=self._epoch,
+        )
+        if delivery.acknowledged and is_batch:
+            body.ack_set.extend(message_ids.words(delivery.record_count, delivery.acknowledged, delivery.base_offset))
+        return BaseCommand(type=_MESSAGE, message=body)
+
+    def _skip(self, delivery: Delivery, error: BearlakeError | None) -> None:
+        """An entry without messages, or one that no client could read, must not hold up the others."""
+        if error is not None:
+            metrics.PULSAR_UNREADABLE_ENTRIES.inc()
+            log.error(
+                "an entry cannot be read",
+                extra={"partition": self.partition, "offset": delivery.base_offset, "error": error},
+            )
+        self.connection.server.loop.call_soon(self._acknowledge_skipped, delivery.base_offset)
+
+    def _acknowledge_skipped(self, base_offset: int) -> None:
+        if self.attachment is not None:
+            self.attachment.acknowledge([EntryAck(base_offset)])
+
+    def _end(self) -> None:
+        self._is_over = True
+        if self.connection.consumers.get(self.id) is self:
+            del self.connection.consumers[self.id]

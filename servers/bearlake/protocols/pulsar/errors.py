@@ -1,0 +1,40 @@
+"""The one table from our error kinds to Pulsar's."""
+
+from bearlake import errors
+from bearlake.protocols.pulsar.proto.commands_pb2 import ServerError
+from bearlake.streams.subscriptions.model import Busy, NotHolder, Overlap
+
+
+class Refused(errors.BearlakeError):
+    """A request that is answered with the `ServerError` of this name; `message` is for the client's log."""
+
+    def __init__(self, error: str, message: str) -> None:
+        super().__init__(message)
+        self.error = ServerError.Value(error)
+
+
+_BY_KIND: tuple[tuple[type[errors.BearlakeError], str], ...] = (
+    (NotHolder, "ServiceNotReady"),
+    (Busy, "ConsumerBusy"),
+    (Overlap, "ConsumerAssignError"),
+    (errors.TooLarge, "NotAllowedError"),
+    (errors.Corrupt, "NotAllowedError"),
+    (errors.Unsupported, "NotAllowedError"),
+    (errors.Invalid, "NotAllowedError"),
+    (errors.NotFound, "TopicNotFound"),
+    (errors.Denied, "AuthorizationError"),
+    (errors.Overloaded, "TooManyRequests"),
+    (errors.Fenced, "ServiceNotReady"),
+    (errors.Conflict, "ServiceNotReady"),
+    (errors.AlreadyExists, "ServiceNotReady"),
+    (errors.Unavailable, "ServiceNotReady"),
+)
+"""Read from the top. ServiceNotReady makes clients look the topic up again and retry."""
+
+
+def error_of(error: errors.BearlakeError) -> int:
+    """Number of the protocol's error (`ServerError`) for an error kind."""
+    if isinstance(error, Refused):
+        return error.error
+    name = next((name for kind, name in _BY_KIND if isinstance(error, kind)), "UnknownError")
+    return ServerError.Value(name)

@@ -1,0 +1,167 @@
+"""Which function carries out which command, and in which words it is refused.
+
+Inline commands are carried out before the next one is read, and wait for nothing. Requests run as tasks beside each other; each is
+answered once, with its answer or its refusal. Commands of transactions are refused; what is unknown here is refused without a request
+id, since nobody can tell where it would stand.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from google.protobuf.message import Message
+
+from bearlake.errors import BearlakeError, Corrupt
+from bearlake.protocols.pulsar import commands, lookups, positions, producers, subscribing, watchers
+from bearlake.protocols.pulsar.errors import Refused, error_of
+from bearlake.protocols.pulsar.proto.commands_pb2 import (
+    BaseCommand,
+    CommandGetOrCreateSchema,
+    CommandGetOrCreateSchemaResponse,
+    CommandGetSchema,
+    CommandGetSchemaResponse,
+    CommandPing,
+    CommandPong,
+    CommandTcClientConnectResponse,
+    TxnRequest,
+    TxnResponse,
+)
+
+if TYPE_CHECKING:
+    from bearlake.protocols.pulsar.connection import Connection
+
+send = producers.send
+
+Inline = Callable[["Connection", Any], None]
+Refuse = Callable[[Any, int, str], bytes]
+
+
+class Request(NamedTuple):
+    """A request: `handle` returns the frame to answer with, or None if it has answered; `refuse` makes one of an error."""
+
+    handle: "Callable[[Connection, Any], Awaitable[bytes | None]]"
+    refuse: Refuse
+
+
+def carry_out(connection: "Connection", number: int, command: BaseCommand) -> None:
+    """Carry out a command (not SEND), or begin to. Raises `Corrupt`."""
+    name = commands.NAMES.get(number)
+    if name is None or (name not in _INLINE and name not in _REQUESTS):
+        what = (
+            f"command {name or number} is not one that this server takes (protocol version {lookups.PROTOCOL_VERSION})"
+        )
+        kind = "UnsupportedVersionError" if name is None else "NotAllowedError"
+        connection.refuse(commands.SERVER_REQUEST_ID, Refused(kind, what))
+        return
+    if not command.HasField(name):
+        raise Corrupt(f"a command {name} without its content")
+    body = getattr(command, name)
+    inline = _INLINE.get(name)
+    if inline is not None:
+        inline(connection, body)
+    else:
+        connection.start(_answer(connection, _REQUESTS[name], body))
+
+
+async def _answer(connection: "Connection", request: Request, body: Message) -> None:
+    try:
+        frame = await request.handle(connection, body)
+    except BearlakeError as error:
+        number = error_of(error)
+        connection.server.count_error(number)
+        connection.send(request.refuse(body, number, str(error)))
+        return
+    if frame is not None:
+        connection.send(frame)
+
+
+def _refuse(body: Any, number: int, message: str) -> bytes:  # any request
+    return commands.error(body.request_id, number, message)
+
+
+# -- keep-alive --------------------------------------------------------------------------------------------------
+
+
+def _ping(connection: "Connection", body: CommandPing) -> None:
+    connection.send(commands.frame("pong", CommandPong()))
+
+
+def _ignore(connection: "Connection", body: Message) -> None:
+    """PONG: that it came is enough. AUTH_RESPONSE: nobody was challenged."""
+
+
+# -- schemas -----------------------------------------------------------------------------------------------------
+
+
+async def _get_schema(connection: "Connection", body: CommandGetSchema) -> bytes:
+    return commands.frame("get_schema_response", await connection.broker.schemas.get(connection.who, body))
+
+
+def _refuse_schema(body: CommandGetSchema, number: int, message: str) -> bytes:
+    answer = CommandGetSchemaResponse(request_id=body.request_id, error_code=number, error_message=message)  # type: ignore[arg-type]
+    return commands.frame("get_schema_response", answer)
+
+
+async def _get_or_create_schema(connection: "Connection", body: CommandGetOrCreateSchema) -> bytes:
+    answer = await connection.broker.schemas.get_or_create(connection.who, body)
+    return commands.frame("get_or_create_schema_response", answer)
+
+
+def _refuse_new_schema(body: CommandGetOrCreateSchema, number: int, message: str) -> bytes:
+    answer = CommandGetOrCreateSchemaResponse(request_id=body.request_id, error_code=number, error_message=message)  # type: ignore[arg-type]
+    return commands.frame("get_or_create_schema_response", answer)
+
+
+# -- transactions ------------------------------------------------------------------------------------------------
+
+
+async def _no_transactions(connection: "Connection", body: TxnRequest) -> None:
+    raise Refused("NotAllowedError", "transactions are not served")
+
+
+def _refuse_transaction(name: str) -> Request:
+    def refuse(body: TxnRequest, number: int, message: str) -> bytes:
+        return commands.frame(name, TxnResponse(request_id=body.request_id, error=number, message=message))  # type: ignore[arg-type]
+
+    return Request(_no_transactions, refuse)
+
+
+def _refuse_coordinator(body: TxnRequest, number: int, message: str) -> bytes:
+    answer = CommandTcClientConnectResponse(request_id=body.request_id, error=number, message=message)  # type: ignore[arg-type]
+    return commands.frame("tc_client_connect_response", answer)
+
+
+_INLINE: dict[str, Inline] = {
+    "connect": lookups.connect,
+    "ping": _ping,
+    "pong": _ignore,
+    "auth_response": _ignore,
+    "close_producer": producers.close,
+    "flow": subscribing.flow,
+    "ack": subscribing.acknowledge,
+    "redeliver_unacknowledged_messages": subscribing.redeliver,
+    "close_consumer": subscribing.close,
+    "watch_topic_list_close": watchers.unwatch,
+}
+
+_REQUESTS: dict[str, Request] = {
+    "partitioned_metadata": Request(lookups.partitioned_metadata, lookups.refuse_metadata),
+    "lookup": Request(lookups.lookup, lookups.refuse_lookup),
+    "get_topics_of_namespace": Request(lookups.topics_of_namespace, _refuse),
+    "producer": Request(producers.open_producer, _refuse),
+    "subscribe": Request(subscribing.subscribe, _refuse),
+    "seek": Request(subscribing.seek, _refuse),
+    "unsubscribe": Request(subscribing.unsubscribe, _refuse),
+    "consumer_stats": Request(subscribing.stats, subscribing.refuse_stats),
+    "get_last_message_id": Request(positions.last_message_id, _refuse),
+    "get_schema": Request(_get_schema, _refuse_schema),
+    "get_or_create_schema": Request(_get_or_create_schema, _refuse_new_schema),
+    "watch_topic_list": Request(watchers.watch, _refuse),
+    "tc_client_connect_request": Request(_no_transactions, _refuse_coordinator),
+    "new_txn": _refuse_transaction("new_txn_response"),
+    "add_partition_to_txn": _refuse_transaction("add_partition_to_txn_response"),
+    "add_subscription_to_txn": _refuse_transaction("add_subscription_to_txn_response"),
+    "end_txn": _refuse_transaction("end_txn_response"),
+}
+
+NAMES = frozenset({"send", *_INLINE, *_REQUESTS})
+"""Commands that are served."""

@@ -1,0 +1,128 @@
+"""Topics' names and streams' names: each says the other, without a table.
+
+A topic of tenant `public`, namespace `default` is a stream of the same name. Every other topic is
+
+    persistent://acme/prod/orders   ↔   acme..prod..orders
+
+Stream names (Kafka's topic names) have letters, digits, `.`, `_` and `-` only, so `..` separates the three parts, and inside a part any
+other byte of its UTF-8 is written as `...` and two hexadecimal digits; so is a dot that does not stand between two letters, digits, `_`
+or `-`. A topic of public/default that needs such an escape is written with all three parts. A stream whose name has `..` and is not made
+this way (Kafka clients may) has no name in Pulsar.
+
+A topic `t-partition-N` is partition N of stream `t` where `t` is partitioned and has it (`topics.py`).
+
+Source: Pulsar, `TopicName`, `NamespaceName` (tenant/namespace; the names with a cluster, of Pulsar 1, are refused as by Pulsar 4).
+"""
+
+import re
+from typing import NamedTuple
+
+from bearlake.errors import Invalid
+from bearlake.streams.catalog import NAME_PATTERN
+
+PUBLIC_DEFAULT = "public/default"
+_PERSISTENT = "persistent"
+_SEPARATOR = ".."
+_PART = re.compile(r"[A-Za-z0-9_=:%.\-]+\Z")  # of tenants and namespaces; source: Pulsar, NamedEntity
+_PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]*)\Z", re.DOTALL)
+_TOKEN = re.compile(r"(?P<separator>\.\.)(?=\.{3}[0-9a-f]|[^.])|\.{3}(?P<escape>[0-9a-f]{2})|(?P<plain>[A-Za-z0-9_.-])")
+_WORD = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+_DOT = ord(".")
+
+
+class TopicName(NamedTuple):
+    """A topic's name: `persistent://namespace/local`; `namespace` is `tenant/namespace`."""
+
+    namespace: str
+    local: str
+
+    def __str__(self) -> str:
+        """The full name."""
+        return f"{_PERSISTENT}://{self.namespace}/{self.local}"
+
+    @property
+    def stream(self) -> str:
+        """Name of the topic's stream. Raises `Invalid` when that would be too long."""
+        parts = (*self.namespace.split("/"), self.local)
+        if self.namespace == PUBLIC_DEFAULT and _escape(self.local) == self.local:
+            name = self.local
+        else:
+            name = _SEPARATOR.join(map(_escape, parts))
+        if NAME_PATTERN.match(name) is None:
+            raise Invalid(f"topic {self}: the name of its stream has {len(name)} characters, the limit is 249")
+        return name
+
+    def split_partition(self) -> "tuple[TopicName, int] | None":
+        """The partitioned topic and the partition that this name may mean, None when it ends otherwise."""
+        found = _PARTITION.match(self.local)
+        return (TopicName(self.namespace, found[1]), int(found[2])) if found is not None and len(found[2]) < 8 else None
+
+    def partition(self, index: int) -> "TopicName":
+        """The name of a partition of this topic."""
+        return TopicName(self.namespace, f"{self.local}-partition-{index}")
+
+
+def parse(name: str) -> TopicName:
+    """Parse a topic's name, full or short (`t`, `tenant/namespace/t`). Raises `Invalid`."""
+    domain, found, rest = name.partition("://")
+    if not found:
+        domain, rest = _PERSISTENT, name if name.count("/") == 2 else f"{PUBLIC_DEFAULT}/{name}"
+        if "/" in name and name.count("/") != 2:
+            raise Invalid(f"topic {name!r}: expected a short name, or tenant/namespace/topic")
+    if domain != _PERSISTENT:
+        raise Invalid(f"topic {name!r}: only persistent:// topics are served")
+    tenant, slash, rest = rest.partition("/")
+    namespace, slash, local = rest.partition("/")
+    if not slash or not local or "/" in local:
+        raise Invalid(f"topic {name!r}: expected persistent://tenant/namespace/topic")
+    return TopicName(check_namespace(f"{tenant}/{namespace}"), local)
+
+
+def check_namespace(name: str) -> str:
+    """`name`, if it is `tenant/namespace`. Raises `Invalid`."""
+    parts = name.split("/")
+    if len(parts) != 2 or not all(map(_PART.match, parts)):
+        raise Invalid(f"namespace {name!r}: expected tenant/namespace, of letters, digits and _ - = : % .")
+    return name
+
+
+def topic_of(stream: str) -> TopicName | None:
+    """The topic of a stream; None for a stream that has no name in Pulsar."""
+    if _SEPARATOR not in stream:
+        topic = TopicName(PUBLIC_DEFAULT, stream)
+    else:
+        parts = _unescape(stream)
+        if parts is None or len(parts) != 3 or "/" in parts[2] or not all(map(_PART.match, parts[:2])):
+            return None
+        topic = TopicName(f"{parts[0]}/{parts[1]}", parts[2])
+    return topic if topic.local and topic.stream == stream else None
+
+
+def _escape(part: str) -> str:
+    text = part.encode()
+    escaped = []
+    for at, byte in enumerate(text):
+        is_between = 0 < at < len(text) - 1 and text[at - 1] in _WORD and text[at + 1] in _WORD
+        is_plain = byte in _WORD or (byte == _DOT and is_between)
+        escaped.append(chr(byte) if is_plain else f"...{byte:02x}")
+    return "".join(escaped)
+
+
+def _unescape(name: str) -> list[str] | None:
+    parts = [bytearray()]
+    at = 0
+    while at < len(name):
+        token = _TOKEN.match(name, at)
+        if token is None:
+            return None
+        at = token.end()
+        if token["separator"]:
+            parts.append(bytearray())
+        elif token["escape"]:
+            parts[-1].append(int(token["escape"], 16))
+        else:
+            parts[-1] += token["plain"].encode()
+    try:
+        return [part.decode() for part in parts]
+    except UnicodeDecodeError:
+        return None

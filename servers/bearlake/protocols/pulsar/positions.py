@@ -1,0 +1,67 @@
+"""GET_LAST_MESSAGE_ID: what is the last message of a topic, and has this consumer acknowledged it?"""
+
+from typing import TYPE_CHECKING
+
+from bearlake import kernel
+from bearlake.errors import NotFound, Unavailable
+from bearlake.metadata.model import PartitionKey, partition_index, stream_number
+from bearlake.protocols.pulsar import commands, entries, message_ids
+from bearlake.protocols.pulsar.errors import Refused
+from bearlake.protocols.pulsar.proto.commands_pb2 import (
+    CommandGetLastMessageId,
+    CommandGetLastMessageIdResponse,
+    MessageIdData,
+)
+from bearlake.streams.fetch import FetchRange
+from bearlake.streams.service import Streams
+
+if TYPE_CHECKING:
+    from bearlake.protocols.pulsar.connection import Connection
+
+
+async def last_message_id(connection: "Connection", request: CommandGetLastMessageId) -> bytes:
+    """GET_LAST_MESSAGE_ID. Raises its refusal."""
+    consumer = connection.consumers.get(request.consumer_id)
+    if consumer is None or consumer.attachment is None:
+        raise Refused("ConsumerNotFound", f"the connection has no consumer {request.consumer_id}")
+    last = await find_last(connection.broker.streams, consumer.partition)
+    if consumer.topic.is_partitioned:
+        last.partition = partition_index(consumer.partition)
+    body = CommandGetLastMessageIdResponse(
+        request_id=request.request_id,
+        last_message_id=last,
+        consumer_mark_delete_position=MessageIdData(
+            ledger_id=last.ledger_id, entry_id=_acknowledged(last, consumer.attachment.mark_delete)
+        ),
+    )
+    return commands.frame("get_last_message_id_response", body)
+
+
+async def find_last(streams: Streams, partition: PartitionKey) -> MessageIdData:
+    """Id of the last message of a partition; entry 2^64-1 if there is none. Raises `NotFound`, `Unavailable`."""
+    last = MessageIdData(ledger_id=stream_number(partition), entry_id=message_ids.NONE)
+    bounds = (await streams.bounds([partition])).get(partition)
+    if bounds is None:
+        raise NotFound("the topic has been deleted")
+    offset = bounds.end - 1
+    if offset < bounds.start:
+        return last
+    (found,) = await streams.fetch(
+        [FetchRange(partition, offset, 1)], bytes_min=1, bytes_max=1, wait_ms=streams.settings.writer.deadline_ms
+    )
+    if found.error is not None:
+        raise found.error
+    if not found.views:
+        raise Unavailable(f"the message at offset {offset} is not readable yet")
+    view = found.views[0]
+    start, base_offset, header = next(iter(kernel.batches(view, 0, len(view))))
+    entry = entries.from_batch(view[start : start + header.length], base_offset)
+    last.entry_id = base_offset
+    last.batch_index = header.last_offset_delta if entry.is_batch else -1
+    return last
+
+
+def _acknowledged(last: MessageIdData, mark_delete: int) -> int:
+    """The entry up to which all is acknowledged, as far as it can be told from the last one: clients compare the two."""
+    is_inside_last = last.entry_id < mark_delete <= last.entry_id + max(last.batch_index, 0)
+    return ((last.entry_id if is_inside_last else mark_delete) - 1) & message_ids.NONE

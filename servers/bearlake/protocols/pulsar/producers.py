@@ -1,0 +1,317 @@
+"""Producers: PRODUCER, SEND, CLOSE_PRODUCER.
+
+A SEND becomes one record batch and goes to the waist inline, with a callback and no task. Its receipt names the entry it became. Receipts
+of a producer go out in the order of its SENDs, whatever happens to single ones, since clients match them by order.
+
+What a producer sends is refused with SEND_ERROR only if it could never be stored as it is. When its outcome is unknown, or the stream has
+gone, the producer is closed instead: its client opens it again, here or elsewhere, and sends again what has no receipt. SENDs that
+are under way to a closed producer are dropped in silence, as Pulsar does; an error would make clients cut the connection.
+"""
+
+import logging
+from collections import deque
+from enum import Enum
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from bearlake.errors import BearlakeError
+from bearlake.metadata.model import PartitionKey
+from bearlake.protocols.pulsar import commands, entries, framing, message_ids
+from bearlake.protocols.pulsar.errors import Refused, error_of
+from bearlake.protocols.pulsar.framing import BadChecksum
+from bearlake.protocols.pulsar.proto.commands_pb2 import (
+    CommandCloseProducer,
+    CommandProducer,
+    CommandProducerSuccess,
+    CommandSend,
+    CommandSendError,
+    CommandSendReceipt,
+    MessageIdData,
+    ServerError,
+)
+from bearlake.protocols.pulsar.topics import Topic
+from bearlake.streams.admission import Header, admit
+from bearlake.streams.append import Append, AppendCall, Verdict
+from bearlake.streams.principal import Operation
+from bearlake.telemetry import metrics
+
+if TYPE_CHECKING:
+    from bearlake.protocols.pulsar.connection import Connection
+
+log = logging.getLogger(__name__)
+
+_ATTRIBUTES = Struct(">h")
+_ATTRIBUTES_AT = 21
+_BASE_TIMESTAMP = Struct(">q")
+_BASE_TIMESTAMP_AT = 27
+_NO_PRODUCER = -1
+
+
+class State(Enum):
+    """Where a producer is in its life."""
+
+    OPENING = 0
+    OPEN = 1
+    LEAVING = 2
+    """No more SENDs are taken, and those that were are answered still."""
+    CLOSED = 3
+
+
+class Send:
+    """One SEND: waits in its producer's line until it is answered and its turn has come."""
+
+    __slots__ = ("answer", "failure", "highest_id", "producer", "sequence_id")
+
+    def __init__(self, producer: "Producer", sequence_id: int, highest_id: int | None) -> None:
+        self.producer = producer
+        self.sequence_id = sequence_id
+        self.highest_id = highest_id
+        """`highest_sequence_id` of the command, to be echoed; None if it had none."""
+        self.answer: bytes | None = None
+        self.failure: Verdict | None = None
+        """Why there will be no answer: the producer is closed when its turn comes."""
+
+    def done(self, call: AppendCall) -> None:
+        """Callback of the waist: the entry has its outcome."""
+        verdict, base_offset, _ = call.results[0]
+        producer = self.producer
+        if verdict == Verdict.ACCEPTED or (verdict == Verdict.DUPLICATE and base_offset >= 0):
+            self.answer = self._receipt(
+                message_ids.entry_id(producer.partition, base_offset, is_partitioned=producer.topic.is_partitioned)
+            )
+        elif verdict == Verdict.DUPLICATE:
+            self.answer = self._receipt(MessageIdData(ledger_id=message_ids.NONE, entry_id=message_ids.NONE))
+        else:
+            self.failure = Verdict(verdict)
+        producer.answer()
+
+    def refuse(self, error: BearlakeError, number: int | None = None) -> None:
+        """It can never be stored."""
+        number = error_of(error) if number is None else number
+        self.producer.connection.server.count_error(number)
+        body = CommandSendError(
+            producer_id=self.producer.id,
+            sequence_id=self.sequence_id,
+            error=number,  # type: ignore[arg-type]  # its number
+            message=str(error),
+        )
+        self.answer = commands.frame("send_error", body)
+        self.producer.answer()
+
+    def _receipt(self, message_id: MessageIdData) -> bytes:
+        body = CommandSendReceipt(
+            producer_id=self.producer.id,
+            sequence_id=self.sequence_id,
+            message_id=message_id,
+            highest_sequence_id=self.highest_id,
+        )
+        return commands.frame("send_receipt", body)
+
+
+class Producer:
+    """A producer of one connection, on one partition."""
+
+    def __init__(self, connection: "Connection", request: CommandProducer) -> None:
+        self.connection = connection
+        self.id = request.producer_id
+        self.epoch = request.epoch
+        self.name = ""
+        self.topic: Topic
+        self.partition: PartitionKey
+        self.state = State.OPENING
+        self._is_name_given = bool(request.producer_name) and request.user_provided_producer_name
+        self._line: deque[Send] = deque()
+        self._close_request_id: int | None = None
+        self._move_url: str | None = None
+
+    def opened(self, topic: Topic, name: str) -> None:
+        """It produces to `topic` under this name from now on. Raises `Refused` (ProducerBusy)."""
+        self.topic, self.partition, self.name = topic, topic.partition, name
+        self.connection.broker.register(self)
+        self.state = State.OPEN
+
+    def is_successor_of(self, other: "Producer") -> bool:
+        """Whether this is a later session of the same producer: its client counts them."""
+        return other.state is not State.OPEN or (
+            self.epoch > other.epoch and self._is_name_given == other._is_name_given
+        )
+
+    # -- send ----------------------------------------------------------------------------------------------------
+
+    def take(self, command: CommandSend, message: memoryview) -> None:
+        """Take a SEND: append its entry, or put its refusal in line."""
+        sequence_id = command.sequence_id
+        send = Send(self, sequence_id, command.highest_sequence_id if command.HasField("highest_sequence_id") else None)
+        self._line.append(send)
+        self.connection.send_count += 1
+        try:
+            append = self._append(command, message)
+        except BadChecksum as error:
+            send.refuse(error, ServerError.Value("ChecksumError"))
+        except BearlakeError as error:
+            send.refuse(error)
+        else:
+            if append is None:
+                send.failure = Verdict.NOT_FOUND
+                self.answer()
+            else:
+                self.connection.broker.streams.submit(AppendCall((append,), send.done))
+
+    def _append(self, command: CommandSend, message: memoryview) -> Append | None:
+        """The entry as a batch for the waist; None when the stream is gone. Raises what it is refused with."""
+        broker = self.connection.broker
+        view = broker.streams.catalog.peek_number(self.topic.view.stream.number)
+        if view is None:
+            return None
+        limit = broker.settings.message_bytes_max
+        if command.txnid_least_bits or command.txnid_most_bits or command.marker:
+            raise Refused("NotAllowedError", "transactions and markers are not served")
+        metadata, payload = framing.read_message(message)
+        if len(payload) > limit:
+            raise Refused("NotAllowedError", f"a message of {len(payload)} bytes: expected at most {limit}")
+        entry = entries.to_batch(metadata, payload)
+        (attributes,) = _ATTRIBUTES.unpack_from(entry.batch, _ATTRIBUTES_AT)
+        (base_timestamp,) = _BASE_TIMESTAMP.unpack_from(entry.batch, _BASE_TIMESTAMP_AT)
+        header = Header(
+            attributes,
+            entry.record_count,
+            base_timestamp,
+            entry.max_timestamp,
+            _NO_PRODUCER,
+            _NO_PRODUCER,
+            _NO_PRODUCER,
+        )
+        admitted = admit(view, self.topic.index, entry.batch, None, header, broker.streams.clock.now_ms())
+        if not isinstance(admitted, Append):
+            raise admitted
+        return admitted
+
+    def answer(self) -> None:
+        """Send the answers of those SENDs at the head of the line that have theirs; then leave, if that was to be done."""
+        line, connection = self._line, self.connection
+        count = 0
+        while line and (answer := line[0].answer) is not None:
+            line.popleft()
+            connection.send(answer)
+            count += 1
+        if line and (failure := line[0].failure) is not None:
+            self._fail(failure)
+        elif not line and self.state is State.LEAVING:
+            self._left()
+        if count:
+            connection.sent(count)
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def _fail(self, verdict: Verdict) -> None:
+        """The outcome of a SEND is unknown, or the stream is gone: the client shall open the producer again and send again."""
+        metrics.PULSAR_PRODUCERS_CLOSED.labels(verdict.name).inc()
+        log.info("producer closed", extra={"peer": self.connection.peer, "verdict": verdict.name})
+        self.connection.send(commands.close_producer(self.id))
+        self._end()
+
+    def overtaken(self) -> None:
+        """A later session of the same producer has taken its name."""
+        if self.state is not State.CLOSED:
+            self.connection.send(commands.close_producer(self.id))
+            self._end()
+
+    def close(self, request_id: int) -> None:
+        """The client closes it: answered when all that was taken is."""
+        self._close_request_id = request_id
+        self._leave()
+
+    def move(self, url: str | None) -> None:
+        """Drain: finish what was taken, then send the client to another server."""
+        if self.state is State.OPEN:
+            self._move_url = url
+            self._leave()
+
+    def _leave(self) -> None:
+        if self.state is State.CLOSED:
+            return
+        self.state = State.LEAVING
+        if not self._line:
+            self._left()
+
+    def _left(self) -> None:
+        """All that was taken is answered."""
+        connection = self.connection
+        self._end()  # before the client hears of it, so that the name is free when it opens the producer again
+        if self._close_request_id is not None:
+            connection.send(commands.success(self._close_request_id))
+        else:
+            connection.send(commands.close_producer(self.id, self._move_url))
+
+    def disconnected(self) -> None:
+        """The connection has gone; what was appended goes its way."""
+        self._end()
+
+    def _end(self) -> None:
+        self.state = State.CLOSED
+        self.connection.broker.unregister(self)
+        if self.connection.producers.get(self.id) is self:
+            del self.connection.producers[self.id]
+        dropped = len(self._line)
+        self._line.clear()
+        if dropped:
+            self.connection.sent(dropped)
+
+
+# -- commands ----------------------------------------------------------------------------------------------------
+
+
+async def open_producer(connection: "Connection", request: CommandProducer) -> bytes:
+    """PRODUCER. Raises what it is refused with."""
+    known = connection.producers.get(request.producer_id)
+    if known is not None:
+        if known.state is State.OPEN:
+            return _opened(request, known)  # asked again
+        raise Refused("ServiceNotReady", "the producer is being opened or closed on this connection")
+    broker = connection.broker
+    if broker.is_draining:
+        raise Refused("ServiceNotReady", "this server is draining: look the topic up again")
+    connection.check_room()
+    producer = Producer(connection, request)
+    connection.producers[request.producer_id] = producer
+    try:
+        topic = await broker.topics.resolve(connection.who, request.topic, Operation.WRITE)
+        version = await broker.schemas.for_producer(topic, request.schema if request.HasField("schema") else None)
+        if connection.producers.get(producer.id) is not producer:
+            raise Refused("ServiceNotReady", "the producer was closed before it was open")
+        producer.opened(topic, request.producer_name or broker.new_producer_name())
+    except BaseException:
+        if connection.producers.get(producer.id) is producer:
+            del connection.producers[producer.id]
+        raise
+    return _opened(request, producer, version)
+
+
+def send(connection: "Connection", command: CommandSend, message: memoryview) -> None:
+    """SEND. One to a producer that is not open any more is dropped: its client knows, or will."""
+    producer = connection.producers.get(command.producer_id)
+    if producer is not None and producer.state is State.OPEN:
+        producer.take(command, message)
+
+
+def close(connection: "Connection", request: CommandCloseProducer) -> None:
+    """CLOSE_PRODUCER."""
+    producer = connection.producers.get(request.producer_id)
+    if producer is None:
+        connection.send(commands.success(request.request_id))
+    elif producer.state is State.OPENING:
+        del connection.producers[producer.id]
+        connection.send(commands.success(request.request_id))
+    else:
+        producer.close(request.request_id)
+
+
+def _opened(request: CommandProducer, producer: Producer, schema_version: bytes = b"") -> bytes:
+    body = CommandProducerSuccess(
+        request_id=request.request_id,
+        producer_name=producer.name,
+        last_sequence_id=-1,
+        schema_version=schema_version,
+        producer_ready=True,
+    )
+    return commands.frame("producer_success", body)

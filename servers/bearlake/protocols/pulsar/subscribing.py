@@ -1,0 +1,210 @@
+"""What clients ask for their consumers: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK, UNSUBSCRIBE, CLOSE_CONSUMER, CONSUMER_STATS.
+
+A consumer is served from the answer to SUBSCRIBE until it is closed by either side. FLOW, ACK and REDELIVER that come later, for it or
+for one that never was, are ignored as in Pulsar: they were under way when it ended.
+"""
+
+from typing import TYPE_CHECKING
+
+from bearlake.errors import BearlakeError
+from bearlake.protocols.pulsar import commands, message_ids
+from bearlake.protocols.pulsar.consumers import Consumer
+from bearlake.protocols.pulsar.errors import Refused, error_of
+from bearlake.protocols.pulsar.proto.commands_pb2 import (
+    STICKY,
+    CommandAck,
+    CommandAckResponse,
+    CommandCloseConsumer,
+    CommandConsumerStats,
+    CommandConsumerStatsResponse,
+    CommandFlow,
+    CommandRedeliverUnacknowledgedMessages,
+    CommandSeek,
+    CommandSubscribe,
+    CommandUnsubscribe,
+)
+from bearlake.protocols.pulsar.topics import Topic
+from bearlake.protocols.pulsar.traits import EntryReader
+from bearlake.streams.principal import Operation
+from bearlake.streams.subscriptions import Attachment
+from bearlake.streams.subscriptions.model import EARLIEST, LATEST, ConsumerSpec, SubscriptionType
+
+if TYPE_CHECKING:
+
+    from bearlake.protocols.pulsar.connection import Connection
+
+_READER = EntryReader()
+
+
+async def subscribe(connection: "Connection", request: CommandSubscribe) -> None:
+    """SUBSCRIBE. Raises what it is refused with."""
+    known = connection.consumers.get(request.consumer_id)
+    if known is not None:
+        if known.attachment is None:
+            raise Refused("ServiceNotReady", "the consumer is being attached on this connection")
+        connection.send(commands.success(request.request_id))  # asked again
+        return
+    broker = connection.broker
+    if broker.is_draining:
+        raise Refused("ServiceNotReady", "this server is draining: look the topic up again")
+    connection.check_room()
+    consumer = Consumer(connection, request)
+    connection.consumers[consumer.id] = consumer
+    try:
+        topic = await broker.topics.resolve(
+            connection.who, request.topic, Operation.READ, may_create=request.force_topic_creation
+        )
+        await broker.schemas.for_consumer(topic, request.schema if request.HasField("schema") else None)
+        consumer.topic, consumer.partition = topic, topic.partition
+        consumer.name = consumer.name or broker.new_producer_name()
+        spec = _spec(consumer, request, topic)
+        attachment = await broker.subscriptions.attach(topic.partition, request.subscription, spec, consumer, _READER)
+    except BaseException:
+        if connection.consumers.get(consumer.id) is consumer:
+            del connection.consumers[consumer.id]
+        raise
+    connection.send(commands.success(request.request_id))
+    consumer.attached(attachment)
+
+
+def _spec(consumer: Consumer, request: CommandSubscribe, topic: Topic) -> ConsumerSpec:
+    if request.HasField("start_message_id"):
+        position = message_ids.start_offset(request.start_message_id, topic.partition, is_whole=True)
+    else:
+        position = EARLIEST if request.initial_position == CommandSubscribe.Earliest else LATEST
+    shared = request.key_shared_meta
+    is_sticky = shared.key_shared_mode == STICKY and consumer.type is SubscriptionType.KEY_SHARED
+    if is_sticky and not shared.hash_ranges:
+        raise Refused("ConsumerAssignError", "a sticky consumer needs ranges of hashes")
+    return ConsumerSpec(
+        type=consumer.type,
+        name=consumer.name,
+        is_durable=request.durable,
+        position=position,
+        priority=request.priority_level,
+        partition_index=topic.index if topic.is_partitioned else -1,
+        sticky_ranges=[(one.start, one.end + 1) for one in shared.hash_ranges] if is_sticky else (),
+        is_out_of_order_allowed=shared.allow_out_of_order_delivery,
+        subscription_properties={one.key: one.value for one in request.subscription_properties},
+        metadata={one.key: one.value for one in request.metadata},
+    )
+
+
+def flow(connection: "Connection", request: CommandFlow) -> None:
+    """FLOW."""
+    consumer = connection.consumers.get(request.consumer_id)
+    if consumer is not None and consumer.attachment is not None and request.message_permits:
+        consumer.attachment.flow(request.message_permits)
+
+
+def acknowledge(connection: "Connection", request: CommandAck) -> None:
+    """ACK; with a request id it is answered once the acknowledgements are saved."""
+    consumer = connection.consumers.get(request.consumer_id)
+    if request.txnid_least_bits or request.txnid_most_bits:
+        _acknowledged(connection, request, Refused("NotAllowedError", "transactions are not served"))
+    elif consumer is None or consumer.attachment is None:
+        _acknowledged(connection, request, None)
+    else:
+        try:
+            consumer.acknowledge(request.message_id, is_cumulative=request.ack_type == CommandAck.Cumulative)
+        except BearlakeError as error:
+            _acknowledged(connection, request, error)
+            return
+        if request.HasField("request_id"):
+            connection.start(_acknowledge_when_saved(connection, request, consumer.attachment))
+
+
+async def _acknowledge_when_saved(connection: "Connection", request: CommandAck, attachment: Attachment) -> None:
+    try:
+        await attachment.flushed()
+    except BearlakeError as error:
+        _acknowledged(connection, request, error)
+    else:
+        _acknowledged(connection, request, None)
+
+
+def _acknowledged(connection: "Connection", request: CommandAck, error: BearlakeError | None) -> None:
+    if not request.HasField("request_id"):
+        return
+    body = CommandAckResponse(
+        consumer_id=request.consumer_id,
+        request_id=request.request_id,
+        txnid_least_bits=request.txnid_least_bits or None,
+        txnid_most_bits=request.txnid_most_bits or None,
+    )
+    if error is not None:
+        number = error_of(error)
+        connection.server.count_error(number)
+        body.error = number  # type: ignore[assignment]  # its number
+        body.message = str(error)
+    connection.send(commands.frame("ack_response", body))
+
+
+def redeliver(connection: "Connection", request: CommandRedeliverUnacknowledgedMessages) -> None:
+    """REDELIVER_UNACKNOWLEDGED_MESSAGES."""
+    consumer = connection.consumers.get(request.consumer_id)
+    if consumer is not None:
+        epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
+        consumer.redeliver(request.message_ids, epoch)
+
+
+async def seek(connection: "Connection", request: CommandSeek) -> bytes:
+    """SEEK: the subscription's consumers are closed first, then comes the answer, then they attach again. Raises its refusal."""
+    consumer = _attached(connection, request.consumer_id)
+    assert consumer.attachment is not None
+    if request.HasField("message_id"):
+        offset = message_ids.start_offset(request.message_id, consumer.partition)
+        await consumer.attachment.seek(offset)
+    elif request.HasField("message_publish_time"):
+        await consumer.attachment.seek_time(request.message_publish_time)
+    else:
+        raise Refused("NotAllowedError", "SEEK needs a message id or a time")
+    return commands.success(request.request_id)
+
+
+async def unsubscribe(connection: "Connection", request: CommandUnsubscribe) -> bytes:
+    """UNSUBSCRIBE: delete the subscription; with `force` whoever else uses it. Raises its refusal."""
+    consumer = _attached(connection, request.consumer_id)
+    assert consumer.attachment is not None
+    if request.force:
+        subscriptions = connection.broker.subscriptions
+        await subscriptions.delete(consumer.partition, consumer.subscription, is_forced=True)
+    else:
+        await consumer.attachment.unsubscribe()
+    consumer.close()
+    return commands.success(request.request_id)
+
+
+def close(connection: "Connection", request: CommandCloseConsumer) -> None:
+    """CLOSE_CONSUMER."""
+    consumer = connection.consumers.get(request.consumer_id)
+    if consumer is not None:
+        consumer.close()
+    connection.send(commands.success(request.request_id))
+
+
+async def stats(connection: "Connection", request: CommandConsumerStats) -> bytes:
+    """CONSUMER_STATS. Raises its refusal."""
+    consumer = _attached(connection, request.consumer_id)
+    body = consumer.stats(request.request_id)
+    found = await connection.broker.subscriptions.stats(consumer.partition)
+    backlogs = [one.backlog_count for one in found if one.name == consumer.subscription]
+    body.msg_backlog = backlogs[0] if backlogs else 0
+    return commands.frame("consumer_stats_response", body)
+
+
+def refuse_stats(request: CommandConsumerStats, number: int, message: str) -> bytes:
+    """The answer to a CONSUMER_STATS that failed."""
+    body = CommandConsumerStatsResponse(
+        request_id=request.request_id,
+        error_code=number,  # type: ignore[arg-type]  # its number
+        error_message=message,
+    )
+    return commands.frame("consumer_stats_response", body)
+
+
+def _attached(connection: "Connection", consumer_id: int) -> Consumer:
+    consumer = connection.consumers.get(consumer_id)
+    if consumer is None or consumer.attachment is None:
+        raise Refused("ConsumerNotFound", f"the connection has no consumer {consumer_id}")
+    return consumer

@@ -1,0 +1,159 @@
+"""Topics as clients name them, resolved to partitions of streams.
+
+A stream with several partitions is a partitioned topic; one with a single partition is not partitioned, unless its config
+`pulsar.partitioned` says so. Clients work with the partitions' own topics, `t-partition-0` and so on; to speak to `t` itself is an error,
+as in Pulsar. Whoever names a topic that does not exist creates it, where that is allowed.
+"""
+
+from dataclasses import dataclass
+
+from bearlake.errors import AlreadyExists, Denied, Invalid, NotFound
+from bearlake.metadata.model import PartitionKey
+from bearlake.protocols.pulsar import names
+from bearlake.protocols.pulsar.errors import Refused
+from bearlake.protocols.pulsar.names import TopicName
+from bearlake.protocols.pulsar.settings import PulsarSettings
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.principal import Operation, Principal
+from bearlake.streams.service import Streams
+
+PARTITIONED = "pulsar.partitioned"
+"""The stream config that makes a partitioned topic of a stream with one partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One partition of a stream, as a topic."""
+
+    name: TopicName
+    view: StreamView
+    index: int
+    is_partitioned: bool
+    """Whether it is a partition of a partitioned topic."""
+
+    @property
+    def partition(self) -> PartitionKey:
+        """The partition's key."""
+        return self.view.partition(self.index)
+
+
+class Topics:
+    """Resolves, creates and lists topics of one server."""
+
+    def __init__(self, streams: Streams, settings: PulsarSettings) -> None:
+        self._streams = streams
+        self._settings = settings
+
+    async def resolve(self, who: Principal, text: str, operation: Operation, *, may_create: bool = True) -> Topic:
+        """The topic of that name, created if it does not exist and `may_create`.
+
+        Raises:
+            Refused: InvalidTopicName, TopicNotFound; NotAllowedError for a partitioned topic, whose partitions are to be named.
+            Denied: `who` may not do `operation` to it, or not create it.
+            Unavailable: the store did not answer.
+        """
+        name = parse(text)
+        topic = await self._find(name)
+        if topic is None:
+            if not may_create or not self._settings.auto_create_streams or name.split_partition() is not None:
+                raise Refused("TopicNotFound", f"topic {name} does not exist")
+            topic = _whole(name, await self._create(who, name, 0))
+        if not self._streams.may(who, operation, topic.view.name):
+            raise Denied(f"{who} may not {operation.value} {name}")
+        return topic
+
+    async def partition_count(self, who: Principal, text: str, *, may_create: bool) -> int:
+        """Partitions of the topic of that name; 0 for one that is not partitioned. Raises as `resolve`."""
+        name = parse(text)
+        view = await self._stream(name)
+        if view is not None:
+            if not self._streams.may(who, Operation.DESCRIBE, view.name):
+                raise Denied(f"{who} may not look up {name}")
+            return view.partition_count if is_partitioned(view) else 0
+        if await self._find(name) is not None:
+            return 0
+        count = self._settings.auto_create_partition_count
+        is_allowed = may_create and self._settings.auto_create_streams
+        if not is_allowed or name.split_partition() is not None:
+            raise Refused("TopicNotFound", f"topic {name} does not exist")
+        if not count:
+            return 0  # who then produces or subscribes creates it
+        view = await self._create(who, name, count)
+        return view.partition_count if is_partitioned(view) else 0
+
+    async def find(self, text: str) -> Topic | None:
+        """The topic of that name if it exists. Raises `Refused` (InvalidTopicName, NotAllowedError), `Unavailable`."""
+        return await self._find(parse(text))
+
+    def of_namespace(self, who: Principal, namespace: str) -> list[str]:
+        """Full names of the namespace's topics that `who` may see, partitions one by one, sorted; as this server knows them."""
+        found: list[str] = []
+        for stream in self._streams.catalog.names():
+            topic = names.topic_of(stream)
+            view = self._streams.catalog.peek(stream)
+            if topic is None or view is None or topic.namespace != namespace:
+                continue
+            if self._streams.may(who, Operation.DESCRIBE, stream):
+                found += topics_of(topic, view)
+        return sorted(found)
+
+    async def _find(self, name: TopicName) -> Topic | None:
+        split = name.split_partition()
+        if split is not None:
+            parent, index = split
+            view = await self._stream(parent)
+            if view is not None and is_partitioned(view):
+                return Topic(name, view, index, True) if index < view.partition_count else None
+        view = await self._stream(name)
+        return None if view is None else _whole(name, view)
+
+    async def _stream(self, name: TopicName) -> StreamView | None:
+        try:
+            return await self._streams.catalog.find(name.stream)
+        except NotFound:
+            return None
+
+    async def _create(self, who: Principal, name: TopicName, partition_count: int) -> StreamView:
+        """Create a topic with so many partitions, 0: one that is not partitioned."""
+        configs = {"max.message.bytes": str(batch_bytes_max(self._settings))}
+        if partition_count:
+            configs[PARTITIONED] = "true"
+        try:
+            return await self._streams.create(who, name.stream, max(1, partition_count), configs)
+        except AlreadyExists:
+            return await self._streams.catalog.find(name.stream)
+
+
+def parse(text: str) -> TopicName:
+    """Parse a topic's name, and see that it can be a stream's. Raises `Refused` (InvalidTopicName)."""
+    try:
+        name = names.parse(text)
+        assert name.stream
+    except Invalid as error:
+        raise Refused("InvalidTopicName", str(error)) from error
+    return name
+
+
+def is_partitioned(view: StreamView) -> bool:
+    """Whether clients see the stream as a partitioned topic."""
+    return view.partition_count > 1 or view.stream.configs.get(PARTITIONED, "").lower() == "true"
+
+
+def topics_of(name: TopicName, view: StreamView) -> list[str]:
+    """Full names of the topics that a stream is: its own, or its partitions'."""
+    if not is_partitioned(view):
+        return [str(name)]
+    return [str(name.partition(index)) for index in range(view.partition_count)]
+
+
+def batch_bytes_max(settings: PulsarSettings) -> int:
+    """`max.message.bytes` of topics that are created here: a largest message of very small parts grows when it becomes a record batch."""
+    return 2 * settings.message_bytes_max
+
+
+def _whole(name: TopicName, view: StreamView) -> Topic:
+    if is_partitioned(view):
+        raise Refused(
+            "NotAllowedError", f"topic {name} is partitioned: name one of its {view.partition_count} partitions"
+        )
+    return Topic(name, view, 0, False)
