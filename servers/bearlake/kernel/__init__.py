@@ -53,10 +53,13 @@ if TYPE_CHECKING:
         batches,
         check_records,
         crc32c,
+        decode_entry,
         decode_records,
         encode_columns,
+        encode_entry,
         encode_produce_appended,
         encode_produce_response,
+        entry_routing,
         find_timestamp,
         inspect,
         parse_produce,
@@ -93,9 +96,12 @@ else:
     batches = _implementation.batches
     check_records = _implementation.check_records
     crc32c = _implementation.crc32c
+    decode_entry = _implementation.decode_entry
     decode_records = _implementation.decode_records
     encode_columns = _implementation.encode_columns
+    encode_entry = _implementation.encode_entry
     encode_produce_response = _implementation.encode_produce_response
+    entry_routing = _implementation.entry_routing
     find_timestamp = _implementation.find_timestamp
     inspect = _implementation.inspect
     parse_produce = _implementation.parse_produce
@@ -126,10 +132,13 @@ __all__ = [
     "batches",
     "check_records",
     "crc32c",
+    "decode_entry",
     "decode_records",
     "encode_columns",
+    "encode_entry",
     "encode_produce_appended",
     "encode_produce_response",
+    "entry_routing",
     "find_timestamp",
     "inspect",
     "parse_produce",

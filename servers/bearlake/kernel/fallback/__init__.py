@@ -18,6 +18,8 @@ from bearlake.kernel.fallback.columns import ColumnBuilder
 from bearlake.kernel.fallback.encode import encode_columns
 from bearlake.kernel.fallback.files import put_file
 from bearlake.kernel.fallback.produce import encode_produce_appended, encode_produce_response, parse_produce
+from bearlake.kernel.fallback.pulsar import encode_entry
+from bearlake.kernel.fallback.pulsar_decode import decode_entry, entry_routing
 from bearlake.kernel.fallback.records import check_records, decode_records, find_timestamp
 
 __all__ = [
@@ -27,10 +29,13 @@ __all__ = [
     "batches",
     "check_records",
     "crc32c",
+    "decode_entry",
     "decode_records",
     "encode_columns",
+    "encode_entry",
     "encode_produce_appended",
     "encode_produce_response",
+    "entry_routing",
     "find_timestamp",
     "inspect",
     "parse_produce",

@@ -112,6 +112,7 @@ def entry_routing(batch: Buffer, records: Buffer | None, /) -> tuple[bytes, int]
     if entry is None:
         return key, 0
     deliver_at = number(entry.fields, _DELIVER_AT) or 0
+    deliver_at = deliver_at if deliver_at < 2**63 else 0  # a negative one, long ago
     said, _ = _said_by(first.headers[:-1]) if entry.is_batch else ([], [])
     for found, name in ((entry.fields, _ORDERING_KEY), (said or [], _SINGLE_ORDERING_KEY)):
         ordering_keys = [field.content for field in found if field.number == name and field.content is not None]

@@ -41,6 +41,19 @@ static bool is_ascii(const uint8_t *bytes, size_t size)
     return seen < 0x80;
 }
 
+bool is_text(const uint8_t *bytes, size_t size)
+{
+    if (is_ascii(bytes, size))
+        return true;
+    for (const uint8_t *at = bytes, *end = bytes + size; at < end;) {
+        const int length = step(at, end);
+        if (length < 0)
+            return false;
+        at += length;
+    }
+    return true;
+}
+
 size_t replace_text(const uint8_t *bytes, size_t size, uint8_t *out, bool *is_exact)
 {
     if (is_ascii(bytes, size)) {

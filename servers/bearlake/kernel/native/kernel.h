@@ -29,6 +29,7 @@ typedef struct {
     PyObject *header_type;        /* bearlake.kernel.header.BatchHeader */
     PyObject *corrupt;            /* bearlake.errors.Corrupt */
     PyObject *unsupported;        /* bearlake.errors.Unsupported */
+    PyObject *too_large;          /* bearlake.errors.TooLarge */
     PyObject *columns_type;       /* bearlake.kernel.header.Columns */
     PyObject *encoded_batch_type; /* bearlake.kernel.header.EncodedBatch */
     PyObject *decode_statuses;    /* the members of bearlake.kernel.header.DecodeStatus, in order */
@@ -119,6 +120,9 @@ uint32_t checksum_releasing(const uint8_t *bytes, Py_ssize_t size); /* holds the
 /* batches.c */
 Status inspect_bytes(const uint8_t *bytes, Py_ssize_t size, Header *header); /* holds the GIL, may release it meanwhile */
 
+/* columns_text.c */
+bool is_text(const uint8_t *bytes, size_t size); /* whether it is UTF-8 */
+
 /* The functions of the module, METH_FASTCALL. */
 #define KERNEL_FUNCTION(name) PyObject *name(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 KERNEL_FUNCTION(kernel_crc32c);
@@ -141,6 +145,9 @@ KERNEL_FUNCTION(kernel_decode_records);
 KERNEL_FUNCTION(kernel_find_timestamp);
 KERNEL_FUNCTION(kernel_put_file);
 KERNEL_FUNCTION(kernel_encode_columns);
+KERNEL_FUNCTION(kernel_decode_entry);
+KERNEL_FUNCTION(kernel_encode_entry);
+KERNEL_FUNCTION(kernel_entry_routing);
 
 /* The types of the module, or NULL with an exception set. */
 PyObject *make_column_memory_type(PyObject *module);  /* columns_memory.c */

@@ -9,10 +9,13 @@ static PyMethodDef functions[] = {
     FUNCTION(batches),
     FUNCTION(check_records),
     FUNCTION(crc32c),
+    FUNCTION(decode_entry),
     FUNCTION(decode_records),
     FUNCTION(encode_columns),
+    FUNCTION(encode_entry),
     FUNCTION(encode_produce_appended),
     FUNCTION(encode_produce_response),
+    FUNCTION(entry_routing),
     FUNCTION(find_timestamp),
     FUNCTION(inspect),
     FUNCTION(parse_produce),
@@ -67,6 +70,7 @@ static int module_exec(PyObject *module)
         || (state->waiting_name = PyUnicode_InternFromString("waiting")) == NULL
         || (state->corrupt = import_name("bearlake.errors", "Corrupt")) == NULL
         || (state->unsupported = import_name("bearlake.errors", "Unsupported")) == NULL
+        || (state->too_large = import_name("bearlake.errors", "TooLarge")) == NULL
         || (state->column_memory_type = make_column_memory_type(module)) == NULL
         || (state->column_builder_type = make_column_builder_type(module)) == NULL)
         return -1;
@@ -79,6 +83,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->header_type);
     Py_VISIT(state->corrupt);
     Py_VISIT(state->unsupported);
+    Py_VISIT(state->too_large);
     Py_VISIT(state->columns_type);
     Py_VISIT(state->encoded_batch_type);
     Py_VISIT(state->decode_statuses);
@@ -95,6 +100,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->header_type);
     Py_CLEAR(state->corrupt);
     Py_CLEAR(state->unsupported);
+    Py_CLEAR(state->too_large);
     Py_CLEAR(state->columns_type);
     Py_CLEAR(state->encoded_batch_type);
     Py_CLEAR(state->decode_statuses);

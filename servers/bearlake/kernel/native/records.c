@@ -1,17 +1,7 @@
 /* The records section of a batch, uncompressed. Layout: bearlake/kernel/fallback/records.py. */
 #include "records.h"
 
-typedef struct {
-    int64_t timestamp_delta;
-    int32_t offset_delta;
-    int32_t header_count;
-    Field key;
-    Field value;
-    Cursor headers;
-} Record;
-
-/* Reads the record at the cursor and moves it behind; false if the record is malformed. */
-static bool read_record(Cursor *section, Record *record)
+bool read_record(Cursor *section, Record *record)
 {
     int64_t length, offset_delta, header_count;
     if (!read_zigzag(section, 32, &length) || length <= 0 || length > section->end - section->at)

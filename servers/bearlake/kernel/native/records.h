@@ -15,6 +15,18 @@ typedef struct {
     int64_t size;
 } Field;
 
+typedef struct {
+    int64_t timestamp_delta;
+    int32_t offset_delta;
+    int32_t header_count;
+    Field key;
+    Field value;
+    Cursor headers;
+} Record;
+
+/* records.c: reads the record at the cursor and moves it behind; false if the record is malformed. */
+bool read_record(Cursor *section, Record *record);
+
 /* A zigzag varint of at most `bits` bits. */
 static inline bool read_zigzag(Cursor *cursor, int bits, int64_t *out)
 {

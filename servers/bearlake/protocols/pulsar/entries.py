@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from bearlake import kernel
 from bearlake.errors import Corrupt, TooLarge, Unsupported
-from bearlake.kernel.fallback import pulsar, pulsar_decode
 from bearlake.protocols.pulsar.proto.metadata_pb2 import NONE, ZSTD, MessageMetadata
 from bearlake.records import blocks, compression
 from bearlake.records.batch import COMPRESSION_MASK, HEADER_BYTES, Compression
@@ -84,7 +83,7 @@ def to_batch(
     if size > uncompressed_bytes_max:
         raise TooLarge("uncompressed entry", size, uncompressed_bytes_max)
     content = blocks.decompress(codec, payload, size)
-    stored = StoredEntry(*pulsar.encode_entry(metadata.SerializeToString(), content, is_opaque))
+    stored = StoredEntry(*kernel.encode_entry(metadata.SerializeToString(), content, is_opaque))
     if len(stored.batch) > uncompressed_bytes_max + HEADER_BYTES:  # else it could not be read
         raise TooLarge("uncompressed entry as records", len(stored.batch), uncompressed_bytes_max + HEADER_BYTES)
     return stored._replace(batch=_compressed(stored.batch, _STORED_CODECS[codec]))
@@ -106,7 +105,7 @@ def from_batch(
         TooLarge: it is larger even so, or has more than `uncompressed_bytes_max` bytes uncompressed.
     """
     records = _records(batch, uncompressed_bytes_max)
-    entry = ReadEntry(*pulsar_decode.decode_entry(batch, records, base_offset, _READ_RATIO * uncompressed_bytes_max))
+    entry = ReadEntry(*kernel.decode_entry(batch, records, base_offset, _READ_RATIO * uncompressed_bytes_max))
     if len(entry.headers_and_payload) <= message_bytes_max:
         return entry
     return entry._replace(headers_and_payload=_smaller(entry.headers_and_payload, message_bytes_max))
@@ -118,7 +117,7 @@ def ordering_key(batch: memoryview, uncompressed_bytes_max: int = UNCOMPRESSED_B
     Raises:
         Corrupt, TooLarge: as `from_batch`.
     """
-    return pulsar_decode.entry_routing(batch, _records(batch, uncompressed_bytes_max))[0]
+    return kernel.entry_routing(batch, _records(batch, uncompressed_bytes_max))[0]
 
 
 def deliver_at_ms(batch: memoryview, uncompressed_bytes_max: int = UNCOMPRESSED_BYTES_MAX) -> int:
@@ -127,7 +126,7 @@ def deliver_at_ms(batch: memoryview, uncompressed_bytes_max: int = UNCOMPRESSED_
     Raises:
         Corrupt, TooLarge: as `from_batch`.
     """
-    return pulsar_decode.entry_routing(batch, _records(batch, uncompressed_bytes_max))[1]
+    return kernel.entry_routing(batch, _records(batch, uncompressed_bytes_max))[1]
 
 
 def _is_opaque(metadata: MessageMetadata) -> bool:

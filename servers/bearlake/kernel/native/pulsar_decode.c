@@ -1,0 +1,318 @@
+/* Record batches to Pulsar entries, in two passes: count, then write. Contract: bearlake/kernel/fallback/pulsar_decode.py. */
+#include "pulsar_decode.h"
+
+#define MAGIC 0x0E01
+#define CHECKSUM_AT 2
+#define CHECKSUM_END 6
+#define HEAD_BYTES 10 /* magic, checksum, size of the metadata */
+
+/* A message of a batch: its size 4, payload_size = 0, compacted_out = true. */
+static const uint8_t compacted_out[8] = {0, 0, 0, 4, 0x18, 0, 0x20, 1};
+
+typedef enum { DECODE_OK, DECODE_MALFORMED, DECODE_FOREIGN, DECODE_TOO_LARGE } DecodeStatus;
+
+typedef struct {
+    Source source;
+    StoredHeader header;
+    bool is_stored; /* by a Pulsar client */
+    int64_t base_offset;
+    int64_t payload_bytes_max;
+    int64_t index; /* of the malformed record */
+} Decoding;
+
+/* What the fields that are said leave to the record. */
+typedef struct {
+    bool properties, key, event_time;
+} Unsaid;
+
+static Unsaid unsaid_by(Cursor fields, const Roles *roles)
+{
+    Unsaid unsaid = {true, true, true};
+    PulsarField field;
+    while (fields.at < fields.end && read_field(&fields, &field)) {
+        if (field.kind == WIRE_BYTES && field.number == roles->properties)
+            unsaid.properties = false;
+        else if (field.kind == WIRE_BYTES && field.number == roles->key)
+            unsaid.key = false;
+        else if (field.kind == WIRE_VARINT && field.number == roles->event_time)
+            unsaid.event_time = false;
+    }
+    return unsaid;
+}
+
+void put_key(Writer *writer, const Roles *roles, const Field *key, bool is_base64)
+{
+    if (!is_base64) {
+        put_bytes_field(writer, roles->key, key);
+        return;
+    }
+    put_bytes_head(writer, roles->key, base64_encoded_size(key->size));
+    put_base64_encoded(writer, key);
+    put_varint_field(writer, roles->base64, 1);
+}
+
+static void put_properties(Writer *writer, const Roles *roles, const Row *row)
+{
+    Cursor headers = row->headers;
+    for (int32_t index = 0; index < row->header_count; index++) {
+        Field name, content;
+        if (!read_bytes(&headers, &name) || name.bytes == NULL || !read_bytes(&headers, &content))
+            return;
+        content = content.bytes ? content : (Field){headers.at, 0};
+        Writer counter = {NULL};
+        put_bytes_field(&counter, 1, &name);
+        put_bytes_field(&counter, 2, &content);
+        put_bytes_head(writer, roles->properties, counter.size);
+        put_bytes_field(writer, 1, &name);
+        put_bytes_field(writer, 2, &content);
+    }
+}
+
+/* What the record says, and the fields in its header do not. */
+static void put_unsaid(Writer *writer, const Decoding *decoding, const Roles *roles, const Row *row)
+{
+    const Unsaid unsaid = unsaid_by(row->said, roles);
+    if (unsaid.properties)
+        put_properties(writer, roles, row);
+    if (unsaid.key && row->key.bytes != NULL)
+        put_key(writer, roles, &row->key, decoding->header.flags & KEYS_ARE_BASE64);
+    if (unsaid.event_time && row->has_timestamp && row->timestamp > 0 && row->timestamp != decoding->header.fields.timestamp)
+        put_varint_field(writer, roles->event_time, (uint64_t)row->timestamp);
+    if (row->value.bytes == NULL)
+        put_varint_field(writer, roles->null_value, 1);
+}
+
+static void put_single(Writer *writer, const Decoding *decoding, const Row *row)
+{
+    if (decoding->is_stored) {
+        put(writer, row->said.at, row->said.end - row->said.at);
+        put_unsaid(writer, decoding, &single_roles, row);
+        if (decoding->header.flags & SEQUENCES_FOLLOW)
+            put_varint_field(writer, single_roles.sequence, decoding->header.fields.sequence_id + (uint64_t)row->delta);
+    } else {
+        put_foreign_message(writer, row, decoding->base_offset);
+    }
+    put_varint_field(writer, single_roles.size, row->value.bytes == NULL ? 0 : (uint64_t)row->value.size);
+}
+
+/* Messages that were compacted out, in place of offsets without a record; false: they are too many bytes. */
+static bool put_gap(Writer *writer, const Decoding *decoding, int64_t count)
+{
+    const int64_t size = count * (int64_t)sizeof compacted_out;
+    if (size > decoding->payload_bytes_max - writer->size)
+        return false;
+    if (writer->at == NULL)
+        writer->size += size;
+    else
+        while (count-- > 0)
+            put(writer, compacted_out, sizeof compacted_out);
+    return true;
+}
+
+static bool put_message(Writer *writer, const Decoding *decoding, const Row *row)
+{
+    const int64_t value_size = row->value.bytes == NULL ? 0 : row->value.size;
+    Writer counter = {NULL};
+    put_single(&counter, decoding, row);
+    if (4 + counter.size + value_size > decoding->payload_bytes_max - writer->size)
+        return false;
+    put_u32(writer, (uint32_t)counter.size);
+    if (writer->at == NULL)
+        writer->size += counter.size;
+    else
+        put_single(writer, decoding, row);
+    put(writer, row->value.bytes, value_size);
+    return true;
+}
+
+static DecodeStatus put_payload(Writer *writer, Decoding *decoding, Row *row)
+{
+    const Source *source = &decoding->source;
+    const bool is_batch = !decoding->is_stored || decoding->header.is_batch;
+    Cursor records = source->records;
+    int64_t last = -1;
+    const int64_t count = source->record_count > 1 ? source->record_count : 1;
+    for (decoding->index = 0; decoding->index < count; decoding->index++) {
+        if (!read_row(source, &records, last, row))
+            return DECODE_MALFORMED;
+        if (decoding->is_stored && is_batch && !strip_reserved(row, decoding->index == 0))
+            return DECODE_FOREIGN;
+        if (is_batch && (!put_gap(writer, decoding, row->delta - last - 1) || !put_message(writer, decoding, row)))
+            return DECODE_TOO_LARGE;
+        last = row->delta;
+    }
+    if (records.at != records.end)
+        return DECODE_MALFORMED;
+    if (is_batch)
+        return put_gap(writer, decoding, source->last_delta - last) ? DECODE_OK : DECODE_TOO_LARGE;
+    row->header_count--;
+    row->said = decoding->header.fields.fields;
+    const int64_t size = row->value.bytes == NULL ? 0 : row->value.size;
+    if (size > decoding->payload_bytes_max)
+        return DECODE_TOO_LARGE;
+    put(writer, row->value.bytes, size);
+    return DECODE_OK;
+}
+
+/* The fields as they came, but for those that say how the payload was compressed, which it is not any more. */
+static void put_entry_fields(Writer *writer, const StoredHeader *header)
+{
+    Cursor cursor = header->fields.fields;
+    if (header->flags & IS_OPAQUE) {
+        put(writer, cursor.at, cursor.end - cursor.at);
+        return;
+    }
+    PulsarField field;
+    while (cursor.at < cursor.end && read_field(&cursor, &field))
+        if (field.kind != WIRE_VARINT || (field.number != COMPRESSION && field.number != UNCOMPRESSED_SIZE))
+            put(writer, field.whole, field.whole_size);
+}
+
+/* `row`: the only one of an entry that is one message. */
+static void put_metadata(Writer *writer, const Decoding *decoding, const Row *row, int64_t payload_size)
+{
+    const StoredHeader *header = &decoding->header;
+    if (!decoding->is_stored) {
+        put_foreign_metadata(writer, &decoding->source, decoding->base_offset, payload_size);
+        return;
+    }
+    put_entry_fields(writer, header);
+    if (!header->is_batch)
+        put_unsaid(writer, decoding, &message_roles, row);
+    if (header->has_uncompressed_size && !(header->flags & IS_OPAQUE))
+        put_varint_field(writer, UNCOMPRESSED_SIZE, (uint64_t)payload_size);
+}
+
+static PyObject *raise_status(KernelState *state, const Decoding *decoding, DecodeStatus status)
+{
+    if (status == DECODE_MALFORMED)
+        return PyErr_Format(state->corrupt, "record %lld of a batch is malformed", (long long)decoding->index);
+    const long long most = decoding->payload_bytes_max;
+    PyObject *error = PyObject_CallFunction(state->too_large, "sLL", "payload of a Pulsar entry", most + 1, most);
+    if (error != NULL)
+        PyErr_SetObject(state->too_large, error);
+    Py_XDECREF(error);
+    return NULL;
+}
+
+/* Counts, writes and sums up. */
+static PyObject *decode_frame(KernelState *state, Decoding *decoding)
+{
+    Writer payload = {NULL}, metadata = {NULL};
+    Row row;
+    DecodeStatus status = put_payload(&payload, decoding, &row);
+    if (status == DECODE_FOREIGN) {
+        decoding->is_stored = false;
+        payload.size = 0;
+        status = put_payload(&payload, decoding, &row);
+    }
+    if (status != DECODE_OK)
+        return raise_status(state, decoding, status);
+    put_metadata(&metadata, decoding, &row, payload.size);
+    const int64_t start = HEAD_BYTES + metadata.size, size = start + payload.size;
+    PyObject *frame = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (frame == NULL)
+        return NULL;
+    uint8_t *out = (uint8_t *)PyBytes_AS_STRING(frame);
+    Writer head = {out + HEAD_BYTES, out + start, 0}, body = {out + start, out + size, 0};
+    status = put_payload(&body, decoding, &row);
+    put_metadata(&head, decoding, &row, payload.size);
+    if (status != DECODE_OK || body.size != payload.size || body.at != body.end || head.at != head.end) {
+        Py_DECREF(frame); /* the bytes changed meanwhile */
+        return raise_status(state, decoding, DECODE_MALFORMED);
+    }
+    store_u16(out, MAGIC);
+    store_u32(out + CHECKSUM_END, (uint32_t)metadata.size);
+    store_u32(out + CHECKSUM_AT, checksum_releasing(out + CHECKSUM_END, (Py_ssize_t)(size - CHECKSUM_END)));
+    return frame;
+}
+
+static PyObject *decode_entry(KernelState *state, Decoding *decoding)
+{
+    const Source *source = &decoding->source;
+    if (is_empty(source))
+        return Py_BuildValue("y#LO", "", (Py_ssize_t)0, 0LL, Py_False);
+    Cursor records = source->records;
+    Row first;
+    if (!read_row(source, &records, -1, &first))
+        return raise_status(state, decoding, DECODE_MALFORMED);
+    decoding->is_stored = read_stored_header(source, &first, &decoding->header);
+    PyObject *frame = decode_frame(state, decoding);
+    if (frame == NULL)
+        return NULL;
+    const int64_t said_count = decoding->header.fields.message_count;
+    const bool is_batch = !decoding->is_stored || decoding->header.is_batch;
+    const int64_t count = is_batch ? (int64_t)source->last_delta + 1 : said_count > 0 ? said_count : 1;
+    return Py_BuildValue("NLO", frame, (long long)count, is_batch ? Py_True : Py_False);
+}
+
+static bool find_bytes(Cursor fields, uint32_t number, Field *found)
+{
+    bool is_there = false;
+    PulsarField field;
+    while (fields.at < fields.end && read_field(&fields, &field)) {
+        if (field.kind == WIRE_BYTES && field.number == number) {
+            *found = field.content;
+            is_there = true;
+        }
+    }
+    return is_there;
+}
+
+static PyObject *routing_of(KernelState *state, Decoding *decoding)
+{
+    Row first = {.delta = 0};
+    Cursor records = decoding->source.records;
+    uint64_t deliver_at = 0;
+    if (!is_empty(&decoding->source) && !read_row(&decoding->source, &records, -1, &first))
+        return raise_status(state, decoding, DECODE_MALFORMED);
+    Field key = first.key.bytes ? first.key : (Field){(const uint8_t *)"", 0};
+    if (!is_empty(&decoding->source) && read_stored_header(&decoding->source, &first, &decoding->header)) {
+        const StoredHeader *header = &decoding->header;
+        Cursor cursor = header->fields.fields;
+        PulsarField field;
+        while (cursor.at < cursor.end && read_field(&cursor, &field))
+            if (field.kind == WIRE_VARINT && field.number == DELIVER_AT)
+                deliver_at = field.value <= INT64_MAX ? field.value : 0;
+        if (!find_bytes(header->fields.fields, ORDERING_KEY, &key) && header->is_batch && strip_reserved(&first, true))
+            find_bytes(first.said, 7 /* ordering_key of SingleMessageMetadata */, &key);
+    }
+    return Py_BuildValue("y#K", (const char *)key.bytes, (Py_ssize_t)key.size, (unsigned long long)deliver_at);
+}
+
+typedef PyObject *(*Use)(KernelState *state, Decoding *decoding);
+
+/* Opens batch and records, and closes them behind `use`. */
+static PyObject *with_source(KernelState *state, PyObject *const *arguments, Decoding *decoding, Use use)
+{
+    Py_buffer batch, records;
+    const bool has_records = arguments[1] != Py_None;
+    PyObject *result = NULL;
+    if (PyObject_GetBuffer(arguments[0], &batch, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (!has_records || PyObject_GetBuffer(arguments[1], &records, PyBUF_SIMPLE) == 0) {
+        if (open_source(&decoding->source, &batch, has_records ? &records : NULL) == 0)
+            result = use(state, decoding);
+        if (has_records)
+            PyBuffer_Release(&records);
+    }
+    PyBuffer_Release(&batch);
+    return result;
+}
+
+KERNEL_FUNCTION(kernel_decode_entry)
+{
+    Decoding decoding = {.index = 0};
+    if (check_arguments("decode_entry", count, 4, 4) < 0 || to_int64(arguments[2], &decoding.base_offset) < 0
+        || to_int64(arguments[3], &decoding.payload_bytes_max) < 0)
+        return NULL;
+    return with_source(state_of(module), arguments, &decoding, decode_entry);
+}
+
+KERNEL_FUNCTION(kernel_entry_routing)
+{
+    Decoding decoding = {.index = 0};
+    if (check_arguments("entry_routing", count, 2, 2) < 0)
+        return NULL;
+    return with_source(state_of(module), arguments, &decoding, routing_of);
+}

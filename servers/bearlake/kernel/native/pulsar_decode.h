@@ -1,0 +1,47 @@
+/* Record batches as Pulsar entries: the batch, and what its entry header says. */
+#ifndef BEARLAKE_PULSAR_DECODE_H
+#define BEARLAKE_PULSAR_DECODE_H
+
+#include "pulsar.h"
+
+typedef struct {
+    Cursor records;
+    int64_t base_timestamp, max_timestamp;
+    int32_t last_delta, record_count;
+    bool is_control, is_stamped; /* stamped: the server set the timestamps */
+} Source;
+
+/* A record, its headers without the reserved ones of an entry. */
+typedef struct {
+    int64_t delta, timestamp;
+    bool has_timestamp;
+    Field key, value;
+    Cursor headers;
+    int32_t header_count;
+    Cursor said; /* the message header's fields, or of an entry that is one message, the entry header's */
+} Row;
+
+/* What the entry header says. */
+typedef struct {
+    EntryFields fields;
+    uint8_t flags;
+    bool is_batch;
+    bool has_uncompressed_size;
+} StoredHeader;
+
+static inline bool is_empty(const Source *source) { return source->is_control || source->record_count == 0; }
+
+/* pulsar_source.c */
+int open_source(Source *source, const Py_buffer *batch, const Py_buffer *records); /* -1 with an exception set */
+bool read_row(const Source *source, Cursor *records, int64_t last_delta, Row *row); /* false: it is malformed */
+bool read_stored_header(const Source *source, const Row *first, StoredHeader *header); /* false: there is none that is right */
+bool strip_reserved(Row *row, bool has_entry_header);                                  /* false: `said` is malformed */
+
+/* pulsar_foreign.c: what a client of another protocol wrote */
+void put_foreign_message(Writer *writer, const Row *row, int64_t base_offset);
+void put_foreign_metadata(Writer *writer, const Source *source, int64_t base_offset, int64_t payload_size);
+
+/* pulsar_decode.c */
+void put_key(Writer *writer, const Roles *roles, const Field *key, bool is_base64);
+
+#endif
