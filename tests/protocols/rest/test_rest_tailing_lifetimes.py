@@ -1,0 +1,204 @@
+"""Stream-TTL and Stream-Expires-At: what ends a stream, what renews it, by the store's time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from bearlake.clock import ManualClock
+from bearlake.metadata.sqlite.settings import SqliteSettings
+from bearlake.metadata.sqlite.store import open_sqlite
+from bearlake.objects.open import open_store
+from bearlake.protocols.rest.problems import Problem
+from bearlake.protocols.rest.tailing.lifetimes import Lifetimes, parse_time
+from bearlake.serving.membership import Member, ServerSettings
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.principal import INTERNAL
+from bearlake.streams.service import Streams
+from fixtures.rest_server import RestNode
+
+TEXT = {"Content-Type": "text/plain"}
+
+
+class Server:
+    """A server's waist, and the ends of its streams."""
+
+    def __init__(self, streams: Streams) -> None:
+        self.streams = streams
+        self.lives = Lifetimes(streams, 1, 120_000)
+
+    async def make(self, name: str, **configs: str) -> StreamView:
+        return await self.streams.catalog.create(name, 1, {key.replace("_", "."): one for key, one in configs.items()})
+
+    async def status(self, name: str) -> int:
+        """What a request would be answered with now."""
+        try:
+            await self.lives.check(await self.streams.catalog.find(name))
+        except Problem as problem:
+            return problem.status
+        return 200
+
+    async def use(self, name: str) -> str:
+        """A read or write; the time that the config then says."""
+        await self.lives.use(await self.streams.catalog.find(name))
+        return (await self.streams.metadata.streams.get(name)).configs.get("http.used.at", "")
+
+
+class Scene:
+    """Servers on one store whose time is moved by hand, each with a clock that is wrong by another hour."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.own_clocks: list[ManualClock] = []
+        self.servers: list[Server] = []
+
+    def advance(self, delta_ms: int) -> None:
+        for clock in (self.clock, *self.own_clocks):
+            clock.advance(delta_ms)
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    scene = Scene()
+    async with AsyncExitStack() as closing:
+        metadata = await open_sqlite(None, SqliteSettings(), clock=scene.clock)
+        closing.push_async_callback(metadata.close)
+        store = open_store("memory:///")
+        for number in range(2):
+            settings = ServerSettings(name=f"server-{number}", heartbeat_ms=50, timeout_ms=5_000_000)
+            member = await Member.join(metadata.servers, settings, {})
+            own = ManualClock()
+            own.advance((number + 1) * 3_600_000)
+            scene.own_clocks.append(own)
+            streams = Streams(metadata, store, member.server, clock=own)
+            closing.push_async_callback(streams.close)
+            await streams.start()
+            scene.servers.append(Server(streams))
+        yield scene
+
+
+async def test_an_idle_stream_ends_after_its_time_to_live(scene: Scene) -> None:
+    one, _ = scene.servers
+    await one.make("t", http_ttl_seconds="10")
+    scene.advance(10_000)
+    alive = await one.status("t")
+    scene.advance(1_000)
+
+    assert alive == 200
+    assert await one.status("t") == 404
+    assert "t" not in one.streams.catalog.names()
+
+
+async def test_use_renews_the_time_to_live_and_moves_the_config_after_a_tenth_of_it(scene: Scene) -> None:
+    one, _ = scene.servers
+    start_ms = (await one.make("t", http_ttl_seconds="10")).stream.created_ms
+    early = await one.use("t")
+    scene.advance(999)
+    still = await one.use("t")
+    scene.advance(1)
+    moved = await one.use("t")
+    scene.advance(10_999)
+    alive = await one.status("t")
+    scene.advance(1)
+
+    assert (early, still, moved) == ("", "", str(start_ms + 1_000))
+    assert alive == 200
+    assert await one.status("t") == 404
+
+
+async def test_what_one_server_renewed_another_does_not_end(scene: Scene) -> None:
+    one, two = scene.servers
+    await one.make("t", http_ttl_seconds="10")
+    await two.streams.catalog.find("t")  # and hears nothing more
+    scene.advance(9_000)
+    await one.use("t")
+    scene.advance(9_000)
+
+    assert await two.status("t") == 200
+    assert await one.status("t") == 200
+
+
+async def test_a_stream_ends_at_its_time_whoever_uses_it(scene: Scene) -> None:
+    one, two = scene.servers
+    await one.make("t", http_expires_at="1970-01-01T00:00:00Z")
+    await one.make("u", http_expires_at="2100-01-01T00:00:00+01:00")
+
+    assert await two.use("u") == ""
+    assert await two.status("t") == 404
+    assert await two.status("u") == 200
+
+
+async def test_the_end_of_one_incarnation_is_not_that_of_the_next(scene: Scene) -> None:
+    one, two = scene.servers
+    await one.make("t", http_ttl_seconds="10")
+    old = await two.streams.catalog.find("t")
+    scene.advance(11_000)
+    assert await one.status("t") == 404
+    new = await one.make("t", http_ttl_seconds="10")
+    with pytest.raises(Problem):
+        await two.lives.check(old)
+
+    assert (await one.streams.metadata.streams.get("t")).id == new.stream.id
+
+
+async def test_a_stream_with_forks_is_kept_for_them_when_it_ends(scene: Scene) -> None:
+    one, two = scene.servers
+    source = await one.make("source", http_ttl_seconds="1", http_forked="true")
+    await two.make("fork", http_fork=f"{source.stream.number}/0@0+0=0", http_ttl_seconds="100")
+    scene.advance(2_000)
+    kept = await one.status("source")
+    scene.advance(200_000)
+
+    assert kept == 410
+    assert await two.status("fork") == 404
+    await one.lives.remove(INTERNAL, "source")
+    assert "source" not in {stream.name for stream in await one.streams.metadata.streams.list()}
+
+
+async def test_the_sweep_deletes_what_is_over_and_sources_without_forks(scene: Scene) -> None:
+    one, _ = scene.servers
+    source = await one.make("source", http_forked="true", http_deleted="true")
+    await one.make("fork", http_fork=f"{source.stream.number}/0@0+0=0", http_ttl_seconds="1")
+    await one.make("ttl", http_ttl_seconds="5")
+    await one.make("half", http_incomplete="true")
+    await one.make("plain")
+    sweep = asyncio.create_task(one.lives.run())
+    try:
+        scene.advance(2_000)
+        while one.streams.catalog.names() != ["half", "plain", "ttl"]:  # noqa: ASYNC110 - until the sweep did it
+            await asyncio.sleep(0)
+        scene.advance(200_000)
+        while one.streams.catalog.names() != ["plain"]:  # noqa: ASYNC110 - until the sweep did it
+            await asyncio.sleep(0)
+    finally:
+        sweep.cancel()
+        await asyncio.gather(sweep, return_exceptions=True)
+
+
+async def test_a_time_to_live_of_nothing_ends_at_once(rest: RestNode) -> None:
+    made = await rest.put("/v1/stream/t", b"", headers={**TEXT, "Stream-TTL": "0"})
+
+    assert made.status == 201
+    assert (await rest.get("/v1/stream/t")).status == 404
+    assert (await rest.put("/v1/stream/t", b"a", headers=TEXT)).status == 201
+    assert (await rest.get("/v1/stream/t")).body == b"a"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2030-01-31T12:00:00Z", 1_896_091_200_000),
+        ("2030-01-31t12:00:00.5z", 1_896_091_200_500),
+        ("2030-01-31T13:00:00.123456789+01:00", 1_896_091_200_123),
+        ("2030-01-31", None),
+        ("2030-01-31T12:00:00", None),
+        ("2030-02-30T12:00:00Z", None),
+        ("2030-01-31T12:00:60Z", None),
+        ("2030-W05-4T12:00:00Z", None),
+        ("tomorrow", None),
+        ("", None),
+    ],
+)
+def test_times_are_those_of_rfc_3339(text: str, expected: int | None) -> None:
+    assert parse_time(text) == expected
