@@ -33,6 +33,7 @@ def serve(port: int) -> None:
     from bearlake.protocols.rest.settings import RestSettings
     from bearlake.serving.listener import ListenerSettings, open_listener
     from bearlake.serving.membership import Member, ServerSettings
+    from bearlake.streams.schemas.service import Schemas
     from bearlake.streams.service import Streams
 
     async def run() -> None:
@@ -43,7 +44,7 @@ def serve(port: int) -> None:
         member = await Member.join(metadata.servers, ServerSettings(name="bench"), dict([listener.endpoint("rest")]))
         streams = Streams(metadata, store, member.server)
         await streams.start()
-        server = RestServer(streams, member, RestSettings(unsent_bytes_max=1024 * 1024), [listener])
+        server = RestServer(streams, Schemas(metadata.schemas), member, RestSettings(unsent_bytes_max=1024 * 1024), [listener])
         await server.start()
         await asyncio.gather(streams.run(), member.run(), server.run())
 

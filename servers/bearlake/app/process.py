@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from bearlake import __version__, kernel
@@ -37,6 +37,9 @@ from bearlake.settings.show import as_rows
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 from bearlake.telemetry.object_calls import ObjectCalls
+
+if TYPE_CHECKING:
+    from bearlake.streams.schemas.service import Schemas
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +74,7 @@ class Parts:
     on_fenced: Callable[[], None]
     on_unknown: Callable[[], None]
     waist: Streams | None = None
+    registry: "Schemas | None" = None
 
     @property
     def settings(self) -> Settings:
@@ -90,6 +94,15 @@ class Parts:
             )
             self.closing.push_async_callback(self.waist.close)
         return self.waist
+
+    def schemas(self) -> "Schemas":
+        """The process's schema registry, which all its roles share; made when the first one asks, closed at the end."""
+        if self.registry is None:
+            from bearlake.streams.schemas.service import Schemas  # its libraries are an extra of their own
+
+            self.registry = Schemas(self.metadata.schemas, self.settings.schemas, self.streams().authorizer)
+            self.closing.callback(self.registry.close)
+        return self.registry
 
 
 OpenListener = Callable[[ListenerSettings, str], Listener]

@@ -8,7 +8,6 @@ from bearlake.serving.admin.server import Routes
 from bearlake.serving.listener import Listener
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
-from bearlake.streams.schemas.service import Schemas
 
 
 class RegistryRole:
@@ -25,9 +24,8 @@ class RegistryRole:
 
     def build(self, parts: Parts) -> Sequence[Routes]:
         """See `Role.build`."""
-        schemas = Schemas(parts.metadata.schemas, parts.settings.schemas)
         cluster_id = parts.member.cluster_id
-        self._server = RegistryServer(schemas, parts.settings.registry, self._listeners, cluster_id=cluster_id)
+        self._server = RegistryServer(parts.schemas(), parts.settings.registry, self._listeners, cluster_id=cluster_id)
         parts.closing.push_async_callback(self._server.close)
         return []
 

@@ -19,7 +19,9 @@ async def served(closing: AsyncExitStack) -> tuple[RegistryServer, str]:
     metadata = await open_metadata("memory:///")
     closing.push_async_callback(metadata.close)
     listener = open_listener(ListenerSettings(), "registry")
-    server = RegistryServer(Schemas(metadata.schemas), RegistrySettings(drain_idle_ms=200), [listener])
+    schemas = Schemas(metadata.schemas)
+    closing.callback(schemas.close)
+    server = RegistryServer(schemas, RegistrySettings(drain_idle_ms=200), [listener])
     closing.push_async_callback(server.close)
     await server.start()
     return server, f"http://{server.endpoints['registry']}"
@@ -67,7 +69,9 @@ async def test_closing_is_safe_to_repeat_and_without_a_start() -> None:
         metadata = await open_metadata("memory:///")
         closing.push_async_callback(metadata.close)
         listener = open_listener(ListenerSettings(), "registry")
-        unstarted = RegistryServer(Schemas(metadata.schemas), RegistrySettings(), [listener])
+        schemas = Schemas(metadata.schemas)
+        closing.callback(schemas.close)
+        unstarted = RegistryServer(schemas, RegistrySettings(), [listener])
         await unstarted.close()
 
         assert listener.socket.fileno() == -1

@@ -114,7 +114,8 @@ async def test_more_than_a_batch_may_hold_becomes_several_batches(rest: RestNode
         ("/topics/t", {"records": [{"value": "\ud800"}]}, "json", (422, 422)),
         ("/topics/t", b"{", "binary", (400, 400)),
         ("/topics/t", b"[" * 100_000, "binary", (400, 400)),
-        ("/topics/t", {"records": [{"value": "YQ=="}]}, "avro", (415, 415)),
+        ("/topics/t", {"records": [{"value": "YQ=="}]}, "yaml", (415, 415)),
+        ("/topics/t", b'{"records": [{"value": 1e999}]}', "json", (422, 422)),
         ("/topics/bad%20name", {"records": [{"value": "YQ=="}]}, "binary", (422, 422)),
     ],
 )

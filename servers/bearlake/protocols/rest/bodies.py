@@ -61,7 +61,11 @@ def parse(body: bytes) -> Any:
 
 async def read_object(request: web.Request, bytes_max: int) -> Mapping[str, Any]:
     """The JSON object in the body; an empty body is an empty object. Raises as `read` and `parse`."""
-    body = await read(request, bytes_max)
+    return parse_object(await read(request, bytes_max))
+
+
+def parse_object(body: bytes) -> Mapping[str, Any]:
+    """The JSON object in a body; an empty body is an empty object. Raises `Problem` (400, 422)."""
     value = parse(body) if body.strip() else {}
     if not isinstance(value, dict):
         raise Problem(422, 422, "the body is not a JSON object")

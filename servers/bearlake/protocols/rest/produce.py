@@ -76,14 +76,18 @@ class Writing:
         except TimeoutError as error:
             raise Overloaded("too much is waiting to be written, come back later") from error
 
+    def require(self, who: Principal, view: StreamView) -> None:
+        """Raise `Denied` unless `who` may write to the stream."""
+        if not self._streams.may(who, Operation.WRITE, view.name):
+            raise Denied(f"{who} may not write to {view.name!r}")
+
     async def write(self, who: Principal, view: StreamView, placed: Sequence[tuple[int, Record]]) -> list[Written]:
         """Append records with their partitions; durable where no error is said. One result per record, in order.
 
         Raises:
             Denied: `who` may not write to the stream.
         """
-        if not self._streams.may(who, Operation.WRITE, view.name):
-            raise Denied(f"{who} may not write to {view.name!r}")
+        self.require(who, view)
         by_partition: dict[int, list[int]] = {}
         for at, (partition, _) in enumerate(placed):
             by_partition.setdefault(partition, []).append(at)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
+from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.guard import Guard
 from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.openapi.routes import DocumentRoutes
@@ -20,6 +21,7 @@ from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.tailing.routes import TailingRoutes
 from bearlake.protocols.rest.v3.routes import V3Routes
 from bearlake.serving.listener import Listener
+from bearlake.streams.schemas.service import Schemas
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 
@@ -34,17 +36,23 @@ class RestServer:
     name = "rest"
 
     def __init__(
-        self, streams: Streams, members: Members, settings: RestSettings, listeners: Sequence[Listener]
+        self,
+        streams: Streams,
+        schemas: Schemas,
+        members: Members,
+        settings: RestSettings,
+        listeners: Sequence[Listener],
     ) -> None:
-        """`listeners` (at least one) are bound already; they belong to the server then."""
+        """`listeners` (at least one) are bound already; they belong to the server then, `streams` and `schemas` to the caller."""
         self.settings = settings
         self._listeners = list(listeners)
         self._guard = Guard(settings, lambda: self.connection_count)
         self._runner: web.AppRunner | None = None
         self._sites: list[web.SockSite] = []
         writing = Writing(streams, settings.request_timeout_ms // 2)
-        self._proxy = ProxyRoutes(streams, members, settings, writing, listeners[0])
-        self._v3 = V3Routes(streams, members, settings, writing)
+        embedded = Embedded(schemas)
+        self._proxy = ProxyRoutes(streams, members, settings, writing, embedded, listeners[0])
+        self._v3 = V3Routes(streams, members, settings, writing, embedded)
         self._tailing = TailingRoutes(streams, settings, writing, self._guard.draining)
         metrics.REST_OPEN_REQUESTS.set_function(lambda: self._guard.open_count)
         metrics.REST_OPEN_REQUESTS_MAX.set(settings.request_count_max)

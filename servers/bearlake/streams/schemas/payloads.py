@@ -149,7 +149,9 @@ def _written(writer: Writer, values: Sequence[Any]) -> list[bytes | Unfit | None
 
 def _check_type(choice: Choice, schema: Schema) -> None:
     if choice.type is not None and schema.type is not choice.type:
-        raise Invalid(f"schema {schema.id} is of type {schema.type.value}, not {choice.type.value}")
+        raise InvalidSchema(
+            f"Invalid schema: schema {schema.id} is of type {schema.type.value}, not {choice.type.value}"
+        )
 
 
 def _subject(choice: Choice, topic: str, part: str, values: Values | None) -> str:

@@ -19,10 +19,13 @@ from aiohttp import web
 
 from bearlake.metadata.model import CommittedOffset
 from bearlake.protocols.rest import bodies
+from bearlake.protocols.rest.caller import principal_of
+from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.guard import following
 from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy import consumer_requests, formats
+from bearlake.protocols.rest.proxy.consumed import shown
 from bearlake.protocols.rest.proxy.consumer import Consumer
 from bearlake.protocols.rest.proxy.consumers import Consumers
 from bearlake.protocols.rest.proxy.topic_routes import answer, find
@@ -41,7 +44,13 @@ class ConsumerRoutes:
     """Handlers of consumer instances."""
 
     def __init__(
-        self, streams: Streams, members: Members, settings: RestSettings, listener: Listener, consumers: Consumers
+        self,
+        streams: Streams,
+        members: Members,
+        settings: RestSettings,
+        listener: Listener,
+        consumers: Consumers,
+        embedded: Embedded,
     ) -> None:
         """`listener` is the one that instances are told as their address."""
         self._streams = streams
@@ -49,6 +58,7 @@ class ConsumerRoutes:
         self._settings = settings
         self._listener = listener
         self._consumers = consumers
+        self._embedded = embedded
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Register the handlers."""
@@ -115,7 +125,7 @@ class ConsumerRoutes:
         consumer, body = self._consumer(request), await self._body(request)
         partitions = consumer_requests.partitions(body)
         for topic, index in partitions:
-            (await find(self._streams, topic, Operation.READ)).partition(index)
+            (await find(self._streams, principal_of(request), topic, Operation.READ)).partition(index)
         async with consumer.lock:
             consumer.assign(partitions)
         return _done()
@@ -130,18 +140,13 @@ class ConsumerRoutes:
             raise Problem(409, 409, "Consumer is not subscribed to any topics or assigned any partitions")
         async with consumer.lock:
             found = await consumer.records(wait_ms, bytes_max)
-        metrics.REST_RECORDS.labels("out").inc(len(found))
-        shown = [
-            {
-                "topic": one.topic,
-                "key": formats.encode(form, one.record.key),
-                "value": formats.encode(form, one.record.value),
-                "partition": one.partition,
-                "offset": one.offset,
-            }
-            for one in found
-        ]
-        response = answer(shown)
+            answered = await shown(self._embedded, principal_of(request), form, found)
+            if answered.problem is not None:
+                await consumer.seek(answered.positions)
+                if not answered.records:
+                    raise answered.problem
+        metrics.REST_RECORDS.labels("out").inc(len(answered.records))
+        response = answer(answered.records)
         response.content_type = form.content_type
         return response
 

@@ -1,10 +1,12 @@
 """Embedded formats of the v2 API: how keys and values are written in JSON, by the content type of the request or the answer.
 
-    application/vnd.kafka.binary.v2+json   base64 text           any bytes
-    application/vnd.kafka.json.v2+json     a JSON value          its text without spaces, UTF-8
+    application/vnd.kafka.binary.v2+json       base64 text           any bytes
+    application/vnd.kafka.json.v2+json         a JSON value          its text without spaces, UTF-8
+    application/vnd.kafka.avro.v2+json         Avro's JSON encoding  Avro's binary one, behind the schema's id
+    application/vnd.kafka.jsonschema.v2+json   a JSON value          the same as json, behind the schema's id
+    application/vnd.kafka.protobuf.v2+json     Protobuf's JSON       a message, behind the schema's id and the path to it
 
-null is no key, and no value. Formats with schemas (avro, jsonschema, protobuf) are refused with 415: their records can be
-written and read as binary by the clients' own serializers.
+null is no key, and no value. What has a schema is written and read by `embedded.py`.
 """
 
 import base64
@@ -16,10 +18,11 @@ from typing import Any
 from aiohttp import web
 
 from bearlake.protocols.rest.problems import Problem
+from bearlake.streams.schemas.model import SchemaType
+from bearlake.streams.schemas.values.model import Unfit
 
 V2 = "application/vnd.kafka.v2+json"
 _GENERIC = ("application/vnd.kafka+json", "application/json", "application/octet-stream", "*/*", "application/*")
-_WITH_SCHEMA = ("avro", "jsonschema", "protobuf")
 
 
 class Format(Enum):
@@ -27,6 +30,14 @@ class Format(Enum):
 
     BINARY = "binary"
     JSON = "json"
+    AVRO = "avro"
+    JSONSCHEMA = "jsonschema"
+    PROTOBUF = "protobuf"
+
+    @property
+    def schema_type(self) -> SchemaType | None:
+        """The type of its schemas; None: it has none."""
+        return _SCHEMA_TYPES.get(self)
 
     @property
     def content_type(self) -> str:
@@ -34,6 +45,11 @@ class Format(Enum):
         return f"application/vnd.kafka.{self.value}.v2+json"
 
 
+_SCHEMA_TYPES = {
+    Format.AVRO: SchemaType.AVRO,
+    Format.JSONSCHEMA: SchemaType.JSON,
+    Format.PROTOBUF: SchemaType.PROTOBUF,
+}
 _BY_TYPE = {form.content_type: form for form in Format} | {
     f"application/vnd.kafka.{form.value}+json": form for form in Format
 }
@@ -44,7 +60,8 @@ def parse_name(name: object) -> Format:
     for form in Format:
         if form.value == name:
             return form
-    raise Problem(422, 42204, f"Invalid consumer configuration: format {name!r}: expected binary or json")
+    expected = ", ".join(form.value for form in Format)
+    raise Problem(422, 42204, f"Invalid consumer configuration: format {str(name)[:40]!r}: expected one of {expected}")
 
 
 def of_body(request: web.Request) -> Format:
@@ -54,7 +71,8 @@ def of_body(request: web.Request) -> Format:
         return Format.BINARY
     form = _BY_TYPE.get(content_type)
     if form is None:
-        raise Problem(415, 415, f"HTTP 415 Unsupported Media Type: {content_type[:100]!r}{_hint(content_type)}")
+        expected = ", ".join(form.content_type for form in Format)
+        raise Problem(415, 415, f"HTTP 415 Unsupported Media Type: {content_type[:100]!r}: expected one of {expected}")
     return form
 
 
@@ -85,7 +103,7 @@ def wanted(request: web.Request, own: Format) -> Format:
 
 
 def decode(form: Format, value: Any, what: str) -> bytes | None:
-    """A key or value of a request as bytes (Any: a JSON value). Raises `Problem` (422)."""
+    """A key or value of a request, in a format without schemas, as bytes (Any: a JSON value). Raises `Problem` (422)."""
     if value is None:
         return None
     if form is Format.JSON:
@@ -99,26 +117,25 @@ def decode(form: Format, value: Any, what: str) -> bytes | None:
 
 
 def encode(form: Format, value: bytes | None) -> Any:
-    """Bytes as what an answer holds (Any: a JSON value). Raises `Problem` (50002) for bytes that are no JSON."""
+    """Bytes as what an answer holds, in a format without schemas (Any: a JSON value). Raises `Unfit` for bytes that are no JSON."""
     if value is None:
         return None
     if form is Format.BINARY:
         return base64.b64encode(value).decode()
     try:
-        return json.loads(value)
+        return json.loads(value, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise Problem(500, 50002, f"Kafka error: a record is no JSON, read it in binary format: {error}") from error
+        raise Unfit(f"it is no JSON: {error}") from error
 
 
 def _json_bytes(value: Any, what: str) -> bytes:
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except UnicodeEncodeError as error:
         raise Problem(422, 422, f"{what}: text with a half surrogate pair has no UTF-8") from error
+    except ValueError as error:
+        raise Problem(422, 422, f"{what}: a number is too large for JSON's readers") from error
 
 
-def _hint(content_type: str) -> str:
-    for name in _WITH_SCHEMA:
-        if name in content_type:
-            return f": the embedded format {name} is not served here; send binary with the schema id in front"
-    return ": expected application/vnd.kafka.binary.v2+json or application/vnd.kafka.json.v2+json"
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")

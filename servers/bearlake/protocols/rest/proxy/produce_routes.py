@@ -5,21 +5,24 @@
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
 
 from bearlake.errors import AlreadyExists, BearlakeError, NotFound, Overloaded, Unavailable
 from bearlake.protocols.rest import bodies, problems
+from bearlake.protocols.rest.caller import principal_of
+from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.problems import V2_TYPE, Problem
 from bearlake.protocols.rest.produce import Writing, Written
 from bearlake.protocols.rest.proxy import formats
 from bearlake.protocols.rest.proxy.formats import Format
+from bearlake.protocols.rest.proxy.schema_columns import Column, column
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.records.codec import Record
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import ANONYMOUS
+from bearlake.streams.principal import Principal
 from bearlake.streams.service import Streams
 
 _NOT_RETRIABLE, _RETRIABLE = 1, 2
@@ -31,10 +34,11 @@ _INDEX_MAX = 2**31 - 1
 class ProduceRoutes:
     """Handlers that write."""
 
-    def __init__(self, streams: Streams, settings: RestSettings, writing: Writing) -> None:
+    def __init__(self, streams: Streams, settings: RestSettings, writing: Writing, embedded: Embedded) -> None:
         self._streams = streams
         self._settings = settings
         self._writing = writing
+        self._embedded = embedded
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Register the handlers."""
@@ -50,29 +54,46 @@ class ProduceRoutes:
         return await self._produce(request, parse_index(request.match_info["partition"]))
 
     async def _produce(self, request: web.Request, partition: int | None) -> web.Response:
-        form = formats.of_body(request)
+        form, who = formats.of_body(request), principal_of(request)
         await self._writing.room()
-        body = await bodies.read_object(request, self._settings.request_bytes_max)
-        records = self._records(body, form, partition is not None)
-        view = await self._view(request.match_info["topic"])
+        octets = await bodies.read(request, self._settings.request_bytes_max)
+        body = bodies.parse_object(octets)
+        items = _items(body, partition is not None)
+        view = await self._view(who, request.match_info["topic"])
         if partition is not None and partition >= view.partition_count:
             raise problems.partition_not_found(view.name, partition)
-        placed = self._placed(view, records, partition)
-        written = await self._writing.write(ANONYMOUS, view, placed)
-        answer = {"offsets": [_shown(one) for one in written], "key_schema_id": None, "value_schema_id": None}
+        self._writing.require(who, view)
+        keys, values = [
+            await self._column(who, view.name, part, form, body, items, len(octets)) for part in ("key", "value")
+        ]
+        now_ms = self._writing.now_ms()
+        records = [
+            (item.get("partition"), Record(key=key, value=value, timestamp=now_ms))
+            for item, key, value in zip(items, keys.values, values.values, strict=True)
+        ]
+        written = await self._writing.write(who, view, self._placed(view, records, partition))
+        ids = {"key_schema_id": keys.schema_id, "value_schema_id": values.schema_id}
+        answer = {"offsets": [_shown(one) for one in written], **ids}
         return web.Response(body=json.dumps(answer).encode(), content_type=V2_TYPE)
 
-    def _records(
-        self, body: Mapping[str, Any], form: Format, is_partition_given: bool
-    ) -> list[tuple[int | None, Record]]:
-        items = body.get("records")
-        if not isinstance(items, list) or not items:
-            raise Problem(422, 422, "records: expected a list with at least one record")
-        for name in body:
-            if name not in _BODY_FIELDS:
-                raise Problem(422, 422, f"Unrecognized field: {name[:100]}")
-        now_ms = self._writing.now_ms()
-        return [_record(item, at, form, now_ms, is_partition_given) for at, item in enumerate(items)]
+    async def _column(
+        self,
+        who: Principal,
+        topic: str,
+        part: str,
+        form: Format,
+        body: Mapping[str, Any],
+        items: Sequence[Mapping[str, Any]],
+        size_bytes: int,
+    ) -> Column:
+        """The keys or the values of the records."""
+        found = [item.get(part) for item in items]
+        if form.schema_type is not None:
+            return await column(self._embedded, who, topic, part, form.schema_type, body, found, size_bytes)
+        decode = formats.decode
+        return Column(
+            [one if one is None else decode(form, one, f"records[{at}].{part}") for at, one in enumerate(found)], None
+        )
 
     def _placed(
         self, view: StreamView, records: list[tuple[int | None, Record]], partition: int | None
@@ -88,14 +109,14 @@ class ProduceRoutes:
             placed.append((somewhere if chosen is None else chosen, record))
         return placed
 
-    async def _view(self, name: str) -> StreamView:
+    async def _view(self, who: Principal, name: str) -> StreamView:
         try:
             return await self._streams.catalog.find(name)
         except NotFound as error:
             if not self._settings.auto_create_streams:
                 raise problems.topic_not_found(name) from error
         try:
-            return await self._streams.create(ANONYMOUS, name, self._settings.default_partition_count, {})
+            return await self._streams.create(who, name, self._settings.default_partition_count, {})
         except AlreadyExists:
             return await self._streams.catalog.find(name)
 
@@ -107,18 +128,25 @@ def parse_index(text: str) -> int:
     return int(text)
 
 
-def _record(item: Any, at: int, form: Format, now_ms: int, is_partition_given: bool) -> tuple[int | None, Record]:
-    if not isinstance(item, dict):
-        raise Problem(422, 422, f"records[{at}]: expected an object")
-    for name in item:
-        if name not in _RECORD_FIELDS or (name == "partition" and is_partition_given):
-            raise Problem(422, 422, f"records[{at}]: Unrecognized field: {name[:100]}")
-    partition = item.get("partition")
-    if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool) or partition < 0):
-        raise Problem(422, 422, f"records[{at}].partition: expected a number from 0")
-    key = formats.decode(form, item.get("key"), f"records[{at}].key")
-    value = formats.decode(form, item.get("value"), f"records[{at}].value")
-    return partition, Record(key=key, value=value, timestamp=now_ms)
+def _items(body: Mapping[str, Any], is_partition_given: bool) -> list[dict[str, Any]]:
+    """The records as they were sent, all fields but their keys and values checked. Raises `Problem` (422)."""
+    items = body.get("records")
+    if not isinstance(items, list) or not items:
+        raise Problem(422, 422, "records: expected a list with at least one record")
+    for name in body:
+        if name not in _BODY_FIELDS:
+            raise Problem(422, 422, f"Unrecognized field: {name[:100]}: expected {', '.join(sorted(_BODY_FIELDS))}")
+    for at, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise Problem(422, 422, f"records[{at}]: expected an object")
+        for name in item:
+            if name not in _RECORD_FIELDS or (name == "partition" and is_partition_given):
+                expected = "key and value" if is_partition_given else "key, value and partition"
+                raise Problem(422, 422, f"records[{at}]: Unrecognized field: {name[:100]}: expected {expected}")
+        partition = item.get("partition")
+        if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool) or partition < 0):
+            raise Problem(422, 422, f"records[{at}].partition: expected a number from 0")
+    return items
 
 
 def _shown(written: Written) -> dict[str, object]:

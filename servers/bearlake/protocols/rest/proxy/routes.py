@@ -2,6 +2,7 @@
 
 from aiohttp import web
 
+from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.produce import Writing
 from bearlake.protocols.rest.proxy.consumer_routes import ConsumerRoutes
@@ -17,14 +18,20 @@ class ProxyRoutes:
     """The v2 API."""
 
     def __init__(
-        self, streams: Streams, members: Members, settings: RestSettings, writing: Writing, listener: Listener
+        self,
+        streams: Streams,
+        members: Members,
+        settings: RestSettings,
+        writing: Writing,
+        embedded: Embedded,
+        listener: Listener,
     ) -> None:
         """`listener` is the one that consumer instances are told as their address."""
         self.consumers = Consumers(streams, settings)
         self._routes = (
-            ProduceRoutes(streams, settings, writing),
+            ProduceRoutes(streams, settings, writing, embedded),
             TopicRoutes(streams, members),
-            ConsumerRoutes(streams, members, settings, listener, self.consumers),
+            ConsumerRoutes(streams, members, settings, listener, self.consumers, embedded),
         )
 
     def add_to(self, router: web.UrlDispatcher) -> None:

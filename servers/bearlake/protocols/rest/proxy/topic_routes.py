@@ -11,13 +11,14 @@ from aiohttp import web
 from bearlake.errors import NotFound
 from bearlake.metadata.model import Server
 from bearlake.protocols.rest import problems
+from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.problems import V2_TYPE
 from bearlake.protocols.rest.proxy.produce_routes import parse_index
 from bearlake.serving import routing
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams
 
 
@@ -39,8 +40,8 @@ class TopicRoutes:
 
     async def names(self, request: web.Request) -> web.Response:
         """Names of all topics."""
-        names = self._streams.catalog.names()
-        return answer([name for name in names if self._streams.may(ANONYMOUS, Operation.DESCRIBE, name)])
+        names, who = self._streams.catalog.names(), principal_of(request)
+        return answer([name for name in names if self._streams.may(who, Operation.DESCRIBE, name)])
 
     async def describe(self, request: web.Request) -> web.Response:
         """One topic with its configs and partitions."""
@@ -72,7 +73,7 @@ class TopicRoutes:
         return answer({"brokers": [server.ref.node_id for server in self._members.live()]})
 
     async def _view(self, request: web.Request) -> StreamView:
-        return await find(self._streams, request.match_info["topic"], Operation.DESCRIBE)
+        return await find(self._streams, principal_of(request), request.match_info["topic"], Operation.DESCRIBE)
 
     def _partitions(self, view: StreamView) -> list[dict[str, Any]]:
         servers = _servers(self._members)
@@ -84,13 +85,13 @@ class TopicRoutes:
         return shown
 
 
-async def find(streams: Streams, name: str, operation: Operation) -> StreamView:
+async def find(streams: Streams, who: Principal, name: str, operation: Operation) -> StreamView:
     """A stream. Raises `Problem` (40401), also when the caller may not know of it."""
     try:
         view = await streams.catalog.find(name)
     except NotFound as error:
         raise problems.topic_not_found(name) from error
-    if not streams.may(ANONYMOUS, operation, name):
+    if not streams.may(who, operation, name):
         raise problems.topic_not_found(name)
     return view
 

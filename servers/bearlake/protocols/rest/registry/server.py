@@ -27,7 +27,7 @@ class RegistryServer:
     def __init__(
         self, schemas: Schemas, settings: RegistrySettings, listeners: Sequence[Listener], *, cluster_id: str = ""
     ) -> None:
-        """`listeners` (at least one) are bound already; they and `schemas` belong to the server then."""
+        """`listeners` (at least one) are bound already; they belong to the server then, `schemas` to the caller."""
         self._schemas = schemas
         self._settings = settings
         self._listeners = list(listeners)
@@ -68,7 +68,6 @@ class RegistryServer:
             await self._runner.cleanup()
         for listener in self._listeners:
             listener.socket.close()
-        self._schemas.close()
 
     @property
     def _connection_count(self) -> int:

@@ -7,6 +7,7 @@ from aiohttp import web
 
 from bearlake.errors import Invalid
 from bearlake.protocols.rest import bodies
+from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
@@ -14,7 +15,7 @@ from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer, field, f
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.configs import Config
-from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams
 
 _CONFIGS = CLUSTER + "/topics/{topic}/configs"
@@ -57,14 +58,14 @@ class ConfigRoutes:
         value = body.get("value")
         if not isinstance(value, (str, int, float)):
             raise Problem(400, 400, "value: expected text")
-        await self._alter(view, {_config(request).name: str(value)}, [])
+        await self._alter(principal_of(request), view, {_config(request).name: str(value)}, [])
         return web.Response(status=204)
 
     async def reset(self, request: web.Request) -> web.Response:
         """Back to the default."""
         Site(request, self._members)
         view = await find(self._streams, request, Operation.DESCRIBE)
-        await self._alter(view, {}, [_config(request).name])
+        await self._alter(principal_of(request), view, {}, [_config(request).name])
         return web.Response(status=204)
 
     async def alter(self, request: web.Request) -> web.Response:
@@ -87,15 +88,15 @@ class ConfigRoutes:
             else:
                 raise Problem(400, 400, f"data: {name}: value: expected text")
         if not field(body, "validate_only", bool, False):
-            await self._alter(view, given, unset)
+            await self._alter(principal_of(request), view, given, unset)
         return web.Response(status=204)
 
     async def _body(self, request: web.Request) -> Mapping[str, Any]:
         return await bodies.read_object(request, self._settings.request_bytes_max)
 
-    async def _alter(self, view: StreamView, given: Mapping[str, str], unset: list[str]) -> None:
+    async def _alter(self, who: Principal, view: StreamView, given: Mapping[str, str], unset: list[str]) -> None:
         try:
-            await self._streams.alter(ANONYMOUS, view.name, given, unset)
+            await self._streams.alter(who, view.name, given, unset)
         except Invalid as error:
             raise Problem(400, 40002, str(error)) from error
 

@@ -12,17 +12,20 @@ from aiohttp import web
 
 from bearlake.errors import BearlakeError
 from bearlake.protocols.rest import bodies, problems
+from bearlake.protocols.rest.caller import principal_of
+from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.guard import following
 from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.problems import JSON_TYPE, Problem
 from bearlake.protocols.rest.produce import Writing, Written
 from bearlake.protocols.rest.settings import RestSettings
-from bearlake.protocols.rest.v3.record_stream import Objects, Wanted, wanted
+from bearlake.protocols.rest.v3.composing import Composed, Composer
+from bearlake.protocols.rest.v3.record_stream import Objects, wanted
 from bearlake.protocols.rest.v3.resources import CLUSTER, Site, find
 from bearlake.records.batch import Compression
 from bearlake.records.codec import Record
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams
 
 _TYPES = ("application/json", "application/octet-stream")
@@ -31,11 +34,14 @@ _TYPES = ("application/json", "application/octet-stream")
 class RecordRoutes:
     """The handler that writes."""
 
-    def __init__(self, streams: Streams, members: Members, settings: RestSettings, writing: Writing) -> None:
+    def __init__(
+        self, streams: Streams, members: Members, settings: RestSettings, writing: Writing, embedded: Embedded
+    ) -> None:
         self._streams = streams
         self._members = members
         self._settings = settings
         self._writing = writing
+        self._embedded = embedded
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Register the handler."""
@@ -47,17 +53,20 @@ class RecordRoutes:
         site = Site(request, self._members)
         if request.content_type not in _TYPES:
             raise Problem(415, 415, f"HTTP 415 Unsupported Media Type: {request.content_type[:100]!r}")
-        view = await find(self._streams, request, Operation.WRITE)
+        view, who = await find(self._streams, request, Operation.WRITE), principal_of(request)
         response = web.StreamResponse(headers={"Content-Type": JSON_TYPE})
         objects = Objects(self._settings.request_bytes_max)
         try:
             async for piece in self._pieces(request):
                 items: list[object] = []
+                size_bytes = objects.waiting_count + len(piece)
                 try:
                     items.extend(objects.feed(piece))  # those before a malformed one are kept
                 finally:
                     if items:
-                        await self._report(request, response, await self._write(site, view, items))
+                        composer = Composer(self._embedded, who, view.name)
+                        reports = await self._write(site, view, who, composer, items, size_bytes)
+                        await self._report(request, response, reports)
             objects.end()
         except (Problem, BearlakeError) as error:
             problem = error if isinstance(error, Problem) else problems.of_error(error)
@@ -85,33 +94,37 @@ class RecordRoutes:
             await response.prepare(request)
         await response.write("".join(json.dumps(report) + "\r\n" for report in reports).encode())
 
-    async def _write(self, site: Site, view: StreamView, items: list[object]) -> list[dict[str, object]]:
+    async def _write(
+        self, site: Site, view: StreamView, who: Principal, composer: Composer, items: list[object], size_bytes: int
+    ) -> list[dict[str, object]]:
+        """Append what arrived together (`size_bytes` of it); one report for each record."""
         now_ms = self._writing.now_ms()
         reports: list[dict[str, object] | None] = []
         placed: list[tuple[int, Record]] = []
-        asked: list[Wanted] = []
+        asked: list[Composed] = []
         for item in items:
             try:
                 one = wanted(item, now_ms)
-                placed.append((self._place(view, one), one.record))
+                composed = await composer.composed(one, size_bytes)
+                placed.append((self._place(view, one.partition, composed.record), composed.record))
             except Problem as problem:
                 reports.append(_failed(problem))
             else:
                 reports.append(None)
-                asked.append(one)
-        written = iter(zip(asked, await self._writing.write(ANONYMOUS, view, placed), strict=True))
+                asked.append(composed)
+        written = iter(zip(asked, await self._writing.write(who, view, placed), strict=True))
         return [_shown(site, view, *next(written)) if report is None else report for report in reports]
 
-    def _place(self, view: StreamView, one: Wanted) -> int:
-        if one.partition is not None:
-            if one.partition >= view.partition_count:
-                raise problems.partition_not_found(view.name, one.partition)
-            return one.partition
-        chosen = self._writing.choose(view, one.record.key)
+    def _place(self, view: StreamView, partition: int | None, record: Record) -> int:
+        if partition is not None:
+            if partition >= view.partition_count:
+                raise problems.partition_not_found(view.name, partition)
+            return partition
+        chosen = self._writing.choose(view, record.key)
         return self._writing.any_partition(view) if chosen is None else chosen
 
 
-def _shown(site: Site, view: StreamView, one: Wanted, written: Written) -> dict[str, object]:
+def _shown(site: Site, view: StreamView, one: Composed, written: Written) -> dict[str, object]:
     if written.error is not None:
         return _failed(problems.of_error(written.error))
     moment = datetime.fromtimestamp(one.record.timestamp / 1000, UTC)
@@ -123,10 +136,8 @@ def _shown(site: Site, view: StreamView, one: Wanted, written: Written) -> dict[
         "offset": written.offset,
         "timestamp": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
     }
-    for name, kind, octets in (("key", one.key_type, one.record.key), ("value", one.value_type, one.record.value)):
-        if kind is not None:
-            report[name] = {"type": kind, "size": len(octets or b"")}
-    return report
+    parts = {"key": one.key, "value": one.value}
+    return report | {name: shown for name, shown in parts.items() if shown is not None}
 
 
 def _failed(problem: Problem) -> dict[str, object]:

@@ -3,22 +3,20 @@
     {"partition_id": 0, "key": {"type": "STRING", "data": "k"}, "value": {"type": "JSON", "data": {…}},
      "headers": [{"name": "h", "value": "base64"}], "timestamp": "2026-01-31T12:00:00Z"}
 
-Types: BINARY (base64 text), JSON (its compact text), STRING (UTF-8). Source: Confluent, "REST Proxy API Reference v3", Produce Records.
+Keys and values: see `parts.py`. Source: Confluent, "REST Proxy API Reference v3", Produce Records.
 """
 
 import base64
 import binascii
 import codecs
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from bearlake.errors import TooLarge
 from bearlake.protocols.rest.problems import Problem
-from bearlake.protocols.rest.proxy import formats
-from bearlake.protocols.rest.proxy.formats import Format
-from bearlake.records.codec import Record
+from bearlake.protocols.rest.v3.parts import Part, part
 
 _SPACE = " \t\r\n"
 _CUT_LENGTH_MAX = 12
@@ -27,12 +25,13 @@ _INDEX_MAX = 2**31 - 1
 
 
 class Wanted(NamedTuple):
-    """A record to write: its partition if it names one, and the types of key and value."""
+    """A record to write, and its partition if it names one."""
 
     partition: int | None
-    record: Record
-    key_type: str | None
-    value_type: str | None
+    key: Part
+    value: Part
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp: int
 
 
 class Objects:
@@ -43,6 +42,11 @@ class Objects:
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
         self._decoder = json.JSONDecoder(parse_constant=_refuse)
         self._text = ""
+
+    @property
+    def waiting_count(self) -> int:
+        """Characters of an object that is not whole yet."""
+        return len(self._text)
 
     def feed(self, piece: bytes) -> Iterator[Any]:
         """The values that are whole with this piece (Any: JSON). Raises `Problem` (400), `TooLarge`."""
@@ -88,38 +92,15 @@ def wanted(item: Any, now_ms: int) -> Wanted:
     partition = item.get("partition_id")
     if partition is not None and not (_is_int(partition) and 0 <= partition <= _INDEX_MAX):
         raise Problem(400, 400, "partition_id: expected a number from 0")
-    key, key_type = _part(item, "key")
-    value, value_type = _part(item, "value")
     headers = item.get("headers")
     timestamp = item.get("timestamp")
-    record = Record(
-        key=key,
-        value=value,
-        headers=_headers(headers) if headers is not None else (),
-        timestamp=now_ms if timestamp is None else _milliseconds(timestamp),
+    return Wanted(
+        partition,
+        part(item, "key"),
+        part(item, "value"),
+        _headers(headers) if headers is not None else (),
+        now_ms if timestamp is None else _milliseconds(timestamp),
     )
-    return Wanted(partition, record, key_type, value_type)
-
-
-def _part(item: Mapping[str, Any], name: str) -> tuple[bytes | None, str | None]:
-    part = item.get(name)
-    if part is None:
-        return None, None
-    if not isinstance(part, dict):
-        raise Problem(400, 400, f"{name}: expected an object with type and data")
-    kind, value = part.get("type"), part.get("data")
-    if kind == "BINARY":
-        return formats.decode(Format.BINARY, value, f"{name}.data"), kind
-    if kind == "JSON":
-        return formats.decode(Format.JSON, value, f"{name}.data"), kind
-    if kind == "STRING":
-        if value is not None and not isinstance(value, str):
-            raise Problem(422, 422, f"{name}.data: expected text")
-        try:
-            return None if value is None else value.encode(), kind
-        except UnicodeEncodeError as error:
-            raise Problem(422, 422, f"{name}.data: text with a half surrogate pair has no UTF-8") from error
-    raise Problem(422, 422, f"{name}.type: {str(kind)[:40]!r}: expected BINARY, JSON or STRING")
 
 
 def _headers(items: Any) -> tuple[tuple[str, bytes | None], ...]:

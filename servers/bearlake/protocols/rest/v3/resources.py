@@ -7,10 +7,11 @@ from typing import Any
 from aiohttp import web
 
 from bearlake.errors import NotFound
+from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.problems import JSON_TYPE, Problem
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.streams.principal import Operation
 from bearlake.streams.service import Streams
 
 CLUSTERS = "/v3/clusters"
@@ -59,7 +60,7 @@ async def find(streams: Streams, request: web.Request, operation: Operation) -> 
         view = await streams.catalog.find(name)
     except NotFound as error:
         raise unknown_topic() from error
-    if not streams.may(ANONYMOUS, operation, name):
+    if not streams.may(principal_of(request), operation, name):
         raise unknown_topic()
     return view
 

@@ -2,6 +2,7 @@
 
 from aiohttp import web
 
+from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.produce import Writing
 from bearlake.protocols.rest.settings import RestSettings
@@ -15,11 +16,13 @@ from bearlake.streams.service import Streams
 class V3Routes:
     """The v3 API."""
 
-    def __init__(self, streams: Streams, members: Members, settings: RestSettings, writing: Writing) -> None:
+    def __init__(
+        self, streams: Streams, members: Members, settings: RestSettings, writing: Writing, embedded: Embedded
+    ) -> None:
         self._routes = (
             TopicRoutes(streams, members, settings),
             ConfigRoutes(streams, members, settings),
-            RecordRoutes(streams, members, settings, writing),
+            RecordRoutes(streams, members, settings, writing, embedded),
             GroupRoutes(streams, members),
         )
 

@@ -8,13 +8,14 @@ from aiohttp import web
 from bearlake.errors import AlreadyExists, Invalid
 from bearlake.metadata.model import PartitionKey, Server
 from bearlake.protocols.rest import bodies
+from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.v3.resources import CLUSTER, CLUSTERS, Site, answer, count, field, find, index_of
 from bearlake.serving import routing
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.streams.principal import Operation
 from bearlake.streams.service import Streams
 
 _TOPIC = CLUSTER + "/topics/{topic}"
@@ -73,7 +74,8 @@ class TopicRoutes:
         views = [
             view
             for name in catalog.names()
-            if (view := catalog.peek(name)) is not None and self._streams.may(ANONYMOUS, Operation.DESCRIBE, name)
+            if (view := catalog.peek(name)) is not None
+            and self._streams.may(principal_of(request), Operation.DESCRIBE, name)
         ]
         return answer(site.listing("KafkaTopicList", "/topics", [_topic(site, view) for view in views]))
 
@@ -92,7 +94,7 @@ class TopicRoutes:
                 if self._streams.catalog.peek(name) is not None:
                     raise AlreadyExists(name)
                 return answer(_shown(site, name, partition_count))
-            view = await self._streams.create(ANONYMOUS, name, partition_count, configs)
+            view = await self._streams.create(principal_of(request), name, partition_count, configs)
         except AlreadyExists as error:
             raise Problem(400, 40002, f"Topic '{name}' already exists.") from error
         except Invalid as error:
@@ -110,7 +112,9 @@ class TopicRoutes:
         body = await self._body(request)
         view = await find(self._streams, request, Operation.DESCRIBE)
         try:
-            grown = await self._streams.add_partitions(ANONYMOUS, view.name, count(body, "partitions_count"))
+            grown = await self._streams.add_partitions(
+                principal_of(request), view.name, count(body, "partitions_count")
+            )
         except Invalid as error:
             raise Problem(400, 40002, str(error)) from error
         return answer(_topic(site, grown))
@@ -119,7 +123,7 @@ class TopicRoutes:
         """Delete a topic."""
         Site(request, self._members)
         view = await find(self._streams, request, Operation.DESCRIBE)
-        await self._streams.delete(ANONYMOUS, view.name)
+        await self._streams.delete(principal_of(request), view.name)
         return web.Response(status=204)
 
     async def partitions(self, request: web.Request) -> web.Response:
