@@ -13,7 +13,7 @@ import gc
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
@@ -28,6 +28,8 @@ from bearlake.objects.open import open_store
 from bearlake.serving.admin.access import AdminSettings, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer, Routes
+from bearlake.serving.groups.peers import GroupPeers
+from bearlake.serving.groups.routes import GroupRoutes
 from bearlake.serving.listener import Listener, ListenerSettings, open_listener
 from bearlake.serving.membership import Member
 from bearlake.serving.tasks import Tasks
@@ -73,6 +75,8 @@ class Parts:
     """Whatever has to be closed at the end, last opened first."""
     on_fenced: Callable[[], None]
     on_unknown: Callable[[], None]
+    token: str | None = field(default=None, repr=False)
+    """The admin API's, which all servers of the deployment share."""
     waist: Streams | None = None
     registry: "Schemas | None" = None
 
@@ -84,11 +88,14 @@ class Parts:
     def streams(self) -> Streams:
         """The process's waist, which all its roles share; made when the first one asks. The process starts, runs and drains it."""
         if self.waist is None:
+            peers = GroupPeers(self.member, self.settings.streams.groups, self.token)
+            self.closing.push_async_callback(peers.close)
             self.waist = Streams(
                 self.metadata,
                 self.store,
                 self.member.server,
                 self.settings.streams,
+                peers=peers,
                 on_fenced=self.on_fenced,
                 on_unknown=self.on_unknown,
             )
@@ -161,8 +168,11 @@ async def run_process(
             closing=closing,
             on_fenced=on_fenced,
             on_unknown=on_unknown,
+            token=token,
         )
         routes = [route for role in roles for route in role.build(parts)]
+        if parts.waist is not None:
+            routes.append(GroupRoutes(parts.waist.coordinator))
         admin = AdminServer(
             admin_listener,
             metadata.log,

@@ -4,7 +4,7 @@ One `Streams` per server process. Every call carries the caller's `Principal`; a
 
     produce   `submit` (callback, hot path) or `append` (await)  → writer
     consume   `fetch`, `offsets`, `bounds`                       → reader, history, offsets
-    manage    `catalog` (create, alter, delete), `trim`, `groups`
+    manage    `catalog` (create, alter, delete), `trim`, `groups`, `coordinator`
 """
 
 import asyncio
@@ -31,7 +31,10 @@ from bearlake.streams.append import Append, AppendCall, Result
 from bearlake.streams.catalog import Catalog, StreamView
 from bearlake.streams.fetch import Fetched, FetchRange, Reader, ReaderSettings
 from bearlake.streams.follower import Follower, FollowerSettings
-from bearlake.streams.groups.coordinator import Groups, GroupSettings
+from bearlake.streams.groups.coordinator import Coordinator
+from bearlake.streams.groups.peers import Alone, Peers
+from bearlake.streams.groups.settings import GroupSettings
+from bearlake.streams.groups.shared import Groups
 from bearlake.streams.history import History, HistorySettings
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, Offsets
 from bearlake.streams.principal import AllowAll, Authorizer, Operation, Principal, Resource, require
@@ -80,13 +83,14 @@ class Streams:
         clock: Clock | None = None,
         random_source: random.Random | None = None,
         authorizer: Authorizer | None = None,
+        peers: Peers | None = None,
         on_fenced: Callable[[], None] = lambda: None,
         on_unknown: Callable[[], None] | None = None,
     ) -> None:
         """`server` is the registration that fences what this process writes; `on_fenced` is called once when it lost it.
 
         `on_unknown` (if None, `on_fenced`) is called instead when nobody knows what became of a write: the process has to stop,
-        and to register anew.
+        and to register anew. `peers` are the servers that coordinate groups; None: this one alone does.
         """
         settings = settings or StreamsSettings()
         self.settings = settings
@@ -120,8 +124,11 @@ class Streams:
         )
         self._reader = Reader(metadata.log, self._tail, self._history, self._cache, settings.reader)
         self._offsets = Offsets(metadata.log, self._history, self._cache)
-        self.groups = Groups(metadata, server, settings.groups)
-        """Consumer groups that this server coordinates."""
+        peers = peers or Alone(server)
+        self.coordinator = Coordinator(metadata, server, settings.groups, peers.may_coordinate)
+        """Consumer groups that this server coordinates: for clients that go to the coordinator by themselves."""
+        self.groups = Groups(self.coordinator, server, peers)
+        """All consumer groups: for members that live in this server."""
         self._upkeep = Upkeep(metadata.log, settings.upkeep)
         self._expose()
 
@@ -134,16 +141,17 @@ class Streams:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follower.run(), name="follow the commit log")
             group.create_task(self._upkeep.run(), name="keep the commit log short")
-            group.create_task(self.groups.run(), name="give up idle groups")
+            group.create_task(self.coordinator.run(), name="give up idle groups")
+            group.create_task(self.groups.run(), name="hand groups over")
 
     async def drain(self) -> None:
         """Flush and commit everything accepted so far, and give up the groups."""
-        await self.groups.drain()
+        await self.coordinator.drain()
         await self._writer.drain()
 
     async def close(self) -> None:
         """Stop; callers still waiting get UNAVAILABLE. The stores stay open, they belong to the caller."""
-        await self.groups.close()
+        await self.coordinator.close()
         await self._writer.close()
         await self._history.close()
         await self._cache.close()

@@ -150,7 +150,9 @@ PULSAR_PRODUCERS = gauge("bearlake_pulsar_open_producers", "Producers of this se
 PULSAR_CONSUMERS = gauge("bearlake_pulsar_open_consumers", "Consumers of this server's connections, readers too.")
 PULSAR_WATCHERS = gauge("bearlake_pulsar_watched_lists", "Topic lists that clients watch.")
 PULSAR_PRODUCERS_CLOSED = counters(
-    "bearlake_pulsar_producers_closed_total", "Producers closed by the server, by the outcome that led to it.", "verdict"
+    "bearlake_pulsar_producers_closed_total",
+    "Producers closed by the server, by the outcome that led to it.",
+    "verdict",
 )
 PULSAR_CONSUMERS_CLOSED = counters(
     "bearlake_pulsar_consumers_closed_total", "Consumers closed by the server, by reason.", "reason"
@@ -224,11 +226,37 @@ HISTORY_EVICTED_BYTES = counter("bearlake_history_evicted_bytes_total", "Bytes o
 HISTORY_PIECES = gauge("bearlake_history_located_pieces", "Slices and segments that the segment index holds.")
 HISTORY_PIECES_MAX = gauge("bearlake_history_located_limit_pieces", "Limit of the pieces in the segment index.")
 
+# Subscriptions
+SUBSCRIPTION_PARTITIONS = gauge(
+    "bearlake_subscription_partitions", "Partitions whose subscriptions this server dispatches."
+)
+SUBSCRIPTION_CONSUMERS = gauge("bearlake_subscription_consumers", "Consumers attached to subscriptions on this server.")
+SUBSCRIPTION_PARTITIONS_LOST = counter(
+    "bearlake_subscription_partitions_lost_total",
+    "Partitions that another server took over while this one dispatched them.",
+)
+SUBSCRIPTION_MESSAGES = counters(
+    "bearlake_subscription_messages_total",
+    "Messages delivered to consumers of subscriptions: first or again.",
+    "delivery",
+)
+SUBSCRIPTION_ACKS_DROPPED = counter(
+    "bearlake_subscription_acks_dropped_total",
+    "Acknowledgements of entries that were not known here and too many to be looked up; these entries are delivered again.",
+)
+CURSOR_SAVES = counters("bearlake_subscription_cursor_saves_total", "Saves of moved cursors, each of many.", "outcome")
+
 # Groups and leases
 GROUPS_OWNED = gauge("bearlake_group_owned_groups", "Consumer groups that this server coordinates.")
 GROUP_MEMBERS = gauge("bearlake_group_members", "Members of the groups that this server coordinates.")
 GROUP_REBALANCES = counter("bearlake_group_rebalances_total", "Completed rebalances.")
 GROUP_OFFSET_COMMITS = counter("bearlake_group_offset_commits_total", "Offset commits stored.")
+GROUP_PEER_REQUESTS = counters(
+    "bearlake_group_peer_requests_total",
+    "Requests to coordinators in other servers by what became of them.",
+    "request",
+    "outcome",
+)
 LEASE_ACQUIRES = counters("bearlake_lease_acquires_total", "Attempts to take a lease by outcome.", "outcome")
 MAINTENANCE_ENTRIES = counter("bearlake_log_rolled_up_entries_total", "Log entries rolled up by this server's upkeep.")
 

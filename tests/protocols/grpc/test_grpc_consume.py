@@ -2,21 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import grpc
 import pytest
 from aiokafka import AIOKafkaConsumer
-from google.rpc.error_details_pb2 import ErrorInfo
-from google.rpc.status_pb2 import Status
 
+from bearlake.metadata.model import Server
 from bearlake.protocols.grpc import methods
-from bearlake.protocols.grpc.errors import DETAILS_KEY
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.protocols.kafka.broker import KafkaSettings
 from bearlake.protocols.kafka.server import KafkaServer
 from bearlake.serving.listener import ListenerSettings, open_listener
-from bearlake.serving.membership import Member, ServerSettings
+from bearlake.serving.membership import Member
 from fixtures.grpc_server import GrpcNode, MakeGrpc
 from fixtures.kafka_server import batch_of
 
@@ -150,23 +149,27 @@ async def test_wrong_members_are_refused(grpc_node: GrpcNode, join: pb.Join, cod
     assert caught.value.code() is code
 
 
-async def test_another_server_names_the_coordinator(grpc_cluster: MakeGrpc) -> None:
+async def test_members_at_two_servers_share_a_group(grpc_cluster: MakeGrpc) -> None:
     pair = await grpc_cluster(2)
-    await pair[0].create("one")
-    member = await GroupMember(pair[0], ["one"]).start()
-    await member.until("assigned")
-    await pair[1].member.refresh()
+    await pair[0].create("one", 4)
+    await fill(pair[0], 4, b"a")
+    for node in pair.nodes:
+        await node.member.refresh()
+    first = await GroupMember(pair[0], ["one"]).start()
+    await first.until("assigned")
+    second = await GroupMember(pair[1], ["one"]).start()
+    await asyncio.gather(first.until("revoked"), second.until("assigned"))
+    await first.until("assigned")
+    while len(second.values) < 2:
+        await second.step()
+    await second.commit()
+    committed = await pair[0].streams.groups.offsets("g")
+    held = [node.streams.coordinator.has("g") for node in pair.nodes]
+    await asyncio.gather(first.stop(), second.stop())
 
-    elsewhere = await GroupMember(pair[1], ["one"]).start()
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await elsewhere.step()
-    await member.stop()
-
-    status = Status.FromString(dict(caught.value.trailing_metadata() or ())[DETAILS_KEY])
-    info = ErrorInfo()
-    assert status.details[0].Unpack(info)
-    assert (caught.value.code(), info.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_COORDINATOR")
-    assert info.metadata["coordinator"] == pair[0].address
+    assert (first.assigned or set()) | (second.assigned or set()) == {("one", index) for index in range(4)}
+    assert sorted(value.offset for value in committed.values()) == [1, 1]
+    assert sorted(held) == [False, True]
 
 
 async def test_a_draining_server_tells_its_members(grpc_node: GrpcNode) -> None:
@@ -182,13 +185,28 @@ async def test_a_draining_server_tells_its_members(grpc_node: GrpcNode) -> None:
     assert await member.call.code() is grpc.StatusCode.OK
 
 
+class WithKafka:
+    """The server's membership as it would be if it had registered with its Kafka listener too, as `bearlake up` does."""
+
+    version = 0
+
+    def __init__(self, member: Member, address: str) -> None:
+        self._member = member
+        self._address = address
+        self.cluster_id = member.cluster_id
+        self.node_id = member.node_id
+
+    def live(self) -> list[Server]:
+        (own,) = self._member.live()
+        return [replace(own, endpoints={**own.endpoints, "kafka": self._address})]
+
+
 @pytest.fixture
 async def kafka_address(grpc_node: GrpcNode) -> AsyncIterator[str]:
     """A Kafka server on the same waist, as in `bearlake up`."""
     listener = open_listener(ListenerSettings(), "kafka")
-    name = ServerSettings(name="kafka", heartbeat_ms=50, timeout_ms=5_000)
-    member = await Member.join(grpc_node.streams.metadata.servers, name, dict([listener.endpoint("kafka")]))
-    server = KafkaServer(grpc_node.streams, member, KafkaSettings(), [listener])
+    members = WithKafka(grpc_node.member, listener.address)
+    server = KafkaServer(grpc_node.streams, members, KafkaSettings(), [listener])
     await server.start()
     yield listener.address
     await server.close()

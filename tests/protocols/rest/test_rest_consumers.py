@@ -167,16 +167,46 @@ async def test_instances_that_idle_are_forgotten_with_a_clear_error(rest_servers
     assert "expired" in answer.body["message"]
 
 
-async def test_another_server_sends_new_instances_to_the_coordinator(rest_servers: MakeServers) -> None:
-    one, two = await rest_servers(2)
-    await one.create("t")
-    first = await Client.create(one)
+async def test_instances_of_two_servers_share_a_group(rest_servers: MakeServers) -> None:
+    one, two = await rest_servers(2, consumer_beat_ms=50)
+    await one.create("t", 4)
+    first, second = await Client.create(one), await Client.create(two)
     await first.subscribe("t")
-    await first.poll(0)
-    second = await Client.create(two)
+    await second.subscribe("t")
+    while len(await first.assigned()) != 2 or len(await second.assigned()) != 2:
+        await asyncio.gather(first.poll(100), second.poll(100))
+    shared = [set(await first.assigned()), set(await second.assigned())]
 
-    assert first.base.startswith(one.url)
-    assert second.base.startswith(one.url)
+    assert second.base.startswith(two.url)
+    assert shared[0] | shared[1] == {("t", index) for index in range(4)}
+
+
+async def test_a_draining_server_lets_instances_commit_and_sends_their_clients_elsewhere(
+    rest_servers: MakeServers,
+) -> None:
+    one, two = await rest_servers(2, drain_idle_ms=10_000)
+    await one.create("t")
+    await produce(one, "t", b"a")
+    client = await Client.create(one, auto_commit_enable=False)
+    await client.subscribe("t")
+    read = values(await client.poll())
+    waiting = asyncio.create_task(client.poll())
+    while not one.server.open_count:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    draining = asyncio.create_task(one.server.drain(20_000))
+    empty = await waiting
+    committed = await client.rest.post(f"{client.base}/offsets")
+    gone = await client.poll()
+    again = await Client.create(one, auto_commit_enable=False)
+    await produce(two, "t", b"b")
+    await again.subscribe("t")
+    rest = values(await again.poll())
+    await draining
+
+    assert (read, values(empty), committed.status) == ([b"a"], [], 200)
+    assert (gone.status, gone.body["error_code"]) == (404, 40403)
+    assert again.base.startswith(two.url)
+    assert rest == [b"b"]
 
 
 @pytest.mark.parametrize(

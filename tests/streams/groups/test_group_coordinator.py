@@ -9,9 +9,10 @@ from bearlake.errors import Unavailable
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import CommittedOffset, PartitionKey, StreamSpec
 from bearlake.metadata.open import open_metadata
-from bearlake.streams.groups.coordinator import Groups, GroupSettings
+from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.model import GroupState, JoinRequest
 from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.groups.settings import GroupSettings
 from bearlake.testing.loop import virtual_time
 from fixtures.groups import RANGE
 
@@ -39,9 +40,9 @@ class Cluster:
         self.partition = stream.partition(0)
         return self
 
-    async def server(self, name: str, metadata=None, **settings) -> Groups:
+    async def server(self, name: str, metadata=None, **settings) -> Coordinator:
         found = await self.metadata.servers.register(name, zone=None, endpoints={}, version="", timeout_ms=TIMEOUT_MS)
-        return Groups(metadata or self.metadata, found.server, GroupSettings(**settings))
+        return Coordinator(metadata or self.metadata, found.server, GroupSettings(**settings))
 
     async def committed(self, group: str = "g") -> dict[PartitionKey, int]:
         return {key: value.offset for key, value in (await self.metadata.groups.offsets(group)).items()}
@@ -63,7 +64,7 @@ def request(member_id: str = "", **changes) -> JoinRequest:
     return JoinRequest(**(values | changes))
 
 
-async def join_alone(groups: Groups, name: str = "g", **changes) -> str:
+async def join_alone(groups: Coordinator, name: str = "g", **changes) -> str:
     """One member in a stable group; its id."""
     joined = await groups.join(name, request(**changes))
     await groups.sync(name, joined.member_id, None, joined.generation, (None, None), {joined.member_id: b"all"})
@@ -88,7 +89,7 @@ async def test_a_group_has_one_coordinator():
 
     assert await refused(two.heartbeat("g", member, None, 1)) is Problem.NOT_COORDINATOR
     assert await refused(two.join("g", request())) is Problem.NOT_COORDINATOR
-    assert (await two.coordinator("g")) == one._server
+    assert (await two.holder("g")) == one._server
 
 
 @virtual_time
@@ -154,7 +155,7 @@ async def test_a_drained_coordinator_hands_its_groups_over():
 
     assert not one.owned()
     assert await refused(one.heartbeat("g1", members["g1"], None, 1)) is Problem.NOT_COORDINATOR
-    assert await one.coordinator("g1") is None
+    assert await one.holder("g1") is None
     for name, member in members.items():
         await two.heartbeat(name, member, None, 1)
     assert await refused(one.join("new", request())) is Problem.NOT_COORDINATOR
@@ -255,7 +256,7 @@ async def test_an_empty_group_is_given_up_after_a_while_and_found_again():
     await one.give_up_idle()
 
     assert set(one.owned()) == {"busy"}
-    assert await one.coordinator("g") is None
+    assert await one.holder("g") is None
     assert (await one.offsets("g"))[cluster.partition].offset == 3
     await one.heartbeat("busy", member, None, 1)
     await one.close()
@@ -317,7 +318,7 @@ async def test_a_group_that_is_wanted_while_its_lease_is_released_waits_and_take
     member = await joining
 
     await one.commit("g", member, None, 1, {cluster.partition: offset(4)})
-    assert await one.coordinator("g") == one._server
+    assert await one.holder("g") == one._server
     await one.close()
 
 
@@ -330,7 +331,7 @@ async def test_groups_that_do_not_exist_are_not_found_and_leave_nothing_behind()
     assert await refused(one.delete("none")) is Problem.NOT_FOUND
     assert await refused(one.delete_offsets("none", [cluster.partition])) is Problem.NOT_FOUND
     assert not one.owned()
-    assert await one.coordinator("none") is None
+    assert await one.holder("none") is None
 
 
 @virtual_time

@@ -2,8 +2,8 @@
 
     join → (leader: assign) → sync → committed offsets → read, with heartbeats → the group changes → revoke, wait → join again
 
-The server is the member: it sends heartbeats for as long as the call lasts and leaves the group at its end. Kafka's members are
-assigned to by this leader, and the other way round, with `range` or `roundrobin`.
+The server is the member, whichever server coordinates the group: it sends heartbeats for as long as the call lasts and leaves the group
+at its end. Kafka's members are assigned to by this leader, and the other way round, with `range` or `roundrobin`.
 """
 
 import asyncio
@@ -13,13 +13,14 @@ from bearlake.errors import BearlakeError, Denied, OutOfRange
 from bearlake.metadata.model import CommittedOffset, PartitionKey
 from bearlake.protocols.grpc.call import Context, Node
 from bearlake.protocols.grpc.errors import BadField, Failure, draining, failure_of
-from bearlake.protocols.grpc.fetching import Assigned, Feed, locate
-from bearlake.protocols.grpc.grouping import failure_of_refusal, not_coordinator
+from bearlake.protocols.grpc.fetching import Assigned, Feed, locate, put
+from bearlake.protocols.grpc.grouping import failure_of_refusal
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.groups import assignment
 from bearlake.streams.groups.model import Joined, JoinRequest
 from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.groups.shared import AWAY
 from bearlake.streams.principal import Operation, Principal, Resource, require
 
 SESSION_TIMEOUT_MS = 45_000
@@ -55,8 +56,6 @@ async def consume(node: Node, who: Principal, requests: AsyncIterator[pb.Consume
         for task in done:
             task.result()
     except GroupRefusal as refusal:
-        if refusal.problem is Problem.NOT_COORDINATOR:
-            raise await not_coordinator(node, first.join.group) from refusal
         raise failure_of_refusal(refusal) from refusal
     finally:
         for task in tasks:
@@ -166,6 +165,9 @@ class _Member:
                 await self.feed.tell(pb.ConsumeResponse(committed=answer))
             if request.released:
                 self._released.set()
+            for position in request.seek:
+                if self.feed.has(position.stream, position.partition):
+                    await put(self.feed, self._node, self._who, position)
 
     async def leave(self) -> None:
         """A static member stays until its session ends; others leave at once."""
@@ -248,7 +250,7 @@ class _Member:
             self.feed.assign(item)
 
     async def _stay(self) -> None:
-        """Heartbeats until the group changes."""
+        """Heartbeats until the group changes; reads go on while its coordinator is away, as with Kafka's own clients."""
         while True:
             await asyncio.sleep(min(HEARTBEAT_MS, self._session_ms / 3) / 1000)
             try:
@@ -256,7 +258,8 @@ class _Member:
             except GroupRefusal as refusal:
                 if refusal.problem is Problem.REBALANCE_IN_PROGRESS:
                     return
-                raise
+                if refusal.problem not in AWAY:
+                    raise
             if self._leads_counts is not None and self._counts(set(self._leads_counts)) != self._leads_counts:
                 return
 

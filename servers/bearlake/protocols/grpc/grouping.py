@@ -1,9 +1,7 @@
-"""What group coordinators refuse, as gRPC statuses, and where a group's coordinator is."""
+"""What group coordinators refuse, as gRPC statuses."""
 
 import grpc
 
-from bearlake.errors import BearlakeError
-from bearlake.protocols.grpc.call import Node
 from bearlake.protocols.grpc.errors import Failure
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 
@@ -31,17 +29,3 @@ def failure_of_refusal(refusal: GroupRefusal) -> Failure:
     """The status of a refusal; its reason is the problem's name."""
     code, is_retriable = _CODES[refusal.problem]
     return Failure(code, refusal.problem.name, str(refusal), is_retriable=is_retriable)
-
-
-async def not_coordinator(node: Node, group: str) -> Failure:
-    """The status that sends a client to the group's coordinator, if that one speaks gRPC."""
-    metadata: dict[str, str] = {}
-    try:
-        holder = await node.streams.groups.coordinator(group)
-    except BearlakeError:
-        holder = None
-    for server in node.servers():
-        if holder is not None and server.ref.node_id == holder.node_id and "grpc" in server.endpoints:
-            metadata["coordinator"] = server.endpoints["grpc"]
-    message = f"another server coordinates group {group!r}"
-    return Failure(_Code.UNAVAILABLE, Problem.NOT_COORDINATOR.name, message, is_retriable=True, metadata=metadata)

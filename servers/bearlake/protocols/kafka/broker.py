@@ -75,7 +75,7 @@ class Broker:
     def __init__(self, streams: Streams, members: Members, settings: KafkaSettings) -> None:
         self.streams = streams
         self.members = members
-        self.groups = streams.groups
+        self.groups = streams.coordinator
         self.settings = settings
         self.is_redirecting = False
         """Whether produce and fetch are answered with NOT_LEADER_OR_FOLLOWER, so that clients go to other servers (drain)."""

@@ -3,6 +3,7 @@
 A group is owned through a lease (`group/<name>`), which lives as long as this server's registration. The first request for a group
 takes the lease if nobody live has it and loads the last snapshot; every write carries the lease, so a coordinator that was overtaken
 is fenced, forgets the group and answers NOT_COORDINATOR. Members keep their ids and generation across the change of coordinator.
+Which servers take groups is not decided here (`peers.py`), nor is the way to groups of other servers (`shared.py`).
 
 Committed offsets are read from the store directly, as of now, on any server. They are written with the lease.
 """
@@ -10,7 +11,6 @@ Committed offsets are read from the store directly, as of now, on any server. Th
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from bearlake.errors import BearlakeError, Conflict, Fenced, NotFound
@@ -26,6 +26,7 @@ from bearlake.metadata.model import (
 from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, Synced
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.rebalance import Rebalancer
+from bearlake.streams.groups.settings import GroupSettings
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -33,26 +34,6 @@ log = logging.getLogger(__name__)
 PAGE_SIZE = 1000
 DRAIN_COUNT = 32
 """Groups that are given up at once."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
-    """Limits of consumer groups."""
-
-    session_timeout_min_ms: int = 6_000
-    """Smallest session timeout (ms) that a member may ask for."""
-    session_timeout_max_ms: int = 1_800_000
-    """Largest session timeout (ms) that a member may ask for."""
-    initial_rebalance_delay_ms: int = 0
-    """Wait (ms) for more members before the first rebalance of an empty group; saves rebalances when many start at once."""
-    size_max: int = 10_000
-    """Members of one group."""
-    count_max: int = 100_000
-    """Groups that one server coordinates at once; more are refused until some fall idle."""
-    offset_metadata_bytes_max: int = 4_096
-    """Largest text (bytes) that a committed offset may carry."""
-    idle_ms: int = 600_000
-    """Time (ms) after which an empty group is given up by its coordinator; its offsets stay, and without any it is deleted."""
 
 
 def lease_name(group: str) -> str:
@@ -70,12 +51,20 @@ class _Owned:
         self.last_used = asyncio.get_running_loop().time()
 
 
-class Groups:
-    """All groups of this server. Used from the event loop's thread only."""
+class Coordinator:
+    """All groups that this server coordinates. Used from the event loop's thread only."""
 
-    def __init__(self, metadata: Metadata, server: ServerRef, settings: GroupSettings) -> None:
+    def __init__(
+        self,
+        metadata: Metadata,
+        server: ServerRef,
+        settings: GroupSettings,
+        may_take: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`may_take` says whether this server may take groups over now; those that it has it keeps until `hand_over`."""
         self._metadata = metadata
         self._server = server
+        self._may_take = may_take
         self.settings = settings
         self._owned: dict[str, _Owned] = {}
         self._opening: dict[str, asyncio.Task[_Owned]] = {}
@@ -115,12 +104,22 @@ class Groups:
             log.warning("unused group not deleted", extra={"group": name, "error": repr(error)})
 
     async def drain(self) -> None:
-        """Give up all groups: members are told NOT_COORDINATOR and find the next one, with their generation."""
+        """Take no groups any more, and give up all: see `give_up_all`."""
         self._is_draining = True
-        for start in range(0, len(names := list(self._owned)), DRAIN_COUNT):
-            await asyncio.gather(*(self._drain(name) for name in names[start : start + DRAIN_COUNT]))
+        await self.give_up_all()
 
-    async def _drain(self, name: str) -> None:
+    async def hand_over(self) -> None:
+        """Give up all groups if other servers shall have them."""
+        if self._owned and not self._may_take():
+            log.info("groups are handed over", extra={"groups": len(self._owned)})
+            await self.give_up_all()
+
+    async def give_up_all(self) -> None:
+        """Give up all groups: members are told NOT_COORDINATOR and find the next one, with their generation."""
+        for start in range(0, len(names := list(self._owned)), DRAIN_COUNT):
+            await asyncio.gather(*(self._give_up_named(name) for name in names[start : start + DRAIN_COUNT]))
+
+    async def _give_up_named(self, name: str) -> None:
         owned = self._owned.get(name)
         if owned is not None:
             async with owned.lock:  # what is being written is finished first
@@ -237,7 +236,11 @@ class Groups:
         """Groups that this server coordinates now; not to be changed."""
         return {name: owned.rebalancer.group for name, owned in self._owned.items()}
 
-    async def coordinator(self, name: str) -> ServerRef | None:
+    def has(self, name: str) -> bool:
+        """Whether this server coordinates the group now."""
+        return name in self._owned
+
+    async def holder(self, name: str) -> ServerRef | None:
         """The live server that coordinates the group now, or None when nobody does. Raises `Unavailable`."""
         lease = await self._metadata.leases.holder(lease_name(name))
         return lease.holder if lease is not None else None
@@ -262,7 +265,7 @@ class Groups:
         """The group, taken over if nobody live has it. Raises `GroupRefusal`."""
         owned = self._owned.get(name)
         if owned is None:
-            if self._is_draining:
+            if self._is_draining or not self._may_take():
                 raise GroupRefusal(Problem.NOT_COORDINATOR)
             if len(self._owned) + len(self._opening) >= self.settings.count_max:
                 raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, "this server coordinates too many groups")

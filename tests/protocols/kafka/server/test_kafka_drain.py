@@ -126,7 +126,7 @@ async def test_groups_go_to_the_other_server_with_their_generation(any_cluster):
     assert [(await client.ask(find, 4)).coordinators[0].node_id for client in clients] == [owner, owner]
 
     draining = await begin_drain(cluster, 0, 4_000)
-    await until(lambda: not cluster[0].streams.groups.owned())
+    await until(lambda: not cluster[0].streams.coordinator.owned())
 
     assert (await clients[0].ask(beat, 4)).error_code == ErrorCode.NOT_COORDINATOR
     assert (await clients[0].ask(find, 4)).coordinators[0].node_id == cluster[1].member.node_id
@@ -187,7 +187,7 @@ async def test_librdkafka_clients_see_no_failed_request_while_a_server_drains(an
     work = [loop.run_in_executor(None, traffic.produce), loop.run_in_executor(None, traffic.consume)]
     try:
         await until(lambda: len(traffic.received) > 200)
-        owner = await cluster[0].streams.groups.coordinator("g")
+        owner = await cluster[0].streams.coordinator.holder("g")
         leaving = next(index for index, node in enumerate(cluster.nodes) if node.member.server == owner)
 
         draining = await begin_drain(cluster, leaving, 15_000)

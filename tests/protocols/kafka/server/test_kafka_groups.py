@@ -84,7 +84,7 @@ async def test_two_members_share_and_one_leaves(kafka):
     two.send(join(member_id=second), 9)
     r = m.HeartbeatRequest
     beat = r(group_id="g", generation_id=1, member_id=first)
-    await until(lambda: kafka.streams.groups.owned()["g"].state.value == "PreparingRebalance")
+    await until(lambda: kafka.streams.coordinator.owned()["g"].state.value == "PreparingRebalance")
     assert (await one.ask(beat, 4)).error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
     again = await one.ask(join(member_id=first), 9)
@@ -97,7 +97,7 @@ async def test_two_members_share_and_one_leaves(kafka):
     assert other.members == []
     leave = m.LeaveGroupRequest(group_id="g", members=[m.LeaveGroupRequest.Member(member_id=second)])
     assert (await two.ask(leave, 5)).members[0].error_code == 0
-    assert set(kafka.streams.groups.owned()["g"].members) == {first}
+    assert set(kafka.streams.coordinator.owned()["g"].members) == {first}
 
 
 async def test_many_members_leave_with_one_request_each_with_its_code_kip_345(kafka):
@@ -222,7 +222,7 @@ async def test_a_client_that_commits_leaves_and_closes_at_once_has_done_so(kafka
     client.send(m.LeaveGroupRequest(group_id="g", members=[m.LeaveGroupRequest.Member(member_id=member)]), 5)
     await client.close()
 
-    await until(lambda: kafka.streams.groups.owned()["g"].state.value == "Empty")
+    await until(lambda: kafka.streams.coordinator.owned()["g"].state.value == "Empty")
     assert (await committed(other))[0].committed_offset == 7
 
 
@@ -302,8 +302,7 @@ async def test_groups_are_listed_by_all_servers_together_each_once(any_cluster):
     for at in range(20):
         assert await commit(clients[at % 2], 1, group=f"g{at:02}") == 0
     await stable(clients[0], "live")
-    await cluster[1].streams.groups.drain()  # ten groups without a coordinator
-    cluster[1].streams.groups._is_draining = False
+    await cluster[1].streams.coordinator.give_up_all()  # ten groups without a coordinator
 
     lists = [(await client.ask(m.ListGroupsRequest(), 5)).groups for client in clients]
 
@@ -385,7 +384,7 @@ async def test_a_librdkafka_consumer_goes_on_without_a_rebalance_when_its_coordi
     reading = loop.run_in_executor(None, reader.run)
     try:
         await until(lambda: len(reader.values) == 50)
-        holder = await cluster[0].streams.groups.coordinator("g")
+        holder = await cluster[0].streams.coordinator.holder("g")
         dying = next(index for index, node in enumerate(cluster.nodes) if node.member.server == holder)
         other = cluster[1 - dying]
 
@@ -450,7 +449,7 @@ async def test_librdkafka_consumers_come_and_go_and_every_record_is_read(kafka):
     await until(lambda: len(readers[0].values) == 300)
     running += [loop.run_in_executor(None, reader.run) for reader in readers[1:]]
     await until(lambda: all(reader.assignments for reader in readers[1:]))
-    await until(lambda: kafka.streams.groups.owned()["g"].state.value == "Stable")
+    await until(lambda: kafka.streams.coordinator.owned()["g"].state.value == "Stable")
     readers[0].stop.set()
     await running[0]
     await loop.run_in_executor(None, produce, 300, 600)
@@ -460,4 +459,4 @@ async def test_librdkafka_consumers_come_and_go_and_every_record_is_read(kafka):
     await asyncio.gather(*running)
 
     assert {value for reader in readers for value in reader.values} == set(range(600))
-    assert kafka.streams.groups.owned()["g"].state.value == "Empty"
+    assert kafka.streams.coordinator.owned()["g"].state.value == "Empty"

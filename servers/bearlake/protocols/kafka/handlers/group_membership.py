@@ -74,7 +74,7 @@ async def _find(broker: Broker, context: Context, key: str, key_type: int) -> Fi
 
 async def coordinator_of(broker: Broker, context: Context, group: str) -> Server:
     """The live server that coordinates the group (also while it drains, until it gives it up), or shall do so. Raises `Unavailable`."""
-    holder = await broker.groups.coordinator(group)
+    holder = await broker.groups.holder(group)
     for server in broker.members.live():
         if server.ref == holder and context.listener in server.endpoints:
             return server

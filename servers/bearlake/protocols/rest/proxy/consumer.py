@@ -6,7 +6,8 @@ what had been answered when the client asked for more, so that an answer that is
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -21,6 +22,7 @@ from bearlake.protocols.rest.settings import RestSettings
 from bearlake.records.codec import Record
 from bearlake.streams.fetch import Fetched, FetchRange
 from bearlake.streams.groups.problems import GroupRefusal
+from bearlake.streams.groups.shared import AWAY
 from bearlake.streams.offsets import OffsetQuestion, OffsetSpec
 from bearlake.streams.service import Streams
 
@@ -67,7 +69,13 @@ class Consumer:
         """`spawn` runs a task beside requests, as long as the server lives."""
         self.config = config
         self.lock = asyncio.Lock()
-        """Held by the request that is under way."""
+        """Held by the request that is under way; see `turn`."""
+        self.is_ending = False
+        """Set when the server drains: who waits for records is answered, may commit them, and finds nothing (40403) at the next look."""
+        self.beating: asyncio.Task[None] | None = None
+        """The heartbeat under way; of `consumers.py`."""
+        self.is_away = False
+        """Whether the last heartbeat did not reach the group; of `consumers.py`."""
         self.last_used = asyncio.get_running_loop().time()
         self._streams = streams
         self._settings = settings
@@ -84,6 +92,15 @@ class Consumer:
         self._acknowledged: dict[Partition, int] = {}
         self._committed: dict[Partition, int] = {}
         self._turn = 0
+        self._is_closed = False
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """One request at a time. Raises `Problem` (40403) when it was closed meanwhile."""
+        async with self.lock:
+            if self._is_closed:
+                raise problems.consumer_not_found()
+            yield
 
     # -- what it reads -------------------------------------------------------------------------------------------
 
@@ -164,7 +181,7 @@ class Consumer:
     async def _join(self) -> None:
         try:
             if self.config.is_auto_commit and self._assigned:
-                await self.commit_acknowledged()
+                await self._commit_before_join()
             self._needs_join = False
             self._keep(await self._member.join(self.topics))
         except (BearlakeError, GroupRefusal) as error:  # the next request is told
@@ -172,6 +189,14 @@ class Consumer:
             self._refusal = error
         finally:
             self._joining = None
+
+    async def _commit_before_join(self) -> None:
+        """So that whoever gets its partitions goes on behind what it has answered; in vain when the group has forgotten this member."""
+        try:
+            await self.commit_acknowledged()
+        except GroupRefusal as refusal:
+            if refusal.problem in AWAY:
+                raise
 
     # -- records -------------------------------------------------------------------------------------------------
 
@@ -182,13 +207,16 @@ class Consumer:
             Problem: there is nothing to read from, or no committed offset and no rule where to start.
             GroupRefusal: the group's coordinator refuses this member.
         """
+        if self.is_ending:
+            await self.close()
+            raise problems.consumer_not_found()
         self._acknowledged = dict(self._positions)
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_ms / 1000
         while True:
             left_ms = max(0, int((until - loop.time()) * 1000))
             slice_ms = min(left_ms, self._settings.consumer_beat_ms)
-            if await self.settled(left_ms):
+            if await self.settled(slice_ms):
                 ranges = await self._ranges(bytes_max)
                 if ranges:
                     found = await self._fetch(ranges, slice_ms, bytes_max)
@@ -196,7 +224,7 @@ class Consumer:
                         return found
                 elif slice_ms:
                     await asyncio.sleep(slice_ms / 1000)
-            if loop.time() >= until:
+            if self.is_ending or loop.time() >= until:
                 return []
 
     async def _ranges(self, bytes_max: int) -> list[tuple[Partition, FetchRange]]:
@@ -329,7 +357,10 @@ class Consumer:
         return {partition: found[key] for partition, key in keys.items() if key in found}
 
     async def close(self) -> None:
-        """Commit if it does so by itself, and leave the group. Raises `GroupRefusal`."""
+        """Commit if it does so by itself, and leave the group; by the request that holds the lock. Raises `GroupRefusal`."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         await self.settle()
         if self.config.is_auto_commit:
             self._acknowledged = dict(self._positions)

@@ -2,7 +2,7 @@
 
 | path | |
 |---|---|
-| `POST /consumers/{group}` | create; 307 to the server that coordinates the group, if that is another one |
+| `POST /consumers/{group}` | create; 307 to another server while this one drains |
 | `DELETE …/instances/{instance}` | leave the group |
 | `GET, POST, DELETE …/subscription` | topics or a pattern, shared with the group |
 | `GET, POST …/assignments` | partitions, not shared |
@@ -30,6 +30,7 @@ from bearlake.protocols.rest.proxy.consumer import Consumer
 from bearlake.protocols.rest.proxy.consumers import Consumers
 from bearlake.protocols.rest.proxy.topic_routes import answer, find
 from bearlake.protocols.rest.settings import RestSettings
+from bearlake.serving import routing
 from bearlake.serving.listener import Listener
 from bearlake.streams.offsets import OffsetSpec
 from bearlake.streams.principal import Operation
@@ -83,9 +84,8 @@ class ConsumerRoutes:
         if len(group) > _NAME_LENGTH_MAX:
             raise Problem(422, 42204, f"Invalid consumer configuration: a group has at most {_NAME_LENGTH_MAX} letters")
         config = consumer_requests.config(body, group, f"rest-consumer-{uuid.uuid4()}", self._settings)
-        elsewhere = await self._coordinator_elsewhere(group)
-        if elsewhere is not None:
-            raise web.HTTPTemporaryRedirect(f"{self._scheme}://{elsewhere}{request.rel_url.raw_path}")
+        if self._consumers.is_draining:
+            raise web.HTTPTemporaryRedirect(f"{self._scheme}://{self._elsewhere(group)}{request.rel_url.raw_path}")
         self._consumers.create(config, request.remote or "")
         path = self._listener.address + request.rel_url.raw_path.rstrip("/")
         base_uri = f"{self._scheme}://{path}/instances/{config.name}"
@@ -104,14 +104,14 @@ class ConsumerRoutes:
         """Change the subscription."""
         consumer, body = self._consumer(request), await self._body(request)
         topics, pattern = consumer_requests.subscription(body)
-        async with consumer.lock:
+        async with consumer.turn():
             await consumer.subscribe(topics, pattern)
         return _done()
 
     async def unsubscribe(self, request: web.Request) -> web.Response:
         """End the subscription."""
         consumer = self._consumer(request)
-        async with consumer.lock:
+        async with consumer.turn():
             await consumer.unsubscribe()
         return _done()
 
@@ -126,7 +126,7 @@ class ConsumerRoutes:
         partitions = consumer_requests.partitions(body)
         for topic, index in partitions:
             (await find(self._streams, principal_of(request), topic, Operation.READ)).partition(index)
-        async with consumer.lock:
+        async with consumer.turn():
             consumer.assign(partitions)
         return _done()
 
@@ -138,7 +138,7 @@ class ConsumerRoutes:
         wait_ms, bytes_max = consumer_requests.limits(request, consumer.config, self._settings)
         if not consumer.is_subscribed and not consumer.assigned:
             raise Problem(409, 409, "Consumer is not subscribed to any topics or assigned any partitions")
-        async with consumer.lock:
+        async with consumer.turn():
             found = await consumer.records(wait_ms, bytes_max)
             answered = await shown(self._embedded, principal_of(request), form, found)
             if answered.problem is not None:
@@ -171,7 +171,7 @@ class ConsumerRoutes:
         """Commit: the offsets given are those of the last records read; without any, everything answered so far."""
         consumer, body = self._consumer(request), await self._body(request)
         offsets = consumer_requests.commits(body, self._streams.groups.settings.offset_metadata_bytes_max)
-        async with consumer.lock:
+        async with consumer.turn():
             await consumer.commit(offsets)
         return answer({})
 
@@ -179,7 +179,7 @@ class ConsumerRoutes:
         """Read on from these offsets."""
         consumer, body = self._consumer(request), await self._body(request)
         positions = {one.partition: one.offset for one in consumer_requests.offsets(body)}
-        async with consumer.lock:
+        async with consumer.turn():
             await consumer.seek(positions)
         return _done()
 
@@ -194,7 +194,7 @@ class ConsumerRoutes:
     async def _seek_to(self, request: web.Request, spec: OffsetSpec) -> web.Response:
         consumer, body = self._consumer(request), await self._body(request)
         partitions = consumer_requests.partitions(body)
-        async with consumer.lock:
+        async with consumer.turn():
             await consumer.seek_to(partitions, spec)
         return _done()
 
@@ -212,18 +212,14 @@ class ConsumerRoutes:
             formats.check_v2(request)
         return await bodies.read_object(request, self._settings.request_bytes_max)
 
-    async def _coordinator_elsewhere(self, group: str) -> str | None:
-        """Address of the REST server that coordinates the group, if that is another one that can be asked."""
-        holder = await self._streams.groups.coordinator(group)
-        if holder is None or holder.node_id == self._members.node_id:
-            return None
-        for server in self._members.live():
-            if server.ref.node_id == holder.node_id:
-                address = server.endpoints.get("rest")
-                if address is None:
-                    raise Problem(503, 50003, f"group {group!r} is coordinated by {server.name}, which serves no REST")
-                return address
-        return None
+    def _elsewhere(self, group: str) -> str:
+        """Address of a REST server that stays. Raises `Problem` (503) when there is none."""
+        name, _ = self._listener.endpoint("rest")
+        staying = [one for one in routing.candidates(self._members.live(), name) if not one.is_draining]
+        others = [one for one in staying if one.ref.node_id != self._members.node_id]
+        if not others:
+            raise Problem(503, 50003, "this server stops, and no other one is there")
+        return routing.choose(routing.key_of(group), others).endpoints[name]
 
 
 def _done() -> web.Response:

@@ -31,6 +31,8 @@ class Consumers:
         self._instances: dict[tuple[str, str], Consumer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._committed_at = 0.0
+        self.is_draining = False
+        """Whether no more instances are made."""
         metrics.REST_CONSUMERS.set_function(lambda: len(self._instances))
         metrics.REST_CONSUMERS_MAX.set(settings.consumer_count_max)
 
@@ -70,7 +72,7 @@ class Consumers:
             await self.beat()
 
     async def beat(self) -> None:
-        """One round of `run`."""
+        """One round of `run`: each instance in a task of its own, so that a coordinator that is away keeps only its own members waiting."""
         now = asyncio.get_running_loop().time()
         is_commit_due = (now - self._committed_at) * 1000 >= self._settings.consumer_commit_ms
         if is_commit_due:
@@ -83,14 +85,36 @@ class Consumers:
                 metrics.REST_CONSUMERS_EXPIRED.inc()
                 self._spawn(self._close(consumer))
                 continue
-            try:
-                await consumer.beat()
-                if is_commit_due and consumer.config.is_auto_commit:
-                    await consumer.commit_acknowledged()
-            except (BearlakeError, GroupRefusal) as error:
-                log.warning(
-                    "consumer instance lost touch with its group", extra={"group": key[0], "error": repr(error)}
-                )
+            if consumer.beating is None or consumer.beating.done():
+                consumer.beating = self._spawn(self._beat(consumer, is_commit_due))
+
+    async def _beat(self, consumer: Consumer, is_commit_due: bool) -> None:
+        try:
+            await consumer.beat()
+            if is_commit_due and consumer.config.is_auto_commit:
+                await consumer.commit_acknowledged()
+        except (BearlakeError, GroupRefusal) as error:
+            if not consumer.is_away:
+                group = consumer.config.group
+                log.warning("consumer instance lost touch with its group", extra={"group": group, "error": repr(error)})
+            consumer.is_away = True
+        else:
+            consumer.is_away = False
+
+    def begin_drain(self) -> None:
+        """Make no new instances; those there are end at their next look for records, so that their clients can commit before."""
+        self.is_draining = True
+        for consumer in self._instances.values():
+            consumer.is_ending = True
+
+    async def drain(self) -> None:
+        """End all instances, behind the requests under way."""
+        await asyncio.gather(*(self._end(key, consumer) for key, consumer in list(self._instances.items())))
+
+    async def _end(self, key: tuple[str, str], consumer: Consumer) -> None:
+        async with consumer.lock:
+            if self._instances.pop(key, None) is not None:
+                await self._close(consumer)
 
     async def close(self) -> None:
         """End all instances within a bound."""

@@ -11,9 +11,9 @@ from bearlake.protocols.rest.proxy.assignor import Partition
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.streams.catalog import Catalog
 from bearlake.streams.groups import assignment
-from bearlake.streams.groups.coordinator import Groups
 from bearlake.streams.groups.model import Joined, JoinRequest
 from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.groups.shared import Groups
 
 PROTOCOL_TYPE = "consumer"
 ATTEMPT_COUNT = 10

@@ -1,0 +1,129 @@
+"""The coordinator of this server for the members that live in others: handlers of the admin API (see `packing`).
+
+Joins and syncs wait for other members; a request waits for `WAIT_S` of that and is then told to ask again, so that who waits notices
+soon when this server has stopped to be there. What members wait in goes on meanwhile.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from bearlake.errors import Invalid, Overloaded, TooLarge
+from bearlake.serving.admin.limits import own_limits
+from bearlake.serving.groups import packing
+from bearlake.serving.groups.packing import Document
+from bearlake.streams.groups.coordinator import Coordinator
+from bearlake.streams.groups.problems import GroupRefusal, Problem
+
+WAIT_S = 5.0
+REQUEST_BYTES_MAX = 64 * 1024 * 1024
+"""A leader's sync carries every member's assignment."""
+REQUEST_COUNT_MAX = 16_384
+"""Requests of other servers at once, waiting ones included."""
+
+T = TypeVar("T")
+
+
+class GroupRoutes:
+    """Handlers under `/v1/groups`."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._open_count = 0
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Register the handlers."""
+        for handle in (self.join, self.sync, self.heartbeat, self.leave, self.commit, self.describe):
+            router.add_post(f"/v1/groups/{handle.__name__}", own_limits(self._guarded(handle)))
+
+    def join(self, asked: Document) -> Awaitable[web.Response]:
+        """Join or rejoin."""
+        request = packing.unpack_request(asked["request"])
+        return _waited(self._coordinator.join(asked["group"], request), packing.pack_joined)
+
+    def sync(self, asked: Document) -> Awaitable[web.Response]:
+        """Give or get assignments."""
+        who = asked["member_id"], asked["instance_id"], asked["generation"]
+        kind, name = asked["protocol"]
+        assignments = {member: packing.octets(value) for member, value in asked["assignments"].items()}
+        waiting = self._coordinator.sync(asked["group"], *who, (kind, name), assignments)
+        return _waited(waiting, packing.pack_synced)
+
+    def heartbeat(self, asked: Document) -> Awaitable[web.Response]:
+        """Members are alive; one problem, or null, for each."""
+        return self._beat([(group, *who) for group, *who in asked["beats"]])
+
+    def leave(self, asked: Document) -> Awaitable[web.Response]:
+        """A member leaves."""
+        left = self._coordinator.leave(asked["group"], asked["member_id"], asked["instance_id"])
+        return _answered(left, lambda member_id: {"member_id": member_id})
+
+    def commit(self, asked: Document) -> Awaitable[web.Response]:
+        """Commit offsets."""
+        who = asked["member_id"], asked["instance_id"], asked["generation"]
+        offsets = packing.unpack_offsets(asked["offsets"])
+        return _answered(self._coordinator.commit(asked["group"], *who, offsets), lambda _: {})
+
+    def describe(self, asked: Document) -> Awaitable[web.Response]:
+        """The group as it is now."""
+        return _answered(self._coordinator.describe(asked["group"]), packing.pack_group)
+
+    async def _beat(self, beats: Sequence[tuple[Any, ...]]) -> web.Response:
+        problems: list[Problem | None] = []
+        for beat in beats:
+            try:
+                await self._coordinator.heartbeat(*beat)
+            except GroupRefusal as refusal:
+                problems.append(refusal.problem)
+            else:
+                problems.append(None)
+        return web.json_response(packing.pack_problems(problems))
+
+    def _guarded(
+        self, begin: Callable[[Document], Awaitable[web.Response]]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        """`begin` reads the request, and what it returns carries it out."""
+
+        async def run(request: web.Request) -> web.Response:
+            if self._open_count >= REQUEST_COUNT_MAX:
+                raise Overloaded("too many requests at once, come back later")
+            self._open_count += 1
+            try:
+                try:
+                    work = begin(await _document(request))
+                except (KeyError, TypeError, ValueError, AttributeError) as error:
+                    raise Invalid(f"not a request about a group: {error!r}") from error
+                return await work
+            except GroupRefusal as refusal:
+                return web.json_response(packing.pack_refusal(refusal), status=409)
+            finally:
+                self._open_count -= 1
+
+        return run
+
+
+async def _answered(work: Awaitable[T], pack: Callable[[T], Document]) -> web.Response:
+    return web.json_response(pack(await work))
+
+
+async def _waited(waiting: Awaitable[T], pack: Callable[[T], Document]) -> web.Response:
+    try:
+        async with asyncio.timeout(WAIT_S):
+            return await _answered(waiting, pack)
+    except TimeoutError:
+        return web.json_response({}, status=202)
+
+
+async def _document(request: web.Request) -> Document:
+    body = bytearray()
+    async for piece in request.content.iter_any():
+        body += piece
+        if len(body) > REQUEST_BYTES_MAX:
+            raise TooLarge("a request about groups", size_bytes=len(body), bytes_max=REQUEST_BYTES_MAX)
+    document = json.loads(body)
+    if not isinstance(document, dict):
+        raise Invalid("expected a JSON object")
+    return document

@@ -1,0 +1,161 @@
+"""Every group of the deployment, wherever its coordinator is: what servers ask for members that live in them.
+
+    asked → coordinated here? → remembered server → holder of the lease → the server that shall take it
+
+What a coordinator answers is passed on, but for "not me" and silence: then it is looked for again, for as long as the caller may wait.
+A coordinator that dies is replaced when its registration has ended (`server.timeout_ms`); members keep their ids and generation.
+
+Asking twice is safe: a new member gets its id before it joins (KIP-394), so that a lost answer leaves no second member behind, and the
+same offsets are committed in the same generation.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from bearlake.errors import BearlakeError
+from bearlake.metadata.model import CommittedOffset, GroupListing, PartitionKey, ServerRef
+from bearlake.streams.groups.coordinator import Coordinator
+from bearlake.streams.groups.model import Group, Joined, JoinRequest, Synced
+from bearlake.streams.groups.peers import Coordination, Peers
+from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.groups.settings import GroupSettings
+
+AWAY = frozenset({Problem.NOT_COORDINATOR, Problem.COORDINATOR_UNAVAILABLE})
+"""Refusals that say nothing about the member: the coordinator moved, or does not answer."""
+HAND_OVER_MS = 500
+"""Pause (ms) between two looks whether groups belong to others by now."""
+BEAT_WAIT_MS = 1_000
+"""Time (ms) that a heartbeat or a farewell looks for the coordinator: the next one comes soon, or the session ends by itself."""
+_PAUSE_MIN_MS = 20
+_PAUSE_MAX_MS = 500
+
+T = TypeVar("T")
+
+
+class Groups:
+    """All groups. Used from the event loop's thread only."""
+
+    def __init__(self, own: Coordinator, server: ServerRef, peers: Peers) -> None:
+        """`own` coordinates what this `server` has."""
+        self._own = own
+        self._server = server
+        self._peers = peers
+        self._known: dict[str, ServerRef] = {}  # where groups were found, bounded by `count_max`
+
+    @property
+    def settings(self) -> GroupSettings:
+        """Limits of groups."""
+        return self._own.settings
+
+    async def run(self) -> None:
+        """Hand groups over to the servers that shall have them; ends only by cancellation."""
+        while True:
+            await asyncio.sleep(HAND_OVER_MS / 1000)
+            await self._own.hand_over()
+
+    # -- membership ----------------------------------------------------------------------------------------------
+
+    async def join(self, name: str, request: JoinRequest) -> Joined:
+        """Join or rejoin a group; waits for the round to complete. Raises `GroupRefusal`."""
+        if request.member_id == "" and request.instance_id is None:
+            request = replace(request, requires_known_id=True)
+        try:
+            return await self._ask(name, lambda it: it.join(name, request))
+        except GroupRefusal as refusal:
+            if refusal.problem is not Problem.MEMBER_ID_REQUIRED:
+                raise
+            known = replace(request, member_id=refusal.member_id)
+        return await self._ask(name, lambda it: it.join(name, known))
+
+    async def sync(
+        self,
+        name: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        protocol: tuple[str | None, str | None],
+        assignments: Mapping[str, bytes],
+    ) -> Synced:
+        """Give or get assignments; waits for the leader. Raises `GroupRefusal`."""
+        return await self._ask(
+            name, lambda it: it.sync(name, member_id, instance_id, generation, protocol, assignments)
+        )
+
+    async def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> None:
+        """A member is alive. Raises `GroupRefusal`; one of `AWAY` says nothing about the member."""
+        await self._ask(name, lambda it: it.heartbeat(name, member_id, instance_id, generation), BEAT_WAIT_MS)
+
+    async def leave(self, name: str, member_id: str, instance_id: str | None) -> str:
+        """A member leaves; returns its id. Raises `GroupRefusal`."""
+        return await self._ask(name, lambda it: it.leave(name, member_id, instance_id), BEAT_WAIT_MS)
+
+    async def commit(
+        self,
+        name: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        offsets: Mapping[PartitionKey, CommittedOffset],
+    ) -> None:
+        """Commit offsets as a member, or with generation -1 and no member id as a client that manages itself. Raises `GroupRefusal`."""
+        await self._ask(name, lambda it: it.commit(name, member_id, instance_id, generation, offsets))
+
+    # -- to look at ----------------------------------------------------------------------------------------------
+
+    async def describe(self, name: str) -> Group:
+        """The group as it is now; not to be changed. Raises `GroupRefusal` (NOT_FOUND: no such group)."""
+        return await self._ask(name, lambda it: it.describe(name))
+
+    async def offsets(
+        self, name: str, partitions: Collection[PartitionKey] | None = None
+    ) -> dict[PartitionKey, CommittedOffset]:
+        """Committed offsets, the store's truth as of now; those never committed are left out. Raises `GroupRefusal`."""
+        return await self._own.offsets(name, partitions)
+
+    async def all(self) -> list[GroupListing]:
+        """Every group of the deployment that is stored, by name. Raises `GroupRefusal`."""
+        return await self._own.all()
+
+    # -- the way -------------------------------------------------------------------------------------------------
+
+    async def _ask(self, name: str, ask: Callable[[Coordination], Awaitable[T]], wait_ms: int | None = None) -> T:
+        """Ask the group's coordinator; when it is lost, look for it for at most `wait_ms` (None: as the settings say)."""
+        loop = asyncio.get_running_loop()
+        wait_s = (self.settings.coordinator_wait_ms if wait_ms is None else wait_ms) / 1000
+        pause_s = _PAUSE_MIN_MS / 1000
+        until = 0.0
+        while True:
+            try:
+                return await ask(await self._coordination(name))
+            except GroupRefusal as refusal:
+                if refusal.problem not in AWAY:
+                    raise
+                self._known.pop(name, None)
+                until = until or loop.time() + wait_s  # a join may have waited for long before
+                if loop.time() + pause_s > until:
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_MAX_MS / 1000)
+
+    async def _coordination(self, name: str) -> Coordination:
+        """Who coordinates the group, or shall do so. Raises `GroupRefusal` (COORDINATOR_UNAVAILABLE)."""
+        if self._own.has(name):
+            return self._own
+        server = self._known.get(name) or await self._find(name)
+        if server == self._server:
+            return self._own
+        there = self._peers.reach(server) if server is not None else None
+        if server is None or there is None:
+            raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, f"no server is known that coordinates group {name!r}")
+        if len(self._known) >= self.settings.count_max:
+            self._known.clear()
+        self._known[name] = server
+        return there
+
+    async def _find(self, name: str) -> ServerRef | None:
+        try:
+            return await self._own.holder(name) or self._peers.chosen(name)
+        except BearlakeError as error:
+            raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
