@@ -59,7 +59,19 @@ def admit_plain(
             or base < earliest
         ):
             return at
-        fields = (first_key | index, stream_id, frame[low:high], hold, count, newest, producer_id, epoch, sequence, 0)
+        fields = (
+            first_key | index,
+            stream_id,
+            frame[low:high],
+            hold,
+            count,
+            newest,
+            producer_id,
+            epoch,
+            sequence,
+            0,
+            -1,
+        )
         appends.append(tuple.__new__(make, fields))
     return len(entries)
 
@@ -95,8 +107,8 @@ def place_appends(make: type[CommitType], entries: Sequence[QueuedBatch], positi
     """What a commit is told of the batches, which lie back to back from `position` on."""
     commits = []
     for _, _, item in entries:
-        partition, _, batch, _, count, newest, producer_id, epoch, sequence, flags = item
-        fields = (partition, position, len(batch), count, newest, producer_id, epoch, sequence, flags)
+        partition, _, batch, _, count, newest, *rest = item
+        fields = (partition, position, len(batch), count, newest, *rest)
         commits.append(tuple.__new__(make, fields))
         position += len(batch)
     return commits
@@ -137,7 +149,8 @@ def assign_offsets(
     slices: list[SliceType],
     /,
 ) -> tuple[int, int, int]:
-    """Accept the batch at place `at`, and those behind it that are of the same partition and of no producer: offsets from `end` on.
+    """Accept the batch at place `at`, and those behind it that are of the same partition, of no producer and go anywhere: offsets from
+    `end` on.
 
     Adds their outcomes, and their slices; bytes that lie back to back are one slice. Returns the place behind them, the partition's
     end offset then, and the sum of their bytes. Raises `ValueError` for a batch without records.
@@ -145,7 +158,7 @@ def assign_offsets(
     if not 0 <= at < len(batches):
         raise ValueError(f"{at} is not a place among {len(batches)} batches")
     first, size = at, 0
-    while at < len(batches) and (at == first or (batches[at][0] == batches[first][0] and batches[at][5] < 0)):
+    while at < len(batches) and (at == first or _follows(batches[at], batches[first][0])):
         partition, position, length, count, newest, *_ = batches[at]
         if count <= 0:
             raise ValueError(f"I2: a batch takes offsets, not {count}")
@@ -160,3 +173,7 @@ def assign_offsets(
         size += length
         at += 1
     return at, end, size
+
+
+def _follows(batch: CommitLike, partition: int) -> bool:
+    return batch[0] == partition and batch[5] < 0 and batch[9] < 0

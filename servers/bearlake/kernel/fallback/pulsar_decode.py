@@ -248,8 +248,6 @@ def _stored(source: _Source, entry: _Entry, payload: _Payload) -> bytearray | No
                 return None
             single = bytearray().join(field.whole for field in said)
             _write_message(single, SINGLE, row, headers, said, entry)
-            if entry.flags & SEQUENCES_FOLLOW:
-                write_varint_field(single, SINGLE.sequence, (entry.sequence_id + row.delta) % _UINT64)
             _append(payload, row, single)
         payload.skip_to(source.last_delta + 1)
         metadata += _whole(entry)
@@ -277,34 +275,53 @@ def _said_by(headers: _Headers) -> tuple[list[Field] | None, _Headers]:
 
 
 def _append(payload: _Payload, row: _Row, single: bytearray) -> None:
-    """Append a message of a batch: its metadata gets the payload size, and its value follows."""
-    value = b"" if row.value is None else row.value
-    write_varint_field(single, SINGLE.size, len(value))
+    """Append a message of a batch: its metadata, and its value."""
     payload.skip_to(row.delta)
-    payload.append(_SIZE.pack(len(single)), single, value)
+    payload.append(_SIZE.pack(len(single)), single, b"" if row.value is None else row.value)
 
 
 def _write_message(
     out: bytearray, roles: Roles, row: _Row, headers: _Headers, said: list[Field], entry: _Entry
 ) -> None:
-    """Append what the record says and `said` does not."""
+    """Append what the record says and `said` does not, by ascending numbers as clients do."""
     said_bytes = {field.number for field in said if field.content is not None}
     if roles.properties not in said_bytes:
         for name, content in headers:
             write_property(out, roles.properties, bytes(name), bytes(content or b""))
-    if row.key is not None and roles.key not in said_bytes:
-        _write_key(out, roles, row.key, bool(entry.flags & KEYS_ARE_BASE64))
     is_event = row.timestamp is not None and row.timestamp > 0 and row.timestamp != entry.timestamp
-    if is_event and number(said, roles.event_time) is None:
-        write_varint_field(out, roles.event_time, row.timestamp or 0)
+    _write_known(
+        out,
+        roles,
+        row,
+        key=None if roles.key in said_bytes else row.key,
+        is_base64=bool(entry.flags & KEYS_ARE_BASE64),
+        event_time=(row.timestamp or 0) if is_event and number(said, roles.event_time) is None else 0,
+        sequence=(entry.sequence_id + row.delta) if entry.flags & SEQUENCES_FOLLOW else None,
+    )
+
+
+def _write_known(
+    out: bytearray,
+    roles: Roles,
+    row: _Row,
+    *,
+    key: memoryview | None,
+    is_base64: bool,
+    event_time: int,
+    sequence: int | None,
+) -> None:
+    if key is not None:
+        write_bytes_field(out, roles.key, b64encode(key) if is_base64 else key)
+    if roles.size:
+        write_varint_field(out, roles.size, 0 if row.value is None else len(row.value))
+    if event_time:
+        write_varint_field(out, roles.event_time, event_time)
+    if key is not None and is_base64:
+        write_varint_field(out, roles.base64, 1)
+    if sequence is not None and roles.sequence:
+        write_varint_field(out, roles.sequence, sequence % _UINT64)
     if row.value is None:
         write_varint_field(out, roles.null_value, 1)
-
-
-def _write_key(out: bytearray, roles: Roles, key: memoryview, is_base64: bool) -> None:
-    write_bytes_field(out, roles.key, b64encode(key) if is_base64 else key)
-    if is_base64:
-        write_varint_field(out, roles.base64, 1)
 
 
 def _foreign(source: _Source, base_offset: int, payload: _Payload) -> bytearray:
@@ -313,13 +330,15 @@ def _foreign(source: _Source, base_offset: int, payload: _Payload) -> bytearray:
         single = bytearray()
         for name, content in row.headers:
             _write_header(single, bytes(name), bytes(content or b""))
-        if row.key is not None:
-            _write_key(single, SINGLE, row.key, not _is_text(bytes(row.key)))
-        if row.timestamp is not None and row.timestamp > 0:
-            write_varint_field(single, SINGLE.event_time, row.timestamp)
-        if row.value is None:
-            write_varint_field(single, SINGLE.null_value, 1)
-        write_varint_field(single, SINGLE.sequence, (base_offset + row.delta) % _UINT64)
+        _write_known(
+            single,
+            SINGLE,
+            row,
+            key=row.key,
+            is_base64=row.key is not None and not _is_text(bytes(row.key)),
+            event_time=max(row.timestamp or 0, 0),
+            sequence=base_offset + row.delta,
+        )
         _append(payload, row, single)
     payload.skip_to(source.last_delta + 1)
     metadata = bytearray()

@@ -2,7 +2,7 @@
 #include "kernel.h"
 
 /* header.CommitLike, header.SliceLike */
-enum { C_PARTITION, C_POSITION, C_LENGTH, C_COUNT, C_TIME, C_PRODUCER, C_READ };
+enum { C_PARTITION, C_POSITION, C_LENGTH, C_COUNT, C_TIME, C_PRODUCER, C_READ, C_EXPECTED = COMMIT_FIELDS - 1 };
 enum { S_PARTITION, S_BASE, S_COUNT, S_POSITION, S_LENGTH, S_TIME, SLICE_FIELDS };
 
 /* A tuple of `type` from integers, behind `first` if that is not NULL; NULL with an exception set. */
@@ -32,7 +32,8 @@ static int append_row(PyObject *rows, PyObject *row)
     return outcome;
 }
 
-/* Reads the batch at `at`: 1, or 0 when there is none of this partition or it has a producer, or -1 with an exception set. */
+/* Reads the batch at `at`: 1, or 0 when there is none of this partition, or it has a producer or an offset that it expects, or -1 with
+   an exception set. */
 static int next_batch(PyObject *batches, Py_ssize_t at, bool is_first, int64_t *batch)
 {
     const int64_t partition = batch[C_PARTITION];
@@ -43,7 +44,10 @@ static int next_batch(PyObject *batches, Py_ssize_t at, bool is_first, int64_t *
         return -1;
     if (is_first)
         return 1;
-    return batch[C_PARTITION] == partition && batch[C_PRODUCER] < 0;
+    int64_t expected;
+    if (to_int64(PyTuple_GET_ITEM(row, C_EXPECTED), &expected) < 0)
+        return -1;
+    return batch[C_PARTITION] == partition && batch[C_PRODUCER] < 0 && expected < 0;
 }
 
 /* Whether the last of `slices` ends where the batch begins; it is read then. */

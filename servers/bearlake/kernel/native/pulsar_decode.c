@@ -40,15 +40,26 @@ static Unsaid unsaid_by(Cursor fields, const Roles *roles)
     return unsaid;
 }
 
-void put_key(Writer *writer, const Roles *roles, const Field *key, bool is_base64)
+void put_known(Writer *writer, const Known *known, const Row *row)
 {
-    if (!is_base64) {
-        put_bytes_field(writer, roles->key, key);
-        return;
+    const Roles *roles = known->roles;
+    const bool has_key = known->key.bytes != NULL;
+    if (has_key && known->is_base64) {
+        put_bytes_head(writer, roles->key, base64_encoded_size(known->key.size));
+        put_base64_encoded(writer, &known->key);
+    } else if (has_key) {
+        put_bytes_field(writer, roles->key, &known->key);
     }
-    put_bytes_head(writer, roles->key, base64_encoded_size(key->size));
-    put_base64_encoded(writer, key);
-    put_varint_field(writer, roles->base64, 1);
+    if (roles->size != 0)
+        put_varint_field(writer, roles->size, row->value.bytes == NULL ? 0 : (uint64_t)row->value.size);
+    if (known->event_time != 0)
+        put_varint_field(writer, roles->event_time, known->event_time);
+    if (has_key && known->is_base64)
+        put_varint_field(writer, roles->base64, 1);
+    if (known->has_sequence)
+        put_varint_field(writer, roles->sequence, known->sequence);
+    if (row->value.bytes == NULL)
+        put_varint_field(writer, roles->null_value, 1);
 }
 
 static void put_properties(Writer *writer, const Roles *roles, const Row *row)
@@ -72,27 +83,29 @@ static void put_properties(Writer *writer, const Roles *roles, const Row *row)
 static void put_unsaid(Writer *writer, const Decoding *decoding, const Roles *roles, const Row *row)
 {
     const Unsaid unsaid = unsaid_by(row->said, roles);
+    const StoredHeader *header = &decoding->header;
+    const bool is_event = row->has_timestamp && row->timestamp > 0 && row->timestamp != header->fields.timestamp;
+    const Known known = {
+        .roles = roles,
+        .key = unsaid.key ? row->key : (Field){NULL, 0},
+        .is_base64 = header->flags & KEYS_ARE_BASE64,
+        .event_time = is_event && unsaid.event_time ? (uint64_t)row->timestamp : 0,
+        .has_sequence = roles->sequence != 0 && header->flags & SEQUENCES_FOLLOW,
+        .sequence = header->fields.sequence_id + (uint64_t)row->delta,
+    };
     if (unsaid.properties)
         put_properties(writer, roles, row);
-    if (unsaid.key && row->key.bytes != NULL)
-        put_key(writer, roles, &row->key, decoding->header.flags & KEYS_ARE_BASE64);
-    if (unsaid.event_time && row->has_timestamp && row->timestamp > 0 && row->timestamp != decoding->header.fields.timestamp)
-        put_varint_field(writer, roles->event_time, (uint64_t)row->timestamp);
-    if (row->value.bytes == NULL)
-        put_varint_field(writer, roles->null_value, 1);
+    put_known(writer, &known, row);
 }
 
 static void put_single(Writer *writer, const Decoding *decoding, const Row *row)
 {
-    if (decoding->is_stored) {
-        put(writer, row->said.at, row->said.end - row->said.at);
-        put_unsaid(writer, decoding, &single_roles, row);
-        if (decoding->header.flags & SEQUENCES_FOLLOW)
-            put_varint_field(writer, single_roles.sequence, decoding->header.fields.sequence_id + (uint64_t)row->delta);
-    } else {
+    if (!decoding->is_stored) {
         put_foreign_message(writer, row, decoding->base_offset);
+        return;
     }
-    put_varint_field(writer, single_roles.size, row->value.bytes == NULL ? 0 : (uint64_t)row->value.size);
+    put(writer, row->said.at, row->said.end - row->said.at);
+    put_unsaid(writer, decoding, &single_roles, row);
 }
 
 /* Messages that were compacted out, in place of offsets without a record; false: they are too many bytes. */

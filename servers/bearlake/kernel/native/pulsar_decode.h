@@ -41,7 +41,14 @@ bool strip_reserved(Row *row, bool has_entry_header);                           
 void put_foreign_message(Writer *writer, const Row *row, int64_t base_offset);
 void put_foreign_metadata(Writer *writer, const Source *source, int64_t base_offset, int64_t payload_size);
 
-/* pulsar_decode.c */
-void put_key(Writer *writer, const Roles *roles, const Field *key, bool is_base64);
+/* pulsar_decode.c: what a record says, by ascending numbers as clients do */
+typedef struct {
+    const Roles *roles;
+    Field key; /* bytes NULL: none */
+    bool is_base64, has_sequence;
+    uint64_t event_time; /* 0: none */
+    uint64_t sequence;
+} Known;
+void put_known(Writer *writer, const Known *known, const Row *row);
 
 #endif

@@ -60,13 +60,15 @@ void put_foreign_message(Writer *writer, const Row *row, int64_t base_offset)
             break;
         put_header(writer, &name, &content);
     }
-    if (row->key.bytes != NULL)
-        put_key(writer, &single_roles, &row->key, !is_text(row->key.bytes, (size_t)row->key.size));
-    if (row->has_timestamp && row->timestamp > 0)
-        put_varint_field(writer, single_roles.event_time, (uint64_t)row->timestamp);
-    if (row->value.bytes == NULL)
-        put_varint_field(writer, single_roles.null_value, 1);
-    put_varint_field(writer, single_roles.sequence, (uint64_t)base_offset + (uint64_t)row->delta);
+    const Known known = {
+        .roles = &single_roles,
+        .key = row->key,
+        .is_base64 = row->key.bytes != NULL && !is_text(row->key.bytes, (size_t)row->key.size),
+        .event_time = row->has_timestamp && row->timestamp > 0 ? (uint64_t)row->timestamp : 0,
+        .has_sequence = true,
+        .sequence = (uint64_t)base_offset + (uint64_t)row->delta,
+    };
+    put_known(writer, &known, row);
 }
 
 void put_foreign_metadata(Writer *writer, const Source *source, int64_t base_offset, int64_t payload_size)

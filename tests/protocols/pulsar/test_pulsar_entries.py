@@ -1,0 +1,348 @@
+"""Pulsar entries through the stored form: nothing of a message is lost, and other protocols see what they would expect."""
+
+from dataclasses import replace
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from bearlake import kernel
+from bearlake.protocols.pulsar import entries
+from bearlake.protocols.pulsar.proto.metadata_pb2 import (
+    LZ4,
+    NONE,
+    SNAPPY,
+    ZLIB,
+    ZSTD,
+    EncryptionKeys,
+    KeyValue,
+    MessageMetadata,
+    SingleMessageMetadata,
+)
+from bearlake.records import blocks, codec
+from bearlake.records.batch import Compression
+from bearlake.records.codec import Record
+from fixtures.pulsar_entries import (
+    BYTES,
+    ENCRYPTION_KEYS,
+    ENTRIES,
+    TEXT,
+    UNKNOWN_FIELDS,
+    Singles,
+    batches,
+    metadata,
+    pack,
+    plain,
+    read,
+)
+
+SETTINGS = settings(deadline=None, max_examples=300)
+CODECS = {LZ4: Compression.LZ4, ZLIB: Compression.GZIP, ZSTD: Compression.ZSTD, SNAPPY: Compression.SNAPPY}
+
+
+def store(head: MessageMetadata, payload: bytes) -> bytes:
+    """The stored batch, in good order for the write path."""
+    stored = entries.to_batch(head, payload)
+    header = kernel.inspect(stored.batch, 0, len(stored.batch))
+    assert isinstance(header, kernel.BatchHeader), header
+    assert codec.first_bad_record(stored.batch, 10**9) == -1
+    assert stored[1:] == (header.record_count, header.max_timestamp)
+    return stored.batch
+
+
+def records(batch: bytes) -> list[Record]:
+    return codec.decode(batch, 10**9)
+
+
+def compact(batch: bytes, base_offset: int) -> bytes:
+    """The batch as it is read from the table."""
+    builder = kernel.ColumnBuilder()
+    body = codec.encode(records(batch))
+    body = body[:27] + batch[27:35] + body[35:]  # its base timestamp, or the deltas would not fit
+    builder.append(0, base_offset, body, 0, len(body), [])
+    columns = builder.take()
+    rows, (found,) = kernel.encode_columns(columns, 0, columns.row_count)
+    assert found.base_offset == base_offset
+    return bytes(rows)
+
+
+@SETTINGS
+@given(batches(), st.integers(0, 2**60))
+def test_a_batch_comes_back_with_all_its_fields(batch: tuple[MessageMetadata, Singles], base_offset: int) -> None:
+    head, messages = batch
+    head.uncompressed_size = 1
+
+    stored = store(head, pack(messages))
+    found = entries.from_batch(memoryview(stored), base_offset)
+
+    entry = read(found.headers_and_payload)
+    assert found[1:] == (len(messages), True)
+    assert entry.messages is not None
+    assert [(plain(single), payload) for single, payload in entry.messages] == [
+        (plain(single), payload) for single, payload in messages
+    ]
+    assert entry.metadata.uncompressed_size == len(entry.payload)
+    head.uncompressed_size = len(entry.payload)
+    assert entry.metadata.SerializeToString() == head.SerializeToString()
+
+
+@SETTINGS
+@given(ENTRIES, UNKNOWN_FIELDS, st.binary(max_size=6))
+def test_a_single_message_comes_back_with_all_its_fields(head: MessageMetadata, unknown: bytes, payload: bytes) -> None:
+    head.MergeFromString(unknown)
+
+    found = entries.from_batch(memoryview(store(head, payload)), 5)
+
+    entry = read(found.headers_and_payload)
+    assert found[1:] == (1, False)
+    assert entry.payload == payload
+    assert plain(entry.metadata) == plain(head)
+
+
+@SETTINGS
+@given(
+    ENTRIES, ENCRYPTION_KEYS, st.sampled_from([None, 1, 3]), st.sampled_from([NONE, LZ4, ZSTD]), st.binary(max_size=9)
+)
+def test_an_encrypted_entry_comes_back_as_it_was(
+    head: MessageMetadata, keys: list[EncryptionKeys], count: int | None, compression: int, payload: bytes
+) -> None:
+    head.encryption_keys.extend(keys)
+    head.compression = compression
+    head.uncompressed_size = 1000
+    if count is not None:
+        head.num_messages_in_batch = count
+
+    stored = store(head, payload)
+    found = entries.from_batch(memoryview(stored), 5)
+
+    entry = read(found.headers_and_payload)
+    assert found[1:] == (count or 1, False)
+    assert entry.payload == records(stored)[0].value == payload
+    assert plain(entry.metadata) == plain(head)
+
+
+@given(batches())
+@SETTINGS
+def test_an_entry_is_the_same_after_compaction(batch: tuple[MessageMetadata, Singles]) -> None:
+    head, messages = batch
+    head.publish_time %= 2**50  # of a later one the whole batch stays as it is
+    for single, _ in messages:
+        single.event_time %= 2**50
+    stored = store(head, pack(messages))
+
+    before = entries.from_batch(memoryview(stored), 7)
+    after = entries.from_batch(memoryview(compact(stored, 7)), 7)
+
+    assert after == before
+
+
+def test_kafka_sees_key_value_properties_and_time() -> None:
+    messages = [
+        (SingleMessageMetadata(partition_key="k", properties=[KeyValue(key="a", value="b")], sequence_id=7), b"one"),
+        (SingleMessageMetadata(event_time=500, null_value=True, sequence_id=8), b""),
+        (SingleMessageMetadata(partition_key="AP8=", partition_key_b64_encoded=True, sequence_id=9), b""),
+    ]
+
+    batch = store(metadata(num_messages_in_batch=3), pack(messages))
+
+    first, second, third = records(batch)
+    assert (first.key, first.value, first.headers[:-1], first.timestamp) == (b"k", b"one", (("a", b"b"),), 1000)
+    assert first.headers[-1][0] == "__pulsar.entry"
+    assert (second.key, second.value, second.headers, second.timestamp) == (None, None, (), 500)
+    assert (third.key, third.value, third.timestamp) == (b"\0\xff", b"", 1000)
+
+
+def test_a_plain_message_of_a_batch_needs_no_header_of_ours() -> None:
+    single = SingleMessageMetadata(partition_key="QQ==", partition_key_b64_encoded=True, sequence_id=7)
+    other = SingleMessageMetadata(partition_key="QUI=", partition_key_b64_encoded=True, sequence_id=8, event_time=3)
+
+    batch = store(metadata(num_messages_in_batch=2), pack([(single, b"v"), (other, b"v")]))
+
+    assert [record.key for record in records(batch)] == [b"A", b"AB"]
+    assert [len(record.headers) for record in records(batch)] == [1, 0]
+
+
+@pytest.mark.parametrize("compression", list(CODECS))
+@pytest.mark.parametrize("is_batch", [True, False])
+def test_a_compressed_entry_is_stored_under_kafkas_codec_and_delivered_plain(compression: int, is_batch: bool) -> None:
+    head, payload = metadata(compression=compression), b"value " * 100
+    if is_batch:
+        head.num_messages_in_batch = 2
+        payload = pack([(SingleMessageMetadata(sequence_id=7 + index), payload) for index in range(2)])
+    head.uncompressed_size = len(payload)
+    block = bytes(blocks.compress(blocks.BlockCodec(compression), payload))
+
+    stored = store(head, block)
+    entry = read(entries.from_batch(memoryview(stored), 5).headers_and_payload)
+
+    header = kernel.inspect(stored, 0, len(stored))
+    assert isinstance(header, kernel.BatchHeader)
+    assert header.attributes == CODECS[compression]
+    assert entry.payload == payload
+    head.ClearField("compression")
+    assert entry.metadata == head
+
+
+def test_a_compressed_entry_that_gets_no_smaller_is_stored_plain() -> None:
+    stored = store(
+        metadata(compression=ZSTD, uncompressed_size=1), bytes(blocks.compress(blocks.BlockCodec.ZSTD, b"x"))
+    )
+
+    assert records(stored)[0].value == b"x"
+    assert stored[22] == Compression.NONE
+
+
+def test_a_chunk_of_a_compressed_message_is_nobodys_to_open() -> None:
+    fields = {"uuid": "u", "num_chunks_from_msg": 2, "total_chunk_msg_size": 9, "chunk_id": 0}
+    packed = metadata(compression=ZSTD, uncompressed_size=5000, **fields)
+    plain_chunk = metadata(uncompressed_size=9, **fields)
+
+    first, second = (entries.from_batch(memoryview(store(head, b"\x28\xb5")), 5) for head in (packed, plain_chunk))
+
+    assert read(first.headers_and_payload)[:2] == (packed, b"\x28\xb5")
+    plain_chunk.uncompressed_size = 2
+    assert read(second.headers_and_payload)[:2] == (plain_chunk, b"\x28\xb5")
+
+
+def test_an_entry_larger_than_a_client_takes_is_compressed() -> None:
+    head = metadata(compression=LZ4, uncompressed_size=50_000, partition_key="k")
+    stored = store(head, bytes(blocks.compress(blocks.BlockCodec.LZ4, bytes(50_000))))
+
+    found = entries.from_batch(memoryview(stored), 5, message_bytes_max=1000)
+
+    assert len(found.headers_and_payload) <= 1000
+    entry = read(found.headers_and_payload)
+    assert bytes(blocks.decompress(blocks.BlockCodec.ZSTD, entry.payload, 50_000)) == bytes(50_000)
+    head.compression = ZSTD
+    assert entry.metadata == head
+
+
+def test_what_kafka_wrote_is_a_pulsar_batch() -> None:
+    batch = codec.encode(
+        [
+            Record(key=b"k", value=b"v", timestamp=5, headers=(("a", b"b"), ("", b""), ("a", b"c"))),
+            Record(key=b"\xff", value=None, timestamp=0, headers=(("n", None), ("h", b"\xff"), ("\udcff", b"\xfe"))),
+        ]
+    )
+
+    found = entries.from_batch(memoryview(batch), 40)
+
+    entry = read(found.headers_and_payload)
+    assert found[1:] == (2, True)
+    assert entry.metadata == MessageMetadata(
+        producer_name="",
+        sequence_id=40,
+        publish_time=5,
+        num_messages_in_batch=2,
+        uncompressed_size=len(entry.payload),
+    )
+    properties = [[(pair.key, pair.value) for pair in single.properties] for single, _ in entry.messages or []]
+    assert properties == [
+        [("a", "b"), ("", ""), ("a", "c")],
+        [
+            ("n", ""),
+            ("h", "/w=="),
+            ("__pulsar.base64.h", ""),
+            ("__pulsar.name./w==", "/g=="),
+            ("__pulsar.base64.__pulsar.name./w==", ""),
+        ],
+    ]
+    for single, _ in entry.messages or []:
+        single.ClearField("properties")
+    assert entry.messages == [
+        (SingleMessageMetadata(partition_key="k", event_time=5, sequence_id=40, payload_size=1), b"v"),
+        (
+            SingleMessageMetadata(
+                partition_key="/w==", partition_key_b64_encoded=True, null_value=True, sequence_id=41, payload_size=0
+            ),
+            b"",
+        ),
+    ]
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+def test_kafkas_codecs_are_read(compression: Compression) -> None:
+    batch = codec.encode([Record(value=b"v" * 1000)] * 3, codec=compression)
+
+    entry = read(entries.from_batch(memoryview(batch), 5).headers_and_payload)
+
+    assert [payload for _, payload in entry.messages or []] == [b"v" * 1000] * 3
+
+
+def test_records_that_are_gone_keep_the_places_of_the_others() -> None:
+    batch = codec.encode([Record(value=b"a", offset_delta=1), Record(value=b"b", offset_delta=3)])
+    batch = batch[:23] + (5).to_bytes(4, "big") + batch[27:]
+
+    found = entries.from_batch(memoryview(batch), 5)
+
+    messages = read(found.headers_and_payload).messages or []
+    assert found.message_count == 6
+    assert [single.compacted_out for single, _ in messages] == [True, False, True, False, True, True]
+    assert [payload for _, payload in messages] == [b"", b"a", b"", b"b", b"", b""]
+
+
+def test_an_empty_batch_has_nothing_to_deliver() -> None:
+    batch = codec.encode([Record()])
+    batch = batch[:57] + bytes(4)
+
+    assert entries.from_batch(memoryview(batch), 5) == (b"", 0, False)
+    assert entries.ordering_key(memoryview(batch)) == b""
+
+
+@pytest.mark.parametrize(
+    ("head", "single", "expected"),
+    [
+        (metadata(), None, b""),
+        (metadata(partition_key="k"), None, b"k"),
+        (metadata(partition_key="QQ==", partition_key_b64_encoded=True), None, b"A"),
+        (metadata(partition_key="k", ordering_key=b"o"), None, b"o"),
+        (metadata(), SingleMessageMetadata(), b""),
+        (metadata(), SingleMessageMetadata(partition_key="k"), b"k"),
+        (metadata(), SingleMessageMetadata(partition_key="k", ordering_key=b"o"), b"o"),
+        (metadata(ordering_key=b"e"), SingleMessageMetadata(partition_key="k", ordering_key=b"o"), b"e"),
+        (metadata(partition_key="k", encryption_keys=[EncryptionKeys(key="n", value=b"x")]), None, b"k"),
+    ],
+)
+def test_key_shared_goes_by_the_first_key(
+    head: MessageMetadata, single: SingleMessageMetadata | None, expected: bytes
+) -> None:
+    payload = b"v"
+    if single is not None:
+        head.num_messages_in_batch = 2
+        payload = pack([(single, b"v"), (SingleMessageMetadata(partition_key="other", ordering_key=b"other"), b"v")])
+
+    assert entries.ordering_key(memoryview(store(head, payload))) == expected
+
+
+def test_key_shared_goes_by_kafkas_key() -> None:
+    batch = codec.encode([Record(key=b"\xff", value=b"v" * 100), Record(key=b"other")], codec=Compression.LZ4)
+
+    assert entries.ordering_key(memoryview(batch)) == b"\xff"
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"), [({}, 0), ({"deliver_at_time": 2000}, 2000), ({"deliver_at_time": -1}, 0)]
+)
+def test_the_delivery_time_is_known(fields: dict[str, int], expected: int) -> None:
+    assert entries.deliver_at_ms(memoryview(store(metadata(**fields), b"v"))) == expected
+
+
+@given(st.lists(st.tuples(TEXT, BYTES), max_size=3), st.none() | BYTES)
+@SETTINGS
+def test_reserved_names_of_a_kafka_client_are_properties(headers: list[tuple[str, bytes]], value: bytes | None) -> None:
+    batch = codec.encode([Record(value=value, headers=tuple(headers))])
+
+    entry = read(entries.from_batch(memoryview(batch), 5).headers_and_payload)
+
+    assert entry.messages is not None
+    names = [pair.key for pair in entry.messages[0][0].properties]
+    assert [name for name in names if not name.startswith("__pulsar.base64.")] == [name for name, _ in headers]
+
+
+def test_entries_that_were_mirrored_into_other_batches_are_what_kafka_wrote() -> None:
+    first, second = (records(store(metadata(sequence_id=at), b"v")) for at in (1, 2))
+
+    found = entries.from_batch(memoryview(codec.encode([first[0], replace(second[0], offset_delta=None)])), 5)
+
+    assert found[1:] == (2, True)
+    assert read(found.headers_and_payload).metadata.producer_name == ""
