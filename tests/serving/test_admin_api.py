@@ -10,9 +10,12 @@ import pytest
 
 from bearlake.errors import Invalid, Unavailable
 from bearlake.metadata import Metadata
+from bearlake.metadata.compaction import OffsetRange, TaskClaim, TaskKind, TaskOffer
+from bearlake.metadata.model import BatchCommit, ObjectCommit
 from bearlake.metadata.open import open_metadata
 from bearlake.objects.open import open_store
 from bearlake.serving.admin.access import AdminSettings, has_token, is_own_name, read_token
+from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer
 from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.listener import ListenerSettings, open_listener
@@ -29,6 +32,7 @@ class Api:
     server: AdminServer
     http: aiohttp.ClientSession
     metadata: Metadata
+    member: Member
 
     async def call(self, method: str, path: str, body: object = None, **options: Any) -> tuple[int, Any]:
         async with self.http.request(method, path, json=body, **options) as response:
@@ -47,13 +51,13 @@ async def serve(settings: AdminSettings, token: str | None) -> AsyncIterator[Api
         streams.metadata.log,
         member,
         settings,
-        routes=[StreamRoutes(streams)],
+        routes=[StreamRoutes(streams), CompactionRoutes(metadata)],
         token=token,
         config=lambda: [{"setting": "kafka.port"}],
     )
     await server.start()
     async with aiohttp.ClientSession(f"http://{server.endpoints['admin']}") as http:
-        yield Api(server, http, metadata)
+        yield Api(server, http, metadata, member)
     await server.close()
     await streams.close()
     await store.close()
@@ -142,6 +146,60 @@ async def test_streams_are_listed_in_pages_by_prefix(api: Api) -> None:
     assert [stream["name"] for stream in first["streams"]] == ["a1", "a2"]
     assert [stream["name"] for stream in second["streams"]] == ["a3"]
     assert second["next"] is None
+
+
+async def write(api: Api, name: str, index: int, record_count: int, length: int) -> None:
+    """Records of a partition, as the store sees them."""
+    stream = await api.metadata.streams.get(name)
+    batch = BatchCommit(stream.partition(index), 0, length, record_count, 0)
+    token = f"wal/{name}/{index}"
+    await api.metadata.log.commit(ObjectCommit(token=token, server=api.member.server, size=length, batches=[batch]))
+
+
+async def test_streams_are_listed_with_what_they_hold(api: Api) -> None:
+    await create(api, "a", "b", partition_count=2)
+    await write(api, "b", 0, 3, 100)
+    await write(api, "b", 1, 4, 50)
+
+    _, page = await api.call("GET", "/v1/streams?usage=true")
+
+    assert [(s["name"], s["record_count"], s["size_bytes"]) for s in page["streams"]] == [("a", 0, 0), ("b", 7, 150)]
+
+
+async def test_a_page_with_usage_ends_where_its_partitions_become_too_many(api: Api) -> None:
+    await create(api, "a", "b", "c", partition_count=4_000)
+
+    _, first = await api.call("GET", "/v1/streams?usage=true")
+    _, second = await api.call("GET", f"/v1/streams?usage=true&after={first['next']}")
+
+    assert [stream["name"] for stream in first["streams"]] == ["a", "b"]
+    assert ([stream["name"] for stream in second["streams"]], second["next"]) == (["c"], None)
+
+
+async def test_the_backlog_tells_how_many_tasks_were_set_aside(api: Api) -> None:
+    await create(api, "a")
+    await write(api, "a", 0, 5, 100)
+    tasks, server = api.metadata.tasks, api.member.server
+    partition = (await api.metadata.streams.get("a")).partition(0)
+    lease = await api.metadata.leases.acquire("planner", server)
+    offer = TaskOffer(
+        stream_number=1,
+        kind=TaskKind.COMPACT,
+        ranges=(OffsetRange(partition, 0, 5),),
+        size_bytes=100,
+        record_count=5,
+        age_ms=0,
+    )
+    await tasks.offer([offer], lease)
+    (task,) = await tasks.claim(server, limit=1, bytes_max=1_000)
+    await tasks.fail(
+        TaskClaim(task_id=task.id, epoch=task.epoch, worker=server), "no room", retry_after_ms=0, is_aside=True
+    )
+
+    status, backlog = await api.call("GET", "/v1/compaction/backlog")
+
+    assert (status, backlog["size_bytes"], backlog["aside_count"]) == (200, 100, 1)
+    assert [stream["stream"] for stream in backlog["streams"]] == ["a"]
 
 
 @pytest.mark.parametrize(

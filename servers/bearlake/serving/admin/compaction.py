@@ -23,6 +23,7 @@ class CompactionRoutes:
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
         self._backlog: Sequence[StreamBacklog] = ()
+        self._aside_count = 0
         self._read_at: float | None = None
 
     def add_to(self, router: web.UrlDispatcher) -> None:
@@ -36,7 +37,8 @@ class CompactionRoutes:
         limit = _number(request, "limit", 100, 1, PAGE_COUNT_MAX)
         now = time.monotonic()
         if self._read_at is None or now - self._read_at > BACKLOG_AGE_MAX_S:
-            self._backlog, self._read_at = await self._metadata.tasks.backlog(), now
+            self._backlog, self._aside_count = await self._metadata.tasks.backlog(), await self._count_aside()
+            self._read_at = now
         waiting = sorted(self._backlog, key=lambda one: (-one.size_bytes, one.stream_number))
         names = await self._names([one.stream_number for one in waiting[:limit]])
         return web.json_response(
@@ -45,6 +47,7 @@ class CompactionRoutes:
                 "record_count": sum(one.record_count for one in waiting),
                 "age_ms": max((one.age_ms for one in waiting), default=0),
                 "stream_count": len(waiting),
+                "aside_count": self._aside_count,
                 "streams": [
                     {
                         "stream": names.get(one.stream_number),
@@ -57,6 +60,14 @@ class CompactionRoutes:
                 ],
             }
         )
+
+    async def _count_aside(self) -> int:
+        """Tasks that were set aside after failing again and again."""
+        count, after = 0, 0
+        while page := await self._metadata.tasks.list(after=after, limit=PAGE_COUNT_MAX):
+            count += sum(task.state is TaskState.ASIDE for task in page)
+            after = page[-1].id
+        return count
 
     async def tasks(self, request: web.Request) -> web.Response:
         """One page of tasks by id; `next` is the `after` of the next page, null behind the last one."""

@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from bearlake.errors import BearlakeError, Invalid, TooLarge
-from bearlake.metadata.model import PartitionKey
+from bearlake.metadata.model import PartitionKey, Stream, stream_number
 from bearlake.serving.admin import problems
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Principal
@@ -20,6 +20,8 @@ ADMIN = Principal("User", "admin")
 
 BATCH_COUNT_MAX = 1000
 PAGE_COUNT_MAX = 1000
+USAGE_PARTITION_COUNT_MAX = 10_000
+"""Partitions whose usage one page tells (the first stream's excepted)."""
 
 
 class StreamRoutes:
@@ -38,12 +40,33 @@ class StreamRoutes:
         router.add_get("/v1/streams/{name}/partitions", self.partitions)
 
     async def list(self, request: web.Request) -> web.Response:
-        """One page of streams by name; `next` is the `after` of the next page, null behind the last one."""
+        """One page of streams by name; `next` is the `after` of the next page, null behind the last one.
+
+        With `usage=true` each has the records and bytes that are readable now; a page then has fewer streams if these have many partitions.
+        """
         limit = _limit(request)
         after, prefix = request.query.get("after", ""), request.query.get("prefix", "")
         found = await self._streams.metadata.streams.list(prefix=prefix, after=after, limit=limit)
-        page = [_shown(StreamView(stream)) for stream in found]
-        return web.json_response({"streams": page, "next": found[-1].name if len(found) == limit else None})
+        is_full = len(found) == limit
+        if request.query.get("usage") == "true":
+            bounded = _bounded(found)
+            is_full |= len(bounded) < len(found)
+            found = bounded
+            usage = await self._usage(found)
+        else:
+            usage = {}
+        page = [{**_shown(StreamView(stream)), **usage.get(stream.number, {})} for stream in found]
+        return web.json_response({"streams": page, "next": found[-1].name if is_full else None})
+
+    async def _usage(self, streams: Sequence[Stream]) -> Mapping[int, Mapping[str, int]]:
+        """Records and bytes by stream number."""
+        keys = [stream.partition(index) for stream in streams for index in range(stream.partition_count)]
+        found = {stream.number: {"record_count": 0, "size_bytes": 0} for stream in streams}
+        for key, used in (await self._streams.metadata.log.usage(keys)).items():
+            whole = found[stream_number(key)]
+            whole["record_count"] += used.record_count
+            whole["size_bytes"] += used.size_bytes
+        return found
 
     async def describe(self, request: web.Request) -> web.Response:
         """One stream, as the metadata store has it now."""
@@ -170,6 +193,16 @@ def _configs(item: Mapping[str, Any], key: str) -> Mapping[str, str]:
     if not isinstance(configs, dict) or not all(isinstance(value, str) for value in configs.values()):
         raise Invalid(f"{key}: expected an object whose values are text")
     return configs
+
+
+def _bounded(streams: Sequence[Stream]) -> Sequence[Stream]:
+    """The first of them, as far as their partitions' usage is told at once."""
+    count = 0
+    for at, stream in enumerate(streams):
+        count += stream.partition_count
+        if at and count > USAGE_PARTITION_COUNT_MAX:
+            return streams[:at]
+    return streams
 
 
 def _limit(request: web.Request) -> int:

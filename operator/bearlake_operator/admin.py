@@ -1,0 +1,178 @@
+"""A data layer's admin API, as far as the operator needs it: streams in batches, and what waits for compaction.
+
+Any server of the data layer answers. The token is read for every request, so that a new one is used as soon as the file has it.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from bearlake_operator.errors import Invalid, Unavailable
+from bearlake_operator.metrics import DATA_PLANE_REQUESTS
+
+BATCH_COUNT = 200
+PAGE_COUNT = 1000
+REQUEST_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedStream:
+    """A stream as the data layer has it. `configs` are those that differ from the defaults."""
+
+    name: str
+    id: str
+    partitions: int
+    configs: Mapping[str, str]
+    record_count: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """What of a stream (or of all) waits for compaction; `age_ms` is that of the oldest record."""
+
+    size_bytes: int = 0
+    age_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlogs:
+    """The backlog in all, of the streams that have one, and how many tasks were set aside after failing again and again."""
+
+    whole: Backlog
+    streams: Mapping[str, Backlog]
+    aside_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamChange:
+    """What shall become of a stream. `is_new`: it is created with all of this; else only what is named is changed."""
+
+    name: str
+    is_new: bool
+    partitions: int | None
+    set_configs: Mapping[str, str]
+    unset_configs: Collection[str] = ()
+
+
+class AdminClient:
+    """A client of one data layer. `close` comes last."""
+
+    def __init__(self, urls: Callable[[], Sequence[str]], token: Callable[[], str]) -> None:
+        """`urls` gives the addresses to try, in order; `token` the present token, and raises `OSError` when there is none."""
+        self._urls = urls
+        self._token = token
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._session.close()
+
+    async def streams(self) -> dict[str, ObservedStream]:
+        """All streams by name, with what they hold. Raises `Unavailable`."""
+        found: dict[str, ObservedStream] = {}
+        after = ""
+        while True:
+            query = {"limit": str(PAGE_COUNT), "after": after, "usage": "true"}
+            page = await self._ask("GET", "/v1/streams", query=query)
+            for item in page["streams"]:
+                found[item["name"]] = ObservedStream(
+                    name=item["name"],
+                    id=item["id"],
+                    partitions=item["partition_count"],
+                    configs=item["configs"],
+                    record_count=item.get("record_count", 0),
+                    size_bytes=item.get("size_bytes", 0),
+                )
+            if page["next"] is None:
+                return found
+            after = page["next"]
+
+    async def backlogs(self) -> Backlogs:
+        """What waits for compaction. Raises `Unavailable`."""
+        page = await self._ask("GET", "/v1/compaction/backlog", query={"limit": str(PAGE_COUNT)})
+        return Backlogs(
+            whole=Backlog(size_bytes=page["size_bytes"], age_ms=page["age_ms"]),
+            streams={
+                item["stream"]: Backlog(size_bytes=item["size_bytes"], age_ms=item["age_ms"])
+                for item in page["streams"]
+                if item["stream"] is not None
+            },
+            aside_count=page.get("aside_count", 0),
+        )
+
+    async def change(self, changes: Sequence[StreamChange]) -> dict[str, str]:
+        """Make the changes; returns the problems by stream. Raises `Unavailable`: some may be done, all can be asked again."""
+        problems: dict[str, str] = {}
+        for verb, wanted in (
+            ("POST", [_creation(change) for change in changes if change.is_new]),
+            ("PATCH", [_alteration(change) for change in changes if not change.is_new]),
+        ):
+            for start in range(0, len(wanted), BATCH_COUNT):
+                answer = await self._ask(verb, "/v1/streams", body={"streams": wanted[start : start + BATCH_COUNT]})
+                problems |= _problems(answer)
+        return problems
+
+    async def delete(self, names: Sequence[str]) -> dict[str, str]:
+        """Delete streams; returns the problems by stream; one that is gone already is none. Raises `Unavailable`."""
+        problems: dict[str, str] = {}
+        for start in range(0, len(names), BATCH_COUNT):
+            query = [("name", name) for name in names[start : start + BATCH_COUNT]]
+            problems |= _problems(await self._ask("DELETE", "/v1/streams", query=query), fine=(404,))
+        return problems
+
+    async def _ask(
+        self,
+        verb: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | Sequence[tuple[str, str]] = (),
+        body: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The answer of the first server that gives one. Raises `Unavailable`, `Invalid`."""
+        problem = "it has no server yet"
+        for url in self._urls():
+            try:
+                headers = {"Authorization": f"Bearer {self._token()}"}
+                async with self._session.request(
+                    verb, f"{url}{path}", params=query or None, json=body, headers=headers
+                ) as response:
+                    answer = json.loads(await response.read())
+            except (aiohttp.ClientError, TimeoutError, asyncio.IncompleteReadError, ValueError, OSError) as error:
+                DATA_PLANE_REQUESTS.labels("failed").inc()
+                problem = f"{url}: {error!r}"
+                continue
+            DATA_PLANE_REQUESTS.labels(f"{response.status // 100}xx").inc()
+            if response.status < 300:
+                return answer
+            problem = f"{url}: {answer.get('title', '')}: {answer.get('detail', '')}"
+            if response.status < 500 and response.status not in (401, 408, 429):
+                raise Invalid(problem)
+        raise Unavailable(f"the data layer does not answer: {problem}")
+
+
+def _creation(change: StreamChange) -> Mapping[str, Any]:
+    return {"name": change.name, "partition_count": change.partitions, "configs": dict(change.set_configs)}
+
+
+def _alteration(change: StreamChange) -> Mapping[str, Any]:
+    item: dict[str, Any] = {
+        "name": change.name,
+        "set": dict(change.set_configs),
+        "unset": sorted(change.unset_configs),
+    }
+    if change.partitions is not None:
+        item["partition_count"] = change.partitions
+    return item
+
+
+def _problems(answer: Mapping[str, Any], fine: Collection[int] = ()) -> dict[str, str]:
+    return {
+        result["name"]: result["problem"]["detail"]
+        for result in answer["results"]
+        if "problem" in result and result["status"] not in fine
+    }

@@ -1,0 +1,7 @@
+"""Decisions: pure functions from what is wanted and what was seen to what has to be done and what shall be shown.
+
+claims.py     which Stream owns a name
+streams.py    what has to change in a data layer
+needs.py      which tiers there must be, and how many workers now
+status.py     what resources show: conditions, endpoints, figures
+"""

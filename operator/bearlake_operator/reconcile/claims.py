@@ -1,0 +1,35 @@
+"""Which Stream owns a name of a data layer: the oldest that claims it. The others say so and do nothing."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from bearlake_operator import api
+from bearlake_operator.api import Resource, StreamSpec
+
+Key = tuple[str, str]
+"""Namespace and name of a resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A Stream's claim to its name; `owner` is the Stream that has it, itself if it does."""
+
+    key: Key
+    spec: StreamSpec
+    owner: Key
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether the name is this Stream's."""
+        return self.owner == self.key
+
+
+def decide(streams: Iterable[Resource]) -> Mapping[Key, Claim]:
+    """The claims of all Streams that are not being deleted. Raises `Invalid` for a spec that no schema would let in."""
+    owners: dict[tuple[str, str], Key] = {}
+    claims: dict[Key, Claim] = {}
+    for resource in api.oldest_first([one for one in streams if "deletionTimestamp" not in one["metadata"]]):
+        spec, key = api.stream_spec(resource), api.key_of(resource)
+        owner = owners.setdefault((spec.data_layer, spec.name), key)
+        claims[key] = Claim(key, spec, owner)
+    return claims

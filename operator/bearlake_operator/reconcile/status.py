@@ -1,0 +1,222 @@
+"""What resources show. The same world gives the same status, times of transition included, so that nothing is written for nothing.
+
+Ages change all the time: they are shown in steps (10 s, 1 min …), and only when they matter.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bearlake_operator.admin import Backlog, ObservedStream
+from bearlake_operator.api import Resource
+from bearlake_operator.manifests import config, labels
+from bearlake_operator.reconcile.claims import Claim
+from bearlake_operator.settings import ListenerType, Settings
+
+_STEPS = ((1, "s"), (60, "m"), (3600, "h"), (86400, "d"))
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A fact about a resource; `is_true` None: not known."""
+
+    type: str
+    is_true: bool | None
+    reason: str
+    message: str
+
+
+def conditions(found: Sequence[Condition], resource: Resource, now: str) -> list[dict[str, Any]]:
+    """Conditions as they are shown; one whose status has not changed keeps its time. Source: Kubernetes API conventions."""
+    before = {one["type"]: one for one in resource.get("status", {}).get("conditions", ())}
+    shown = []
+    for one in found:
+        status = {True: "True", False: "False", None: "Unknown"}[one.is_true]
+        old = before.get(one.type)
+        is_same = old is not None and old["status"] == status
+        shown.append(
+            {
+                "type": one.type,
+                "status": status,
+                "observedGeneration": resource["metadata"].get("generation", 0),
+                "reason": one.reason,
+                "message": one.message,
+                "lastTransitionTime": old["lastTransitionTime"] if is_same and old else now,
+            }
+        )
+    return shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamView:
+    """What was seen of a Stream. `problem`: what the data layer, or its absence, said. `waiting`: tiers that are not ready yet."""
+
+    claim: Claim
+    observed: ObservedStream | None
+    problem: str = ""
+    complaint: str = ""
+    is_reachable: bool = True
+    waiting: Sequence[str] = ()
+    backlog: Backlog | None = None
+
+
+def stream(settings: Settings, namespace: str, resource: Resource, view: StreamView, now: str) -> dict[str, Any]:
+    """The status of a Stream; `namespace` is that of the tiers."""
+    claim, observed = view.claim, view.observed
+    spec = claim.spec
+    shown: dict[str, Any] = {
+        "observedGeneration": resource["metadata"].get("generation", 0),
+        "name": spec.name,
+        "protocols": ",".join(spec.protocols),
+        "conditions": conditions(_stream_conditions(view), resource, now),
+    }
+    before = resource.get("status", {})
+    if not claim.is_owner:
+        return shown
+    if observed is None:
+        kept = ("streamId", "partitions", "recordCount", "sizeBytes", "appliedConfigs", "table", "endpoints")
+        return {**{key: before[key] for key in kept if key in before}, **shown}
+    shown |= {
+        "streamId": observed.id,
+        "partitions": observed.partitions,
+        "recordCount": observed.record_count,
+        "sizeBytes": observed.size_bytes,
+        "appliedConfigs": sorted(spec.configs),
+        "endpoints": endpoints(settings, namespace, spec.data_layer, spec.protocols),
+    }
+    if observed.configs.get("table.enable", "true") == "true":
+        table = observed.configs.get("table.name") or spec.name.replace(".", "_")
+        backlog = view.backlog or Backlog()
+        shown["table"] = {
+            "name": f"{observed.configs.get('table.namespace', 'streams')}.{table}",
+            "freshness": age(backlog.age_ms),
+            "backlogBytes": backlog.size_bytes,
+        }
+    return shown
+
+
+def _stream_conditions(view: StreamView) -> list[Condition]:
+    claim = view.claim
+    if not claim.is_owner:
+        message = f"The older Stream {'/'.join(claim.owner)} has the name {claim.spec.name}."
+        return [Condition("Ready", False, "NameTaken", message), Condition("Claimed", False, "NameTaken", message)]
+    synced = _synced(view)
+    ready = synced
+    if synced.is_true and view.waiting:
+        ready = Condition("Ready", False, "TierNotReady", f"Waiting for the pods of {', '.join(view.waiting)}.")
+    elif synced.is_true:
+        ready = Condition("Ready", True, "Serving", "")
+    return [
+        Condition("Ready", ready.is_true, ready.reason, ready.message),
+        Condition("Synced", synced.is_true, synced.reason, synced.message),
+        Condition("Claimed", True, "Owner", ""),
+    ]
+
+
+def _synced(view: StreamView) -> Condition:
+    """Whether the data layer has what the spec says."""
+    if not view.is_reachable:
+        return Condition("Synced", None, "DataLayerUnavailable", view.problem)
+    if view.problem:
+        return Condition("Synced", False, "Refused", view.problem)
+    if view.observed is None:
+        return Condition("Synced", None, "Pending", "The stream is not made yet.")
+    if view.complaint:
+        return Condition("Synced", False, "MorePartitions", view.complaint)
+    return Condition("Synced", True, "InSync", "")
+
+
+def endpoints(settings: Settings, namespace: str, layer: str, protocols: Sequence[str]) -> list[dict[str, str]]:
+    """Where clients connect, from inside the cluster and through the tiers' further listeners."""
+    found = []
+    for protocol in protocols:
+        tier = settings.data_layers[layer].tier(protocol)
+        service = f"{labels.tier_name(layer, protocol)}.{namespace}.svc"
+        for listener, port in config.ports(protocol, tier).items():
+            address = (
+                f"http://{service}:{port}" if listener in ("rest", "registry", "pulsar_http") else f"{service}:{port}"
+            )
+            if listener == "pulsar":
+                address = f"pulsar://{address}"
+            found.append({"protocol": listener.replace("_", "-"), "listener": "internal", "address": address})
+        for more in tier.listeners:
+            host = more.advertised_host or ("<node>" if more.type is ListenerType.NODE_PORT else service)
+            port = more.node_port or more.port
+            found.append({"protocol": protocol, "listener": more.name, "address": f"{host}:{port}"})
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactorView:
+    """What was seen of a Compactor."""
+
+    data_layer_is_known: bool = True
+    problem: str = ""
+    replicas: int = 0
+    ready_replicas: int = 0
+    wanted_replicas: int = 0
+    selector: str = ""
+    backlog: Backlog | None = None
+    aside_count: int = 0
+
+
+def compactor(resource: Resource, view: CompactorView, now: str) -> dict[str, Any]:
+    """The status of a Compactor."""
+    shown: dict[str, Any] = {
+        "observedGeneration": resource["metadata"].get("generation", 0),
+        "replicas": view.replicas,
+        "readyReplicas": view.ready_replicas,
+        "selector": view.selector,
+        "asideCount": view.aside_count,
+        "conditions": conditions(_compactor_conditions(view), resource, now),
+    }
+    if view.backlog is not None:
+        shown |= {
+            "backlogBytes": view.backlog.size_bytes,
+            "backlog": size(view.backlog.size_bytes),
+            "lagSeconds": view.backlog.age_ms // 1000,
+            "lag": age(view.backlog.age_ms),
+        }
+    return shown
+
+
+def _compactor_conditions(view: CompactorView) -> list[Condition]:
+    if view.problem:
+        return [Condition("Ready", False, "Invalid", view.problem)]
+    if view.ready_replicas < view.wanted_replicas:
+        message = f"{view.ready_replicas} of {view.wanted_replicas} workers are ready."
+        return [Condition("Ready", False, "WorkersNotReady", message)]
+    found = [Condition("Ready", True, "Paused" if view.wanted_replicas == 0 else "Working", "")]
+    if view.aside_count:
+        message = f"{view.aside_count} tasks failed again and again: see `bearlake compaction tasks`."
+        found.append(Condition("TasksAside", True, "Failing", message))
+    return found
+
+
+def age(milliseconds: int) -> str:
+    """A duration in its largest whole unit: `0s`, `40s`, `12m`, `3h`, `2d`; seconds in steps of ten."""
+    seconds = milliseconds // 1000
+    if seconds < 60:
+        return f"{seconds // 10 * 10}s"
+    length, unit = next((step, unit) for step, unit in reversed(_STEPS) if seconds >= step)
+    return f"{seconds // length}{unit}"
+
+
+def size(count: int) -> str:
+    """Bytes in words: `512B`, `3.4Gi`."""
+    for unit in ("B", "Ki", "Mi", "Gi"):
+        if count < 1024 or unit == "Gi":
+            return f"{count}{unit}" if unit == "B" else f"{count:.1f}{unit}"
+        count /= 1024  # type: ignore[assignment]
+    raise AssertionError
+
+
+def is_ready(resource: Resource) -> bool:
+    """Whether a resource's condition Ready is true."""
+    found = resource.get("status", {}).get("conditions", ())
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in found)
+
+
+def deployment_is_ready(deployment: Mapping[str, Any] | None) -> bool:
+    """Whether a Deployment has a pod that serves."""
+    return deployment is not None and deployment.get("status", {}).get("readyReplicas", 0) > 0
