@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bearlake.errors import Unsupported
 from bearlake.metadata.model import BatchCommit, Outcome, OutcomeKind, PartitionKey, Slice
-from bearlake.streams.append import Append, AppendCall
+from bearlake.streams.append import UNAVAILABLE, Append, AppendCall
 
 STREAM = bytes(range(16))
 RULES = (STREAM, 7 << 20, 4, 100, 1_000, 2_000)
@@ -57,8 +57,8 @@ def test_plain_batches_become_appends(kernel: ModuleType) -> None:
 
     assert at == 2
     assert appends == [
-        Append(PartitionKey(7 << 20), STREAM, frame[10:20], hold, 3, 2_000, 5, 1, 9, 0),
-        Append(PartitionKey(7 << 20 | 3), STREAM, frame[20:25], hold, 3, 2_000, 5, 1, 9, 0),
+        Append(PartitionKey(7 << 20), STREAM, frame[10:20], hold, 3, 2_000, 5, 1, 9, 0, -1),
+        Append(PartitionKey(7 << 20 | 3), STREAM, frame[20:25], hold, 3, 2_000, 5, 1, 9, 0, -1),
     ]
     assert all(type(item) is Append and item.batch.obj is frame.obj for item in appends)
 
@@ -144,7 +144,7 @@ def test_each_call_gets_its_results_and_is_returned_with_its_last_one(kernel: Mo
     assert kernel.resolve_appends(entries, results) == [first]
     assert first.results == [results[3], results[0]]
     assert (first.waiting, second.waiting, gone.waiting) == (0, 1, -1)
-    assert gone.results == [(5, -1, -1)]
+    assert gone.results == [UNAVAILABLE]
     with pytest.raises(ValueError, match=r"."):
         kernel.resolve_appends(entries, results[:3])
 
@@ -156,12 +156,13 @@ class Row(NamedTuple):
     count: int
     newest: int
     producer_id: int
+    expected: int
 
 
 ROWS = st.lists(
     st.builds(
         Row, st.integers(1, 2), st.sampled_from([0, 0, 3]), st.integers(1, 9), st.integers(1, 5), st.integers(0, 9),
-        st.sampled_from([-1, -1, 4]),
+        st.sampled_from([-1, -1, 4]), st.sampled_from([-1, -1, -1, 0, 2**40]),
     ),
     min_size=1, max_size=12,
 )  # fmt: skip
@@ -173,7 +174,15 @@ def test_offsets_are_dense_and_slices_cover_the_bytes(kernel: ModuleType, rows: 
     for row in rows:
         position += row.gap
         batches.append(
-            BatchCommit(PartitionKey(row.partition), position, row.length, row.count, row.newest, row.producer_id)
+            BatchCommit(
+                PartitionKey(row.partition),
+                position,
+                row.length,
+                row.count,
+                row.newest,
+                row.producer_id,
+                expected_offset=row.expected,
+            )
         )
         position += row.length
     outcomes: list[Outcome] = []
@@ -187,7 +196,9 @@ def test_offsets_are_dense_and_slices_cover_the_bytes(kernel: ModuleType, rows: 
         )
         run = batches[start:at]
         assert all(batch.partition == partition for batch in run)
-        assert all(batch.producer_id < 0 for batch in run[1:])
+        assert all(batch.producer_id < 0 and batch.expected_offset < 0 for batch in run[1:])
+        if at < len(batches) and batches[at].partition == partition:
+            assert batches[at].producer_id >= 0 or batches[at].expected_offset >= 0
         assert size == sum(batch.length for batch in run)
         assert end == ends[partition] + sum(batch.record_count for batch in run)
         ends[partition] = end

@@ -269,10 +269,11 @@ class Scene:
         epoch: int = 0,
         sequence: int = 0,
         flags: int = 0,
+        expected: int = -1,
     ) -> BatchCommit:
         if producer < 0:
-            return BatchCommit(partition, -1, length, record_count, timestamp)
-        return BatchCommit(partition, -1, length, record_count, timestamp, producer, epoch, sequence, flags)
+            return BatchCommit(partition, -1, length, record_count, timestamp, expected_offset=expected)
+        return BatchCommit(partition, -1, length, record_count, timestamp, producer, epoch, sequence, flags, expected)
 
     def object(self, *batches: BatchCommit, token: str = "", server: ServerRef | None = None) -> ObjectCommit:
         """An object with these batches back to back."""

@@ -1,7 +1,8 @@
 """Random histories on every store against a naive model: a dictionary of lists of records' owners.
 
-Commits of several servers (idempotent producers that repeat, skip and go back), repeated tokens, trims, deletions, growth, maintenance
-at any moment, and a store that is closed and opened again in between. After each step the whole state is compared.
+Commits of several servers (idempotent and named producers that repeat, skip and go back, batches that expect an offset), repeated
+tokens, trims, deletions, growth, raised epochs, maintenance at any moment, and a store that is closed and opened again in between. After
+each step the whole state is compared.
 """
 
 from dataclasses import dataclass, field
@@ -12,11 +13,22 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from bearlake.metadata import Metadata
-from bearlake.metadata.model import BatchCommit, EntryKind, Outcome, OutcomeKind, PartitionKey, partition_key
+from bearlake.metadata.model import (
+    BATCH_IN_STEP,
+    BATCH_NAMED,
+    BatchCommit,
+    EntryKind,
+    Outcome,
+    OutcomeKind,
+    PartitionKey,
+    partition_key,
+)
 
-ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND = OutcomeKind
+ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET = OutcomeKind
 WRAP = 2**31
 PARTITIONS = 4
+SKIPPING, IN_STEP = "skipping", "in step"
+"""Names of producers."""
 
 
 @dataclass
@@ -26,12 +38,39 @@ class ModelPartition:
     """(base, count, timestamp, object) of each accepted batch."""
     producers: dict[int, tuple[int, list[tuple[int, int, int]]]] = field(default_factory=dict)
     """id -> (epoch, (sequence, count, base) of every batch of that epoch)."""
+    named: dict[str, list[tuple[int, int, int]]] = field(default_factory=lambda: {SKIPPING: [], IN_STEP: []})
+    """name -> (epoch, sequence, base) of every batch."""
+    names: dict[int, str] = field(default_factory=dict)
+    """id -> name."""
+    epoch: int = 0
 
     @property
     def end(self) -> int:
         return sum(count for _, count, _, _ in self.slices)
 
     def judge(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
+        kind, base = self.judge_named(batch) if batch.flags & BATCH_NAMED else self.judge_idempotent(batch)
+        if kind is ACCEPTED and batch.expected_offset not in (-1, self.end):
+            return UNEXPECTED_OFFSET, self.end
+        return kind, base
+
+    def judge_named(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
+        name = self.names[batch.producer_id]
+        history = self.named[name]
+        newest = max((epoch for epoch, _, _ in history), default=0)
+        if batch.producer_epoch < (newest if name == IN_STEP else max(newest, self.epoch)):
+            return FENCED, -1
+        if name == IN_STEP:
+            history = [one for one in history if one[0] == batch.producer_epoch]
+        sent = [sequence for _, sequence, _ in history]
+        if batch.base_sequence <= max(sent, default=-1):
+            bases = [base for _, sequence, base in history[-5:] if sequence == batch.base_sequence]
+            return DUPLICATE, bases[0] if bases else -1
+        if name == IN_STEP and batch.base_sequence != len(sent):
+            return OUT_OF_ORDER, -1
+        return ACCEPTED, self.end
+
+    def judge_idempotent(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
         if batch.producer_id < 0:
             return ACCEPTED, self.end
         epoch, batches = self.producers.get(batch.producer_id, (-1, []))
@@ -51,7 +90,10 @@ class ModelPartition:
     def add(self, batch: BatchCommit, token: str) -> Outcome:
         kind, base = self.judge(batch)
         if kind is ACCEPTED:
-            if batch.producer_id >= 0:
+            if batch.flags & BATCH_NAMED:
+                name = self.names[batch.producer_id]
+                self.named[name].append((batch.producer_epoch, batch.base_sequence, base))
+            elif batch.producer_id >= 0:
                 epoch, batches = self.producers.get(batch.producer_id, (-1, []))
                 kept = batches if epoch == batch.producer_epoch else []
                 new = (batch.base_sequence, batch.record_count, base)
@@ -82,10 +124,11 @@ class Model:
 batch_kind = st.tuples(
     st.sampled_from([0, 0, 0, 1, 2, 3]),
     st.integers(1, 3),
-    st.sampled_from([-1, 0, 0, 0, 1]),
+    st.sampled_from([-1, 0, 0, 0, 1, SKIPPING, SKIPPING, IN_STEP]),
     st.sampled_from([0] * 15 + [1]),
     st.sampled_from(["next", "next", "next", "next", "repeat", "repeat", "skip", "zero", "wrap"]),
     st.integers(0, 7),
+    st.sampled_from([None] * 15 + [0, 0, 1]),
 )
 commits = st.lists(batch_kind, min_size=1, max_size=6)
 others = st.one_of(
@@ -97,6 +140,7 @@ others = st.one_of(
     st.tuples(st.just("reopen")),
     st.tuples(st.just("delete")),
     st.tuples(st.just("grow")),
+    st.tuples(st.just("raise_epoch"), st.integers(0, PARTITIONS - 1)),
 )
 
 
@@ -110,19 +154,52 @@ class Run:
         self.sent: list[tuple[str, list[BatchCommit]]] = []
         self.is_truncated = False
 
-    def batch(self, index: int, count: int, producer: int, epoch: int, how: str, timestamp: int) -> BatchCommit:
+    async def batch(
+        self, index: int, count: int, producer: int | str, epoch: int, how: str, timestamp: int, ahead: int | None
+    ) -> BatchCommit:
         key = self.keys[index]
+        partition = self.model.partitions.get(key, ModelPartition())
+        made = BatchCommit(key, 0, 10, count, timestamp, expected_offset=-1 if ahead is None else partition.end + ahead)
+        if isinstance(producer, str):
+            return await self.named(made, producer, epoch, how)
         if producer < 0:
-            return BatchCommit(key, 0, 10, count, timestamp)
-        newest, known = self.model.partitions.get(key, ModelPartition()).producers.get(producer, (-1, []))
+            return made
+        newest, known = partition.producers.get(producer, (-1, []))
         follow = (known[-1][0] + known[-1][1]) % WRAP if known and epoch == newest else 0
         sequence = {"next": follow, "skip": follow + 2, "zero": 0, "wrap": WRAP - 2, "repeat": follow}[how]
         if how == "repeat" and known:
             sequence, count, _ = known[max(0, len(known) - 1 - timestamp)]
-        return BatchCommit(key, 0, 10, count, timestamp, producer, epoch, sequence % WRAP)
+        return made._replace(
+            record_count=count, producer_id=producer, producer_epoch=epoch, base_sequence=sequence % WRAP
+        )
+
+    async def named(self, made: BatchCommit, name: str, epoch: int, how: str) -> BatchCommit:
+        """The batch as one of a named producer; of nobody where there is no partition."""
+        partition = self.model.partitions.get(made.partition)
+        if partition is None:
+            return made
+        found = await self.scene.metadata.producers.named(made.partition, name)
+        partition.names[found.producer_id] = name
+        history = partition.named[name]
+        newest = history[-1][0] if history else 0
+        assert found[1:] == (*(history[-1][:2] if history else (-1, -1)), partition.epoch)
+        if name == SKIPPING:
+            epoch = max(partition.epoch - epoch, 0)
+        follow = history[-1][1] + 1 if history and (name == SKIPPING or epoch == newest) else 0
+        sequence = {"next": follow, "skip": follow + 2, "zero": 0, "wrap": 2**40, "repeat": max(follow - 2, 0)}[how]
+        flags = BATCH_NAMED | (BATCH_IN_STEP if name == IN_STEP else 0)
+        return made._replace(producer_id=found.producer_id, producer_epoch=epoch, base_sequence=sequence, flags=flags)
+
+    async def raise_epoch(self, index: int) -> None:
+        partition = self.model.partitions.get(self.keys[index])
+        if partition is not None:
+            lease = await self.scene.metadata.leases.acquire("dispatch", self.scene.server)
+            partition.epoch += 1
+            assert await self.scene.metadata.producers.raise_epoch(self.keys[index], lease) == partition.epoch
 
     async def commit(self, kinds: list[Any]) -> None:
-        by_partition = sorted((self.batch(*kind) for kind in kinds), key=lambda batch: batch.partition)
+        batches = [await self.batch(*kind) for kind in kinds]
+        by_partition = sorted(batches, key=lambda batch: batch.partition)
         commit = self.scene.object(*by_partition)
         self.sent.append((commit.token, commit.batches))
         await self.send(commit.token, commit.batches)
@@ -201,6 +278,7 @@ async def test_random_histories_agree_with_the_naive_model(
     scene = await new_scene(await backend.fresh())
     first, second = await scene.stream("s0", 2), await scene.stream("s1", 1)
     keys = [first.partition(0), first.partition(1), second.partition(0), partition_key(second.number, 1)]
+    await scene.metadata.producers.allocate(4)  # of the idempotent producers
     run = Run(scene, keys)
     run.model.partitions = {key: ModelPartition() for key in keys[:3]}
     for batches, (name, *arguments) in steps:

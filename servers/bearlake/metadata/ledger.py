@@ -26,6 +26,7 @@ from bearlake.metadata.model import (
     BATCH_NAMED,
     BatchCommit,
     Outcome,
+    OutcomeKind,
     PartitionBounds,
     PartitionKey,
     ProducerState,
@@ -39,6 +40,7 @@ from bearlake.metadata.producers import (
     KEPT,
     NOT_FOUND,
     SEQUENCE_MASK,
+    UNEXPECTED_OFFSET,
     Producer,
     advanced,
     advanced_named,
@@ -143,6 +145,28 @@ class Decision(NamedTuple):
     changes: dict[PartitionKey, Change]
 
 
+def judged(
+    batch: BatchCommit, known: Producer | None, partition_epoch: int, end: int, now_ms: int
+) -> tuple[OutcomeKind, int, Producer | None]:
+    """What becomes of a batch at its turn, by all the rules: its kind, the base offset of its outcome, the producer's state after it.
+
+    The base offset is a duplicate's original one, or the end offset that was not expected, else -1. The expected offset is looked at last,
+    so that a duplicate stays one.
+    """
+    _, _, _, count, _, producer_id, epoch, sequence, flags, expected = batch
+    kind, base, made = ACCEPTED, -1, None
+    if producer_id >= 0 and flags & BATCH_NAMED:
+        is_in_step = flags & BATCH_IN_STEP != 0
+        kind, base = judge_named(known, partition_epoch, epoch, sequence, is_in_step=is_in_step)
+        made = advanced_named(known, now_ms, epoch, sequence, end, is_in_step=is_in_step)
+    elif producer_id >= 0 and not flags & BATCH_CONTROL:
+        kind, base = judge(known, epoch, sequence, count, end)
+        made = advanced(known, now_ms, epoch, sequence, count, end)
+    if kind is ACCEPTED and expected >= 0 and expected != end:
+        return UNEXPECTED_OFFSET, end, None
+    return kind, base, made
+
+
 class Ledger:
     """The state after all entries up to `applied`, of which those up to `rolled` are in the checkpoint too."""
 
@@ -196,7 +220,7 @@ class Ledger:
         end, size = 0, 0
         producers: dict[int, Producer] = {}
         while at < batch_count:
-            partition, _, _, count, _, producer_id, epoch, sequence, flags = given[at]
+            partition, _, _, count, _, producer_id, epoch, sequence, flags, expected = given[at]
             if partition != current:
                 current = partition
                 if partition in changes:
@@ -208,30 +232,27 @@ class Ledger:
                 outcomes.append(Outcome(NOT_FOUND, -1, -1))
                 at += 1
                 continue
-            if producer_id >= 0 and not flags & NOT_BY_RECORDS:
+            if producer_id >= 0 or expected >= 0:
                 known = producers.get(producer_id) or state.producers.get(producer_id)
-                if known is None or known[0] != epoch or (known[3] + 1) & SEQUENCE_MASK != sequence:
-                    kind, base = judge(known, epoch, sequence, count, end)
+                if (
+                    known is None
+                    or known[0] != epoch
+                    or (known[3] + 1) & SEQUENCE_MASK != sequence
+                    or expected >= 0
+                    or flags & NOT_BY_RECORDS
+                ):
+                    kind, base, made = judged(given[at], known, state.epoch, end, now_ms)
                     if kind is not ACCEPTED:
                         outcomes.append(Outcome(kind, base, state.start))
                         at += 1
                         continue
-                    producers[producer_id] = advanced(known, now_ms, epoch, sequence, count, end)
-                else:  # the next batch of a known producer: the common case, `advanced` written out
+                else:  # the next batch of a known producer: the common case, written out
                     last = (sequence + count - 1) & SEQUENCE_MASK
-                    producers[producer_id] = (epoch, now_ms, sequence, last, end, *known[HEAD_FIELDS:KEPT])
-                rows.append((partition, producer_id, epoch, sequence, count, end, flags))
-            elif producer_id >= 0 and flags & BATCH_NAMED:
-                known = producers.get(producer_id) or state.producers.get(producer_id)
-                is_in_step = flags & BATCH_IN_STEP != 0
-                kind, base = judge_named(known, state.epoch, epoch, sequence, is_in_step=is_in_step)
-                if kind is not ACCEPTED:
-                    outcomes.append(Outcome(kind, base, state.start))
-                    at += 1
-                    continue
-                producers[producer_id] = advanced_named(known, now_ms, epoch, sequence, end, is_in_step=is_in_step)
-                rows.append((partition, producer_id, epoch, sequence, count, end, flags))
-            # This batch, and with it those of nobody that follow in the partition: offsets are all that they need.
+                    made = (epoch, now_ms, sequence, last, end, *known[HEAD_FIELDS:KEPT])
+                if made is not None:
+                    producers[producer_id] = made
+                    rows.append((partition, producer_id, epoch, sequence, count, end, flags))
+            # This batch, and with it those of nobody that follow in the partition and go anywhere: offsets are all that they need.
             at, end, added = kernel.assign_offsets(
                 Outcome, ACCEPTED, Slice, given, at, state.start, end, outcomes, slices
             )

@@ -94,7 +94,8 @@ class BatchCommit(NamedTuple):
 
     `position` and `length` are its bytes in the object; `record_count` is the number of offsets it takes; `max_timestamp` is in ms;
     producer fields are -1 for a batch without idempotence. `flags` is a sum of `BATCH_…`; with `BATCH_NAMED`, `base_sequence` counts
-    appends (`metadata/producers.py`).
+    appends (`metadata/producers.py`). With an `expected_offset` (-1: any) the batch is only accepted if that is the partition's end when
+    its turn comes.
     """
 
     partition: PartitionKey
@@ -106,6 +107,7 @@ class BatchCommit(NamedTuple):
     producer_epoch: int = -1
     base_sequence: int = -1
     flags: int = 0
+    expected_offset: int = -1
 
 
 BATCH_TRANSACTIONAL = 1
@@ -141,10 +143,15 @@ class OutcomeKind(IntEnum):
     """A newer producer epoch has written to the partition, or it was raised (`ProducerIds.raise_epoch`)."""
     NOT_FOUND = 4
     """The stream was deleted, or the partition does not exist."""
+    UNEXPECTED_OFFSET = 5
+    """The partition's end is not the expected offset; `base_offset` says where it is. The producer's sequence is not used up."""
 
 
 class Outcome(NamedTuple):
-    """A batch's outcome; `base_offset` is -1 unless it is ACCEPTED or a DUPLICATE; `start_offset` is the partition's (-1 if none)."""
+    """A batch's outcome; `start_offset` is the partition's (-1 if none).
+
+    `base_offset` is that of the batch if it is ACCEPTED or a DUPLICATE, the partition's end if it is an UNEXPECTED_OFFSET, else -1.
+    """
 
     kind: OutcomeKind
     base_offset: int

@@ -26,7 +26,7 @@ class Append(NamedTuple):
     """One record batch to append, already inspected by the kernel (`kernel.inspect`) and accepted by the stream's rules.
 
     `stream_id` are the 16 bytes of the incarnation's UUID; `hold` keeps `batch` alive until it is copied into a WAL object, None when
-    the batch is immutable. Producer fields as in `metadata.model.BatchCommit`.
+    the batch is immutable. Producer fields and the last ones as in `metadata.model.BatchCommit`.
     """
 
     partition: PartitionKey
@@ -39,24 +39,26 @@ class Append(NamedTuple):
     producer_epoch: int
     base_sequence: int
     flags: int
+    expected_offset: int = -1
 
 
 class Verdict(IntEnum):
-    """What became of a batch, in the words of the waist. The first five are those of `metadata.model.OutcomeKind`."""
+    """What became of a batch, in the words of the waist. The first six are those of `metadata.model.OutcomeKind`."""
 
     ACCEPTED = 0
     DUPLICATE = 1
     OUT_OF_ORDER = 2
     FENCED = 3
     NOT_FOUND = 4
-    UNAVAILABLE = 5
+    UNEXPECTED_OFFSET = 5
+    UNAVAILABLE = 6
     """The stores did not answer in time; the batch may or may not be stored. Retry with the same sequence."""
-    SERVER_FENCED = 6
+    SERVER_FENCED = 7
     """This server lost its registration and stops; nothing was stored. Ask another one."""
 
 
 class Appended(NamedTuple):
-    """A batch's result: `base_offset` is -1 unless ACCEPTED or DUPLICATE; `start_offset` is the partition's, -1 if unknown.
+    """A batch's result: `base_offset` is as in `Outcome`; `start_offset` is the partition's, -1 if unknown.
 
     `verdict` is a `Verdict`; an `Outcome` of the store, whose kinds have the same numbers, is passed on as it is.
     """

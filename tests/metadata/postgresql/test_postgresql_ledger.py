@@ -40,13 +40,15 @@ class EmptyCheckpoint:
 class History:
     """Batches as producers make them: mostly right, often repeated, sometimes out of order, of an older or newer epoch.
 
-    Producers 0 to 3 are idempotent; 4 to 6 are named, may skip, and write with their partition's epoch; 7 is named and goes in step.
+    Some expect to begin where their partition ended before the object. Producers 0 to 3 are idempotent; 4 to 6 are named, may skip, and
+    write with their partition's epoch; 7 is named and goes in step.
     """
 
     def __init__(self, seed: int, partitions: list[PartitionKey]) -> None:
         self.chance = random.Random(seed)
         self.partitions = partitions
         self.next_sequence: dict[tuple[int, int], int] = {}
+        self.ends: dict[PartitionKey, int] = {}
         self.epochs = dict.fromkeys((0, 1, 2, 3, 7), 1)
         self.partition_epochs = dict.fromkeys(partitions, 0)
         self.sent: list[BatchCommit] = []
@@ -58,7 +60,8 @@ class History:
         for partition in chosen:
             for _ in range(self.chance.randint(1, 5)):
                 position += self.chance.choice((0, 0, 0, 7))
-                batches.append(self.batch(partition)._replace(position=position))
+                expected = -1 if self.chance.random() < 0.8 else self.ends.get(partition, 0)
+                batches.append(self.batch(partition)._replace(position=position, expected_offset=expected))
                 position += batches[-1].length
         return batches
 
@@ -117,7 +120,7 @@ async def test_random_commits_are_decided_as_the_ledger_decides(
     for turn in range(40):
         batches = history.object()
         if turn % 3 == 0:
-            batches = [batch for batch in batches if not batch.flags & BATCH_NAMED]
+            batches = [batch._replace(expected_offset=-1) for batch in batches if not batch.flags & BATCH_NAMED]
         if turn % 7 == 6:
             raised = partitions[turn % 5]
             ledger.partitions[raised].epoch = await metadata.producers.raise_epoch(raised, lease)
@@ -135,6 +138,7 @@ async def test_random_commits_are_decided_as_the_ledger_decides(
             assert list(entry.slices) == decision.slices
             assert await metadata.log.commit(commit) == committed
             ledger.adopt(decision, committed.position)
+            history.ends = {key: state.end for key, state in ledger.partitions.items()}
     for partition in partitions:
         state = ledger.existing(partition) if stream_number(partition) in known else None
         if state is not None:

@@ -1,8 +1,9 @@
 """The commit of a WAL object: arrays in, one call of `commit_object`, outcomes out. Pure functions on both sides of the call.
 
-Batches without producer that lie back to back in one partition share their fate, so they go as one *run*; a producer's batch is a
-run of its own. Runs go ordered by partition, because the function locks partitions in that order. The slices that the
-entry holds are those of the accepted runs, joined where they lie back to back; they are computed here again for the answer.
+Batches without producer that lie back to back in one partition share their fate, so they go as one *run*; a batch of a producer, or
+one that expects an offset, is a run of its own. Runs go ordered by partition, because the function locks partitions in that order.
+The slices that the entry holds are those of the accepted runs, joined where they lie back to back; they are computed here again for
+the answer.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,6 +42,8 @@ class Runs(NamedTuple):
     sequences: list[int]
     named: list[int]
     """1 for a named producer, 2 for one that goes in step, else 0."""
+    expected: list[int]
+    """The end offset that a run expects, -1: any."""
     pairs: list[tuple[PartitionKey, int]]
     """Each partition and producer id once."""
     of_batch: list[tuple[int, int]]
@@ -49,6 +52,10 @@ class Runs(NamedTuple):
         """`named`, None when there is none: then the function need not look."""
         return self.named if any(self.named) else None
 
+    def some_expected(self) -> list[int] | None:
+        """`expected`, None when there is none."""
+        return self.expected if any(offset >= 0 for offset in self.expected) else None
+
     def groups(self) -> list[int]:
         """The rows to lock, each once, in order."""
         return sorted({partition >> GROUP_BITS for partition in self.partitions})
@@ -56,15 +63,15 @@ class Runs(NamedTuple):
 
 def runs_of(batches: Sequence[BatchCommit]) -> Runs:
     """Arrange the batches of an object for `commit_object`."""
-    runs = Runs([], [], [], [], [], [], [], [], [], [], [(0, 0)] * len(batches))
+    runs = Runs([], [], [], [], [], [], [], [], [], [], [], [(0, 0)] * len(batches))
     pairs: dict[tuple[PartitionKey, int], int] = {}
     mergeable_end = -1
     run = -1
     for index in _by_partition(batches):
-        partition, position, length, count, timestamp, producer_id, epoch, sequence, flags = batches[index]
+        partition, position, length, count, timestamp, producer_id, epoch, sequence, flags, expected = batches[index]
         assert count > 0, "I2: a batch takes offsets"
         has_producer = producer_id >= 0 and not flags & BATCH_CONTROL
-        if not has_producer and position == mergeable_end and runs.partitions[run] == partition:
+        if not has_producer and expected < 0 and position == mergeable_end and runs.partitions[run] == partition:
             runs.of_batch[index] = (run, runs.record_counts[run])
             runs.lengths[run] += length
             runs.record_counts[run] += count
@@ -82,7 +89,8 @@ def runs_of(batches: Sequence[BatchCommit]) -> Runs:
         runs.epochs.append(epoch)
         runs.sequences.append(sequence)
         runs.named.append((1 + (flags & BATCH_IN_STEP != 0)) if has_producer and flags & BATCH_NAMED else 0)
-        mergeable_end = -1 if has_producer else position + length
+        runs.expected.append(expected)
+        mergeable_end = -1 if has_producer or expected >= 0 else position + length
     runs.pairs.extend(pairs)
     return runs
 
@@ -109,7 +117,7 @@ def arguments(commit: ObjectCommit, runs: Runs) -> tuple[object, ...]:
         [partition for partition, _ in runs.pairs],
         [producer_id for _, producer_id in runs.pairs],
         runs.some_named(),
-        None,
+        runs.some_expected(),
     )
 
 
