@@ -8,7 +8,8 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from bearlake.metadata.model import PartitionKey, Server
+from bearlake.metadata.model import PartitionKey, Server, ServerRef
+from bearlake.protocols.pulsar.access import Access
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.schemas import Schemas
 from bearlake.protocols.pulsar.settings import PulsarSettings
@@ -48,6 +49,7 @@ class Broker:
         self.members = members
         self.settings = settings
         self.topics = Topics(streams, settings)
+        self.access = Access(streams.metadata, streams.server)
         self.schemas = Schemas(self.topics)
         self.watchers = Watchers(self.topics, streams.catalog)
         self.is_draining = False
@@ -67,6 +69,10 @@ class Broker:
         own = next((server.zone for server in live if server.ref.node_id == self.members.node_id), None)
         found = routing.candidates(live, endpoint, own)
         return routing.choose(routing.key_of(key), found) if found else None
+
+    async def holder(self, partition: PartitionKey) -> ServerRef | None:
+        """The live server that dispatches a partition, else the one whose producer is alone on it, else None. Raises `Unavailable`."""
+        return await self.subscriptions.holder(partition) or await self.access.holder(partition)
 
     def elsewhere(self, key: str, endpoint: str) -> str | None:
         """`host:port` of the server that takes over clients of a topic when this one drains; None when there is no other."""
@@ -100,14 +106,15 @@ class Broker:
         self._producers[key] = producer
 
     def unregister(self, producer: "Producer") -> None:
-        """Give the producer's name up; safe to repeat."""
+        """Give the producer's name up, and its place to whoever waits for it; safe to repeat."""
         key = (producer.partition, producer.name)
         if self._producers.get(key) is producer:
             del self._producers[key]
+            self.access.left(producer, self.others(producer))
 
-    def producers(self, partition: PartitionKey) -> "list[Producer]":
-        """Producers of a partition on this server."""
-        return [producer for (key, _), producer in self._producers.items() if key == partition]
+    def others(self, producer: "Producer") -> "list[Producer]":
+        """This server's other producers of the partition, those that wait for their turn too."""
+        return [one for (key, _), one in self._producers.items() if key == producer.partition and one is not producer]
 
     @property
     def producer_count(self) -> int:

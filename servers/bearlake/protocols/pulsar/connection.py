@@ -92,7 +92,7 @@ class Connection(Receiver):
         for task in self._tasks:
             task.cancel()
         for producer in list(self.producers.values()):
-            producer.disconnected()
+            producer.abandoned()
         for consumer in list(self.consumers.values()):
             consumer.disconnected()
         for watcher in self.watchers.values():
@@ -297,7 +297,7 @@ class Connection(Receiver):
 
     def start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run what a request needs; it is cancelled with the connection. What it raises is a bug, and closes the connection."""
-        task = self.server.loop.create_task(work)
+        task = self.server.run(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
         return task

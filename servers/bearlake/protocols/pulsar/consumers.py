@@ -44,6 +44,7 @@ class Consumer:
         self.id = request.consumer_id
         self.name = request.consumer_name
         self.subscription = request.subscription
+        self.is_durable = request.durable
         self.type = SubscriptionType(CommandSubscribe.SubType.Name(request.sub_type))
         self.topic: Topic
         self.partition: PartitionKey

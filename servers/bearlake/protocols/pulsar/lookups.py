@@ -73,7 +73,7 @@ async def lookup(connection: "Connection", request: CommandLookupTopic) -> bytes
     topic = await broker.topics.find(request.topic)
     if topic is None and not broker.settings.auto_create_streams:
         raise Refused("TopicNotFound", f"topic {name} does not exist")
-    holder = await broker.subscriptions.holder(topic.partition) if topic is not None else None
+    holder = await broker.holder(topic.partition) if topic is not None else None
     endpoint, scheme = connection.endpoint_named(request.advertised_listener_name)
     server = broker.server_for(str(name), endpoint, holder.node_id if holder is not None else None)
     if server is None:

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from bearlake.errors import BearlakeError
-from bearlake.metadata.model import PartitionKey
+from bearlake.metadata.model import BATCH_NAMED, NamedProducer, PartitionKey
 from bearlake.protocols.pulsar import commands, entries, framing, message_ids
 from bearlake.protocols.pulsar.errors import Refused, error_of
 from bearlake.protocols.pulsar.framing import BadChecksum
@@ -28,6 +28,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     CommandSendReceipt,
     MessageIdData,
     ServerError,
+    Shared,
 )
 from bearlake.protocols.pulsar.topics import Topic
 from bearlake.streams.admission import Header, admit
@@ -44,7 +45,12 @@ _ATTRIBUTES = Struct(">h")
 _ATTRIBUTES_AT = 21
 _BASE_TIMESTAMP = Struct(">q")
 _BASE_TIMESTAMP_AT = 27
-_NO_PRODUCER = -1
+_NO_PRODUCER = (-1, -1, -1)
+_SEQUENCE_MAX = (1 << 63) - 1
+_PREFIX = "pulsar:"
+"""Before names of producers in the metadata store, which other protocols use too."""
+DEDUPLICATION = "pulsar.deduplication"
+"""The stream config that says whether what a producer sends again is stored once."""
 
 
 class State(Enum):
@@ -119,22 +125,43 @@ class Producer:
         self.topic: Topic
         self.partition: PartitionKey
         self.state = State.OPENING
-        self._is_name_given = bool(request.producer_name) and request.user_provided_producer_name
+        self.request = request
+        self.schema_version = b""
+        self.topic_epoch: int | None = None
+        """Of an exclusive producer: the partition's epoch that made it the only one."""
+        self._stored: NamedProducer | None = None
+        """Its name in the metadata store, by which what it sends again is known; None without deduplication."""
         self._line: deque[Send] = deque()
         self._close_request_id: int | None = None
         self._move_url: str | None = None
 
-    def opened(self, topic: Topic, name: str) -> None:
-        """It produces to `topic` under this name from now on. Raises `Refused` (ProducerBusy)."""
+    @property
+    def stored_name(self) -> str:
+        """Its name in the metadata store."""
+        return _PREFIX + self.name
+
+    def named(self, topic: Topic, name: str) -> None:
+        """It is to produce to `topic` under this name. Raises `Refused` (ProducerBusy)."""
         self.topic, self.partition, self.name = topic, topic.partition, name
         self.connection.broker.register(self)
+
+    def opened(self, stored: NamedProducer | None, topic_epoch: int | None) -> None:
+        """It produces from now on."""
+        self._stored, self.topic_epoch = stored, topic_epoch
         self.state = State.OPEN
 
+    def granted(self) -> None:
+        """It has waited, and is the only one now."""
+        self.connection.start(_open_when_granted(self))
+
+    @property
+    def last_sequence_id(self) -> int:
+        """Sequence id of the last message that is stored under its name, as of when it was opened; -1 if none is known."""
+        return self._stored.last_sequence if self._stored is not None else -1
+
     def is_successor_of(self, other: "Producer") -> bool:
-        """Whether this is a later session of the same producer: its client counts them."""
-        return other.state is not State.OPEN or (
-            self.epoch > other.epoch and self._is_name_given == other._is_name_given
-        )
+        """Whether this is a later session of the same producer, which its client counts, or the other one is on its way out."""
+        return other.state in (State.LEAVING, State.CLOSED) or self.epoch > other.epoch
 
     # -- send ----------------------------------------------------------------------------------------------------
 
@@ -172,19 +199,22 @@ class Producer:
         entry = entries.to_batch(metadata, payload)
         (attributes,) = _ATTRIBUTES.unpack_from(entry.batch, _ATTRIBUTES_AT)
         (base_timestamp,) = _BASE_TIMESTAMP.unpack_from(entry.batch, _BASE_TIMESTAMP_AT)
-        header = Header(
-            attributes,
-            entry.record_count,
-            base_timestamp,
-            entry.max_timestamp,
-            _NO_PRODUCER,
-            _NO_PRODUCER,
-            _NO_PRODUCER,
-        )
+        header = Header(attributes, entry.record_count, base_timestamp, entry.max_timestamp, *_NO_PRODUCER)
         admitted = admit(view, self.topic.index, entry.batch, None, header, broker.streams.clock.now_ms())
         if not isinstance(admitted, Append):
             raise admitted
-        return admitted
+        stored = self._stored
+        if stored is None or (command.is_chunk and metadata.chunk_id < metadata.num_chunks_from_msg - 1):
+            return admitted  # of a message in chunks, the last one carries its sequence
+        sequence_id = max(command.sequence_id, command.highest_sequence_id)
+        if sequence_id > _SEQUENCE_MAX:
+            raise Refused("NotAllowedError", f"sequence id {sequence_id}: expected at most {_SEQUENCE_MAX}")
+        return admitted._replace(
+            producer_id=stored.producer_id,
+            producer_epoch=stored.partition_epoch,
+            base_sequence=sequence_id,
+            flags=admitted.flags | BATCH_NAMED,
+        )
 
     def answer(self) -> None:
         """Send the answers of those SENDs at the head of the line that have theirs; then leave, if that was to be done."""
@@ -211,10 +241,9 @@ class Producer:
         self._end()
 
     def overtaken(self) -> None:
-        """A later session of the same producer has taken its name."""
+        """A later session of the same producer takes its name, or another one its place."""
         if self.state is not State.CLOSED:
-            self.connection.send(commands.close_producer(self.id))
-            self._end()
+            self._left()
 
     def close(self, request_id: int) -> None:
         """The client closes it: answered when all that was taken is."""
@@ -235,7 +264,7 @@ class Producer:
             self._left()
 
     def _left(self) -> None:
-        """All that was taken is answered."""
+        """It is over, and its client is told."""
         connection = self.connection
         self._end()  # before the client hears of it, so that the name is free when it opens the producer again
         if self._close_request_id is not None:
@@ -243,13 +272,15 @@ class Producer:
         else:
             connection.send(commands.close_producer(self.id, self._move_url))
 
-    def disconnected(self) -> None:
-        """The connection has gone; what was appended goes its way."""
-        self._end()
+    def abandoned(self) -> None:
+        """It was not opened, or its connection has gone; what was appended goes its way. Safe to repeat."""
+        if self.state is not State.CLOSED:
+            self._end()
 
     def _end(self) -> None:
         self.state = State.CLOSED
-        self.connection.broker.unregister(self)
+        if self.name:
+            self.connection.broker.unregister(self)
         if self.connection.producers.get(self.id) is self:
             del self.connection.producers[self.id]
         dropped = len(self._line)
@@ -262,29 +293,69 @@ class Producer:
 
 
 async def open_producer(connection: "Connection", request: CommandProducer) -> bytes:
-    """PRODUCER. Raises what it is refused with."""
+    """PRODUCER; of one that has to wait for its turn, the first of two answers. Raises what it is refused with."""
     known = connection.producers.get(request.producer_id)
     if known is not None:
         if known.state is State.OPEN:
-            return _opened(request, known)  # asked again
+            return _opened(known, request.request_id)  # asked again
         raise Refused("ServiceNotReady", "the producer is being opened or closed on this connection")
     broker = connection.broker
     if broker.is_draining:
         raise Refused("ServiceNotReady", "this server is draining: look the topic up again")
     connection.check_room()
-    producer = Producer(connection, request)
-    connection.producers[request.producer_id] = producer
+    producer = connection.producers[request.producer_id] = Producer(connection, request)
     try:
         topic = await broker.topics.resolve(connection.who, request.topic, Operation.WRITE)
-        version = await broker.schemas.for_producer(topic, request.schema if request.HasField("schema") else None)
-        if connection.producers.get(producer.id) is not producer:
-            raise Refused("ServiceNotReady", "the producer was closed before it was open")
-        producer.opened(topic, request.producer_name or broker.new_producer_name())
+        schema = request.schema if request.HasField("schema") else None
+        producer.schema_version = await broker.schemas.for_producer(topic, schema)
+        is_alone = request.producer_access_mode != Shared
+        if not is_alone:
+            await broker.access.check_elsewhere(topic.partition)
+        _check_open(producer)
+        # From here to the claim nothing waits, so that nobody comes in between.
+        producer.named(topic, request.producer_name or broker.new_producer_name())
+        if not is_alone:
+            broker.access.share(topic.partition)
+        elif not broker.access.claim(producer, request.producer_access_mode, broker.others(producer)):
+            return _waits(producer)
+        await _open(producer, is_alone=is_alone)
     except BaseException:
-        if connection.producers.get(producer.id) is producer:
-            del connection.producers[producer.id]
+        producer.abandoned()
         raise
-    return _opened(request, producer, version)
+    return _opened(producer, request.request_id)
+
+
+async def _open(producer: Producer, *, is_alone: bool) -> None:
+    """What a producer needs of the metadata store. Raises what it is refused with."""
+    broker, request = producer.connection.broker, producer.request
+    epoch: int | None = None
+    if is_alone:
+        known_epoch = request.topic_epoch if request.HasField("topic_epoch") else None
+        epoch = await broker.access.enter(producer, known_epoch)
+    stored: NamedProducer | None = None
+    if producer.topic.view.stream.configs.get(DEDUPLICATION, "true").lower() == "true":
+        stored = await broker.streams.metadata.producers.named(producer.partition, producer.stored_name)
+    _check_open(producer)
+    if stored is not None and epoch is not None:
+        stored = stored._replace(partition_epoch=epoch)
+    producer.opened(stored, epoch)
+
+
+async def _open_when_granted(producer: Producer) -> None:
+    connection, request_id = producer.connection, producer.request.request_id
+    try:
+        await _open(producer, is_alone=True)
+    except BearlakeError as error:
+        producer.abandoned()
+        connection.refuse(request_id, error)
+    else:
+        connection.send(_opened(producer, request_id))
+
+
+def _check_open(producer: Producer) -> None:
+    """Raise `Refused` when the producer was closed while it was opened."""
+    if producer.state is State.CLOSED:
+        raise Refused("ServiceNotReady", "the producer was closed before it was open")
 
 
 def send(connection: "Connection", command: CommandSend, message: memoryview) -> None:
@@ -297,21 +368,32 @@ def send(connection: "Connection", command: CommandSend, message: memoryview) ->
 def close(connection: "Connection", request: CommandCloseProducer) -> None:
     """CLOSE_PRODUCER."""
     producer = connection.producers.get(request.producer_id)
-    if producer is None:
-        connection.send(commands.success(request.request_id))
-    elif producer.state is State.OPENING:
-        del connection.producers[producer.id]
+    if producer is None or producer.state is State.OPENING:
+        if producer is not None:
+            producer.abandoned()
         connection.send(commands.success(request.request_id))
     else:
         producer.close(request.request_id)
 
 
-def _opened(request: CommandProducer, producer: Producer, schema_version: bytes = b"") -> bytes:
+def _opened(producer: Producer, request_id: int) -> bytes:
     body = CommandProducerSuccess(
-        request_id=request.request_id,
+        request_id=request_id,
+        producer_name=producer.name,
+        last_sequence_id=producer.last_sequence_id,
+        schema_version=producer.schema_version,
+        topic_epoch=producer.topic_epoch,
+        producer_ready=True,
+    )
+    return commands.frame("producer_success", body)
+
+
+def _waits(producer: Producer) -> bytes:
+    body = CommandProducerSuccess(
+        request_id=producer.request.request_id,
         producer_name=producer.name,
         last_sequence_id=-1,
-        schema_version=schema_version,
-        producer_ready=True,
+        schema_version=producer.schema_version,
+        producer_ready=False,
     )
     return commands.frame("producer_success", body)

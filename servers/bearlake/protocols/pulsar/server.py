@@ -8,7 +8,7 @@ then connections close.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
 from bearlake.protocols.pulsar import commands, handlers
 from bearlake.protocols.pulsar.broker import Broker, Members
@@ -58,6 +58,7 @@ class PulsarServer:
         self._listeners = list(listeners)
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
         self._requests = {
             number: metrics.PULSAR_COMMANDS.labels(name)
@@ -128,8 +129,18 @@ class PulsarServer:
         for connection in list(self._connections):
             connection.close("the server stops", "stopping")
         self.broker.watchers.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # -- for connections -----------------------------------------------------------------------------------------
+
+    def run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run a task of the server's own; it is cancelled when the server closes."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def add(self, connection: Connection) -> bool:
         """Count a new connection; False when there are too many."""

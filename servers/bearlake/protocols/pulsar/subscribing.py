@@ -31,6 +31,7 @@ from bearlake.streams.subscriptions.model import EARLIEST, LATEST, ConsumerSpec,
 
 if TYPE_CHECKING:
 
+    from bearlake.protocols.pulsar.broker import Broker
     from bearlake.protocols.pulsar.connection import Connection
 
 _READER = EntryReader()
@@ -187,10 +188,18 @@ async def stats(connection: "Connection", request: CommandConsumerStats) -> byte
     """CONSUMER_STATS. Raises its refusal."""
     consumer = _attached(connection, request.consumer_id)
     body = consumer.stats(request.request_id)
-    found = await connection.broker.subscriptions.stats(consumer.partition)
-    backlogs = [one.backlog_count for one in found if one.name == consumer.subscription]
-    body.msg_backlog = backlogs[0] if backlogs else 0
+    body.msg_backlog = await _backlog_count(connection.broker, consumer)
     return commands.frame("consumer_stats_response", body)
+
+
+async def _backlog_count(broker: "Broker", consumer: Consumer) -> int:
+    if consumer.is_durable:
+        found = await broker.subscriptions.stats(consumer.partition)
+        return next((one.backlog_count for one in found if one.name == consumer.subscription), 0)
+    bounds = (await broker.streams.bounds([consumer.partition])).get(consumer.partition)
+    if bounds is None or consumer.attachment is None:
+        return 0
+    return max(0, bounds.end - consumer.attachment.mark_delete)
 
 
 def refuse_stats(request: CommandConsumerStats, number: int, message: str) -> bytes:
