@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from bearlake.client import CallFailed, Client
+from bearlake.client import CallFailed, Client, ConsumerOptions, NotFound
 from fixtures.grpc_server import GrpcCluster
 from fixtures.kafka_server import open_stores
 
@@ -49,9 +49,35 @@ def test_a_program_without_asyncio_writes_and_reads(address: str) -> None:
     assert first in found
 
 
+def test_a_program_without_asyncio_is_a_member_of_a_group(address: str) -> None:
+    manual = ConsumerOptions(auto_commit=False)
+    with Client(address) as client:
+        client.create_stream("tasks", partition_count=2)
+        with client.producer() as producer:
+            for at in range(20):
+                producer.send("tasks", b"%d" % at, partition=at % 2)
+        with client.consumer("workers", "tasks", options=manual) as consumer:
+            first = [int(record.value or b"") for _, record in zip(range(7), consumer, strict=False)]
+            consumer.commit()
+            assert consumer.assignment == [("tasks", 0), ("tasks", 1)]
+            places = [consumer.position("tasks", at) for at in (0, 1)]
+        with client.consumer("workers", "tasks") as consumer:
+            second: list[int] = []
+            while len(second) < 13:
+                found = consumer.poll(20.0, records_max=5)
+                assert found
+                second += [int(record.value or b"") for record in found]
+            consumer.seek("tasks", 0, 9)
+            last = next(consumer)
+
+    assert sum(place or 0 for place in places) == 7
+    assert sorted(first + second) == list(range(20))
+    assert (last.offset, last.value) == (9, b"18")
+
+
 def test_errors_are_raised_where_the_call_is(address: str) -> None:
     with Client(address) as client:
-        with pytest.raises(CallFailed, match="NOT_FOUND"):
+        with pytest.raises(NotFound, match="NOT_FOUND"):
             client.describe_stream("none")
         with pytest.raises(CallFailed, match="NOT_FOUND"):
             list(client.read("none"))

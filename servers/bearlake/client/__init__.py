@@ -6,12 +6,16 @@
             producer.send("greetings", b"hello", key=b"you")
         for record in client.read("greetings", follow=False):
             print(record.partition, record.offset, record.value)
+        with client.consumer("readers", "greetings") as consumer:
+            for record in consumer:
+                print(record.partition, record.offset, record.value)
 
 `AsyncClient` has the same methods for asyncio. Needs the extra `grpc-client`.
 """
 
 from bearlake.client.asynchronous import AsyncClient
 from bearlake.client.connections import ClientSettings, Tls
+from bearlake.client.consumer import AsyncConsumer, ConsumerOptions
 from bearlake.client.errors import (
     AlreadyExists,
     CallFailed,
@@ -25,14 +29,17 @@ from bearlake.client.errors import (
     Unavailable,
 )
 from bearlake.client.records import Record, Start, StreamDescription
-from bearlake.client.synchronous import Client
+from bearlake.client.synchronous import Client, Consumer
 
 __all__ = [
     "AlreadyExists",
     "AsyncClient",
+    "AsyncConsumer",
     "CallFailed",
     "Client",
     "ClientSettings",
+    "Consumer",
+    "ConsumerOptions",
     "Denied",
     "InvalidArgument",
     "NotFound",

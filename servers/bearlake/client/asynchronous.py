@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from bearlake.client.connections import ClientSettings, Connections, Tls
+from bearlake.client.consumer import AsyncConsumer, ConsumerOptions
 from bearlake.client.producer import Sender
 from bearlake.client.reader import read
 from bearlake.client.records import Headers, Record, Start, StreamDescription, position, to_message
@@ -71,6 +72,12 @@ class AsyncClient:
     def producer(self) -> "AsyncProducer":
         """A producer, which is closed by its `async with` or `close`."""
         return AsyncProducer(self._connections, self)
+
+    def consumer(self, group: str, *streams: str, options: ConsumerOptions | None = None) -> AsyncConsumer:
+        """A member of a group that divides these streams among its members; it joins with its first poll."""
+        if not streams:
+            raise ValueError("expected at least one stream")
+        return AsyncConsumer(self._connections, group, streams, options or ConsumerOptions())
 
     async def read(
         self,

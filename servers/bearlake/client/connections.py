@@ -42,13 +42,15 @@ class ClientSettings:
     buffer_bytes: int = 32 * 1024 * 1024
     """Bytes of records that are not acknowledged yet before `send` waits."""
     delivery_timeout_s: float = 120.0
-    """Time (s) after which a record that could not be delivered fails, and with it its producer."""
+    """Time (s) of failed attempts after which a producer gives its records up, and a reader or consumer ends."""
     read_bytes: int = 8 * 1024 * 1024
     """Bytes that a reader has asked for and not handed on yet."""
     read_messages: int = 64
     """Messages that a reader has asked for and not handed on yet."""
+    auto_commit_ms: float = 5_000.0
+    """Time (ms) between two commits that a consumer makes by itself."""
     call_timeout_s: float = 30.0
-    """Time (s) for a call without streams, with all its attempts."""
+    """Time (s) for the answer to a call without streams, and for attempts after the first that failed."""
     retry_pause_ms: float = 50.0
     """First pause (ms) before a call is tried again; doubles up to `retry_pause_max_ms`, with jitter."""
     retry_pause_max_ms: float = 1_000.0
@@ -137,23 +139,26 @@ class Connections:
 
 
 class Pauses:
-    """Growing pauses between attempts, and their end."""
+    """Growing pauses between attempts, until they have failed for `timeout_s`."""
 
     def __init__(self, settings: ClientSettings, timeout_s: float) -> None:
         self._settings = settings
         self._timeout_s = timeout_s
-        self._until = asyncio.get_running_loop().time() + timeout_s
+        self._until: float | None = None
         self._pause_ms = settings.retry_pause_ms
 
     def reset(self) -> None:
         """An attempt got on."""
-        self._until = asyncio.get_running_loop().time() + self._timeout_s
+        self._until = None
         self._pause_ms = self._settings.retry_pause_ms
 
     async def wait(self, failure: CallFailed) -> None:
         """Wait before the next attempt; raises `failure` when there is no time for one."""
+        now = asyncio.get_running_loop().time()
+        if self._until is None:
+            self._until = now + self._timeout_s
         pause_s = self._pause_ms * random.uniform(0.5, 1.0) / 1000  # noqa: S311 - jitter
-        if asyncio.get_running_loop().time() + pause_s > self._until:
+        if now + pause_s > self._until:
             raise failure
         self._pause_ms = min(2 * self._pause_ms, self._settings.retry_pause_max_ms)
         await asyncio.sleep(pause_s)

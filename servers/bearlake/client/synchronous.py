@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 
 from bearlake.client.asynchronous import AsyncClient, AsyncProducer
 from bearlake.client.connections import ClientSettings, Tls
+from bearlake.client.consumer import AsyncConsumer, ConsumerOptions
 from bearlake.client.records import Headers, Record, Start, StreamDescription
 
 T = TypeVar("T")
@@ -66,6 +67,14 @@ class Client:
             return self._client.producer()
 
         return Producer(self._loop, self._run(make()))
+
+    def consumer(self, group: str, *streams: str, options: ConsumerOptions | None = None) -> "Consumer":
+        """See `AsyncClient.consumer`."""
+
+        async def make() -> AsyncConsumer:
+            return self._client.consumer(group, *streams, options=options)
+
+        return Consumer(self._loop, self._run(make()))
 
     def read(
         self,
@@ -145,6 +154,62 @@ class Producer:
     def close(self) -> None:
         """Flush and end."""
         asyncio.run_coroutine_threadsafe(self._producer.close(), self._loop).result()
+
+
+class Consumer:
+    """`with client.consumer("group", "stream") as consumer: for record in consumer: …`. See `AsyncConsumer`.
+
+    Used by one thread at a time: what is here is handed out without a word to the event loop, which does nothing with it unless asked.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, consumer: AsyncConsumer) -> None:
+        """Use `Client.consumer`."""
+        self._loop = loop
+        self._consumer = consumer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(commit=error is None)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Record:
+        while (record := self._consumer.take()) is None:
+            self._run(self._consumer.more(None))
+        return record
+
+    @property
+    def assignment(self) -> list[tuple[str, int]]:
+        """(stream, partition) of all that this member has now; empty before the first poll."""
+        return self._consumer.assignment
+
+    def position(self, stream: str, partition: int) -> int | None:
+        """The next offset to hand out, if it is known."""
+        return self._consumer.position(stream, partition)
+
+    def poll(self, timeout_s: float | None = None, records_max: int = 500) -> list[Record]:
+        """See `AsyncConsumer.poll`."""
+        return self._run(self._consumer.poll(timeout_s, records_max))
+
+    def commit(self, offsets: Mapping[tuple[str, int], int] | None = None) -> None:
+        """See `AsyncConsumer.commit`."""
+        self._run(self._consumer.commit(offsets))
+
+    def seek(self, stream: str, partition: int, start: Start) -> None:
+        """See `AsyncConsumer.seek`."""
+        self._run(self._consumer.seek(stream, partition, start))
+
+    def close(self, *, commit: bool = True) -> None:
+        """See `AsyncConsumer.close`."""
+        self._run(self._consumer.close(commit=commit))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
 async def _make(addresses: Sequence[str], tls: Tls | None, settings: ClientSettings | None) -> AsyncClient:

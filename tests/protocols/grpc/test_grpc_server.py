@@ -11,6 +11,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from bearlake.client import AsyncClient, Tls
 from bearlake.errors import Unavailable
 from bearlake.protocols.grpc import methods
 from bearlake.protocols.grpc.proto import generate
@@ -183,6 +184,11 @@ async def test_clients_without_a_certificate_are_refused_where_one_is_wanted(
             found = await call(channel, methods.LIST_STREAMS, pb.ListStreamsRequest(), timeout=5)
             return [item.name for item in found.streams]
 
+    tls = Tls(
+        ca_file=certificates["authority"], key_file=certificates["client_key"], certificate_file=certificates["client"]
+    )
+    async with AsyncClient(f"localhost:{node.server.endpoint.port}", tls=tls) as client:
+        assert await client.list_streams() == []
     assert await names(files["client_key"], files["client"]) == []
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await names()
