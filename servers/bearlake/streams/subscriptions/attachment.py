@@ -1,0 +1,112 @@
+"""A consumer attached to a subscription of this server: `Attachment`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bearlake.errors import Fenced
+from bearlake.streams.subscriptions.model import Busy, Closed, ConsumerSpec, ConsumerStats, EntryAck
+from bearlake.streams.subscriptions.subscription import Subscription
+
+if TYPE_CHECKING:
+    from bearlake.streams.subscriptions import Consumer, EntryReader
+    from bearlake.streams.subscriptions.service import SubscriptionService
+
+
+class Attached:
+    """`Attachment`. After its end, what a client still says has no effect."""
+
+    def __init__(
+        self,
+        service: "SubscriptionService",
+        subscription: Subscription,
+        spec: ConsumerSpec,
+        consumer: "Consumer",
+        reader: "EntryReader",
+    ) -> None:
+        """Attaches the consumer. Raises `Busy`, `Overlap`, `Overloaded`, `Invalid`."""
+        self._service = service
+        self._subscription = subscription
+        self._ended: Closed | None = None
+        self._is_detached = False
+        self._member = subscription.add(spec, consumer, reader, self._closed)
+
+    def _closed(self, reason: Closed) -> None:
+        self._ended = reason
+
+    @property
+    def _is_over(self) -> bool:
+        return self._is_detached or self._ended is not None
+
+    @property
+    def mark_delete(self) -> int:
+        """See `Attachment.mark_delete`."""
+        return self._subscription.cursor.mark_delete
+
+    @property
+    def is_active(self) -> bool:
+        """See `Attachment.is_active`."""
+        return not self._is_over and self._subscription.is_active(self._member)
+
+    def flow(self, permits: int) -> None:
+        """See `Attachment.flow`."""
+        if not self._is_over:
+            self._subscription.flow(self._member, permits)
+
+    def resume(self) -> None:
+        """See `Attachment.resume`."""
+        if not self._is_over:
+            self._subscription.resume()
+
+    def acknowledge(self, acks: Sequence[EntryAck]) -> None:
+        """See `Attachment.acknowledge`."""
+        if not self._is_over:
+            self._subscription.acknowledge(self._member, acks, is_through=False)
+
+    def acknowledge_through(self, ack: EntryAck) -> None:
+        """See `Attachment.acknowledge_through`."""
+        if not self._is_over:
+            self._subscription.acknowledge(self._member, [ack], is_through=True)
+
+    def redeliver(self, base_offsets: Sequence[int]) -> None:
+        """See `Attachment.redeliver`."""
+        if not self._is_over:
+            self._subscription.redeliver(self._member, base_offsets)
+
+    def redeliver_all(self) -> None:
+        """See `Attachment.redeliver_all`."""
+        if not self._is_over:
+            self._subscription.redeliver(self._member, None)
+
+    async def flushed(self) -> None:
+        """See `Attachment.flushed`."""
+        if self._ended is Closed.FENCED:
+            raise Fenced("another server dispatches the partition")
+        await self._service.flush(self._subscription)
+
+    async def seek(self, offset: int) -> None:
+        """See `Attachment.seek`."""
+        if not self._is_over:
+            await self._service.move(self._subscription, offset)
+
+    async def seek_time(self, timestamp_ms: int) -> None:
+        """See `Attachment.seek_time`."""
+        if not self._is_over:
+            await self._service.move_to_time(self._subscription, timestamp_ms)
+
+    async def unsubscribe(self) -> None:
+        """See `Attachment.unsubscribe`."""
+        if self._is_over:
+            return
+        if self._subscription.consumer_count > 1:
+            raise Busy(f"the subscription {self._subscription.name!r} has other consumers")
+        await self._service.forget(self._subscription, on_forgotten=self.detach)
+
+    def detach(self) -> None:
+        """See `Attachment.detach`."""
+        if not self._is_over:
+            self._is_detached = True
+            self._subscription.remove(self._member)
+
+    def stats(self) -> ConsumerStats:
+        """See `Attachment.stats`."""
+        return self._subscription.consumer_stats(self._member)

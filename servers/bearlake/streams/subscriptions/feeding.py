@@ -1,0 +1,228 @@
+"""The task that reads for a dispatcher: it asks the machine what it wants, reads that, and lets it deliver.
+
+flow, acknowledge, … ─> machine ── poke ─┐
+                                         ├─> dispatch → want → read → offer → dispatch …
+records are appended, entries are due ───┘
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+from bearlake.clock import Clock
+from bearlake.errors import BearlakeError, Corrupt, NotFound, OutOfRange
+from bearlake.metadata.model import PartitionKey
+from bearlake.streams.fetch import Fetched, FetchRange
+from bearlake.streams.subscriptions.dispatcher import Dispatcher, Read, ReadAgain
+from bearlake.streams.subscriptions.members import Member
+from bearlake.streams.subscriptions.model import Closed, EntryAck
+from bearlake.streams.subscriptions.reading import Records, entries_of, ranges_of
+from bearlake.streams.subscriptions.settings import SubscriptionSettings
+from bearlake.telemetry import metrics
+from bearlake.telemetry.outage import Outage
+
+log = logging.getLogger(__name__)
+
+DUE_WAIT_S_MAX = 60.0
+"""Longest time between two looks at the clock while entries wait for theirs."""
+
+
+class Surroundings(NamedTuple):
+    """What a subscription needs of its server."""
+
+    records: Records
+    clock: Clock
+    settings: SubscriptionSettings
+    start: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+    """Starts a task that the server owns."""
+
+
+class _Unresolved(NamedTuple):
+    member: Member
+    ack: EntryAck
+    is_through: bool
+
+
+class Feeder:
+    """Reads for one machine. Used from the event loop's thread only."""
+
+    def __init__(
+        self,
+        partition: PartitionKey,
+        machine: Dispatcher,
+        surroundings: Surroundings,
+        on_moved: Callable[[], None],
+        on_failed: Callable[[Closed], None],
+    ) -> None:
+        """`on_moved` is called when the cursor may have moved, `on_failed` at last, when the partition cannot be read any more."""
+        self._partition = partition
+        self._machine = machine
+        self._around = surroundings
+        self._settings = surroundings.settings
+        self._on_moved = on_moved
+        self._on_failed = on_failed
+        self._unresolved: deque[_Unresolved] = deque()
+        self._resolved: asyncio.Future[None] | None = None
+        self._wake = asyncio.Event()
+        self._tail: asyncio.Timeout | None = None
+        self._tail_offset = -1
+        self._outage = Outage(log, "a subscription cannot read, trying again", "a subscription reads again")
+        self._task = surroundings.start(self._run())
+
+    def poke(self, *, is_forced: bool = False) -> None:
+        """Something has changed: look again. A read that waits for records goes on, unless there is something else to do."""
+        self._wake.set()
+        if self._tail is not None and (is_forced or self._machine.want() != Read(self._tail_offset)):
+            tail, self._tail = self._tail, None
+            tail.reschedule(asyncio.get_running_loop().time())
+
+    def stop(self) -> None:
+        """Read and deliver nothing any more; acknowledgements that wait for a read are dropped."""
+        if self._task is not asyncio.current_task():
+            self._task.cancel()
+        self._unresolved.clear()
+        self._answer_resolved()
+
+    def resolve(self, member: Member, ack: EntryAck, *, is_through: bool) -> None:
+        """Acknowledge an entry whose extent is not known: it is looked up first."""
+        if len(self._unresolved) >= self._settings.unresolved_ack_count_max:
+            metrics.SUBSCRIPTION_ACKS_DROPPED.inc()
+            return
+        self._unresolved.append(_Unresolved(member, ack, is_through))
+        self.poke(is_forced=True)
+
+    async def resolved(self) -> None:
+        """Return when no acknowledgement waits for a look into the log."""
+        while self._unresolved:
+            if self._resolved is None:
+                self._resolved = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._resolved)
+
+    def _answer_resolved(self) -> None:
+        resolved, self._resolved = self._resolved, None
+        if resolved is not None and not resolved.done():
+            resolved.set_result(None)
+
+    # -- the task ------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Ends by cancellation, or when the partition cannot be read."""
+        while True:
+            self._wake.clear()
+            try:
+                await self._step()
+                self._outage.over()
+            except NotFound:
+                self._on_failed(Closed.DELETED)
+                return
+            except Corrupt:
+                log.exception("a subscription meets damaged entries", extra={"partition": self._partition})
+                self._on_failed(Closed.FAILED)
+                return
+            except BearlakeError as error:
+                self._outage.failed(error)
+                await asyncio.sleep(self._settings.retry_pause_ms / 1000)
+
+    async def _step(self) -> None:
+        machine = self._machine
+        machine.dispatch(self._around.clock.now_ms())
+        if self._unresolved:
+            await self._resolve()
+            return
+        want = machine.want()
+        if isinstance(want, ReadAgain):
+            await self._read_again(want)
+        elif isinstance(want, Read):
+            await self._read_on(want.offset)
+        else:
+            try:
+                async with asyncio.timeout(self._wait_s()):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass  # an entry is due
+
+    async def _read_on(self, offset: int) -> None:
+        (fetched,) = await self._fetch([FetchRange(self._partition, offset, self._settings.read_bytes_max)])
+        if not self._is_trimmed(fetched) and not fetched.views:
+            waited = await self._wait_at_end(offset)
+            if waited is None or self._is_trimmed(waited):
+                return
+            fetched = waited
+        entries = [entry for entry in entries_of(fetched) if entry.end > offset]
+        if entries and self._machine.read_offset == offset:
+            self._machine.offer(entries, self._around.clock.now_ms())
+            self._on_moved()
+
+    async def _wait_at_end(self, offset: int) -> Fetched | None:
+        """Wait for records at `offset`; None if something else is to be done first."""
+        if self._wake.is_set():
+            return None
+        ranges = [FetchRange(self._partition, offset, self._settings.read_bytes_max)]
+        self._tail_offset = offset
+        try:
+            async with asyncio.timeout(self._wait_s()) as self._tail:
+                return (await self._fetch(ranges, wait_ms=self._settings.tail_wait_ms))[0]
+        except TimeoutError:
+            return None
+        finally:
+            self._tail = None
+
+    def _wait_s(self) -> float | None:
+        """Seconds until the next delayed entry may be due; None when there is none."""
+        due_ms = self._machine.next_due_ms()
+        if due_ms is None:
+            return None
+        return min(max(0, due_ms - self._around.clock.now_ms()) / 1000, DUE_WAIT_S_MAX)
+
+    async def _read_again(self, want: ReadAgain) -> None:
+        settings = self._settings
+        ranges = ranges_of(self._partition, want.bases, settings.replay_range_count_max, settings.read_bytes_max)
+        found = await self._fetch(ranges)
+        if any(self._is_trimmed(fetched) for fetched in found):
+            return
+        entries = {entry.base: entry for fetched in found for entry in entries_of(fetched)}
+        self._machine.offer_again([entries[base] for base in sorted(entries)])
+        self._on_moved()
+
+    async def _resolve(self) -> None:
+        """Look up the first entry that was acknowledged without being known, and acknowledge it."""
+        machine = self._machine
+        item = self._unresolved[0]
+        member, ack, is_through = item
+        if not machine.acknowledge(member, ack, is_through=is_through):
+            (fetched,) = await self._fetch([FetchRange(self._partition, ack.base_offset, 1)])
+            if not isinstance(fetched.error, OutOfRange):  # else it is trimmed, or there is no such entry
+                _raise(fetched)
+                for base, end, _ in entries_of(fetched)[:1]:
+                    if base <= ack.base_offset < end:
+                        machine.acknowledge_read(member, ack, base, end, is_through=is_through)
+        self._on_moved()
+        if self._unresolved and self._unresolved[0] is item:
+            self._unresolved.popleft()
+            if not self._unresolved:
+                self._answer_resolved()
+
+    async def _fetch(self, ranges: list[FetchRange], *, wait_ms: int = 0) -> list[Fetched]:
+        bytes_max = max(self._settings.read_bytes_max, 1)
+        return await self._around.records.fetch(
+            ranges, bytes_min=1 if wait_ms else 0, bytes_max=bytes_max, wait_ms=wait_ms
+        )
+
+    def _is_trimmed(self, fetched: Fetched) -> bool:
+        """Whether the partition's start has moved beyond what was asked for. The cursor follows it. Raises what the range failed with."""
+        error = fetched.error
+        is_trimmed = isinstance(error, OutOfRange) and fetched.range.offset < error.start
+        if not is_trimmed:
+            _raise(fetched)
+        start = error.start if isinstance(error, OutOfRange) else fetched.start
+        if self._machine.cursor.acknowledge_before(start):
+            self._machine.moved()
+            self._on_moved()
+        return is_trimmed
+
+
+def _raise(fetched: Fetched) -> None:
+    if fetched.error is not None:
+        raise fetched.error

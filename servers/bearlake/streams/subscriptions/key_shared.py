@@ -1,0 +1,160 @@
+"""Key_Shared: entries of one ordering key go to one consumer at a time, in order.
+
+Rules, per slot (all keys that hash to it):
+
+1. It belongs to one consumer (`slots.py`). Consumers that come and go change that.
+2. An entry is given to the slot's consumer only when no other one has entries of the slot that are not acknowledged (draining).
+3. It is given only when no earlier entry of the slot waits (AGAIN): order is kept, also when its consumer has no permits.
+4. What waits is read past, up to `held_entry_count_max` entries, so that a slow consumer does not stop the others at once.
+
+An entry without a key is a key of its own. A negative acknowledgement may bring an entry behind later ones of its key, as it must.
+
+Source: Apache Pulsar, PIP-34, PIP-379 (Key_Shared draining hashes).
+"""
+
+from bisect import insort
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bearlake.streams.subscriptions.cursor import AckCursor
+from bearlake.streams.subscriptions.members import Member
+from bearlake.streams.subscriptions.model import EntryTraits, Overlap, SubscriptionType
+from bearlake.streams.subscriptions.pool import Entry, Pool
+from bearlake.streams.subscriptions.settings import SubscriptionSettings
+from bearlake.streams.subscriptions.slots import Slots, SplitSlots, StickySlots, slot_of
+
+if TYPE_CHECKING:
+    from bearlake.streams.subscriptions import EntryReader
+
+
+class KeyShared(Pool):
+    """One consumer per slot at a time."""
+
+    def __init__(self, cursor: AckCursor, settings: SubscriptionSettings, reader: "EntryReader") -> None:
+        super().__init__(SubscriptionType.KEY_SHARED, cursor, settings, reader)
+        self._slots: Slots[Member] | None = None
+        self._is_order_kept = True
+        self._given_of: dict[int, dict[Member, int]] = {}
+        """Slot → who has how many entries of it. One consumer, unless order is not kept."""
+        self._held: dict[int, list[int]] = {}
+        """Slot → base offsets of its AGAIN entries, ascending."""
+        self._held_count = 0
+        self._open_slots: dict[Member, dict[int, None]] = {}
+        """Consumer → its slots with held entries that it could have."""
+        self._open_at: dict[int, Member] = {}
+        """The same by slot."""
+
+    def add(self, member: Member) -> None:
+        """See `Dispatcher.add`."""
+        if self._slots is None:
+            slots: Slots[Member] = StickySlots() if member.spec.sticky_ranges else SplitSlots()
+        else:
+            slots = self._slots
+            if member.spec.is_out_of_order_allowed is self._is_order_kept:
+                raise Overlap("the subscription's consumers disagree on whether order may be given up")
+        slots.add(member, member.spec.name, member.spec.sticky_ranges)
+        self._slots = slots
+        self._is_order_kept = not member.spec.is_out_of_order_allowed
+        self.members.append(member)
+        self._place_all()
+
+    def remove(self, member: Member) -> None:
+        """See `Dispatcher.remove`."""
+        assert self._slots is not None
+        self._slots.remove(member)
+        super().remove(member)
+        self._place_all()
+
+    def slot_ranges(self, member: Member) -> Sequence[tuple[int, int]]:
+        """See `Dispatcher.slot_ranges`."""
+        return self._slots.ranges(member) if self._slots is not None and member in self.members else ()
+
+    def _slot_of(self, traits: EntryTraits, base: int) -> int:
+        return slot_of(traits.ordering_key or base.to_bytes(8, "big"))
+
+    def _candidate(self, slot: int) -> Member | None:
+        """Who may have the next entry of the slot; None: nobody has the slot, or another one must acknowledge first."""
+        assert self._slots is not None
+        owner = self._slots.owner(slot)
+        given = self._given_of.get(slot)
+        if owner is None or (given and self._is_order_kept and owner not in given):
+            return None
+        return owner
+
+    def _choose(self, entry: Entry) -> Member | None:
+        held = self._held.get(entry.slot)
+        if held and entry.base > held[0]:
+            return None
+        member = self._candidate(entry.slot)
+        return member if member is not None and member.can_take else None
+
+    def _pass_over(self, entry: Entry) -> bool:
+        if self._held_count >= self.settings.held_entry_count_max:
+            return False
+        self._again([entry])
+        return True
+
+    def _given(self, entry: Entry) -> None:
+        assert entry.owner is not None
+        given = self._given_of.setdefault(entry.slot, {})
+        given[entry.owner] = given.get(entry.owner, 0) + 1
+
+    def _taken_back(self, entry: Entry, owner: Member) -> None:
+        given = self._given_of[entry.slot]
+        given[owner] -= 1
+        if not given[owner]:
+            del given[owner]
+            if not given:
+                del self._given_of[entry.slot]
+            self._place(entry.slot)
+
+    def _keep_again(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            insort(self._held.setdefault(entry.slot, []), entry.base)
+            self._held_count += 1
+            self._place(entry.slot)
+
+    def _forget_again(self, entry: Entry) -> None:
+        held = self._held[entry.slot]
+        held.remove(entry.base)
+        self._held_count -= 1
+        if not held:
+            del self._held[entry.slot]
+            self._place(entry.slot)
+
+    def _pick_again(self, count_max: int) -> Sequence[int]:
+        picked: list[int] = []
+        for member in self.members:
+            room = member.permits if member.can_take else 0
+            for slot in self._open_slots.get(member, ()):
+                for base in self._held[slot]:
+                    if room <= 0 or len(picked) >= count_max:
+                        break
+                    picked.append(base)
+                    room -= self._entries[base].open
+                if room <= 0 or len(picked) >= count_max:
+                    break
+        return sorted(picked)
+
+    def _place(self, slot: int) -> None:
+        """Note who could have the slot's held entries."""
+        before = self._open_at.get(slot)
+        member = self._candidate(slot) if slot in self._held else None
+        if member is before:
+            return
+        if before is not None:
+            del self._open_slots[before][slot], self._open_at[slot]
+        if member is not None:
+            self._open_slots.setdefault(member, {})[slot] = None
+            self._open_at[slot] = member
+
+    def _place_all(self) -> None:
+        self._open_slots.clear()
+        self._open_at.clear()
+        for slot in self._held:
+            self._place(slot)
+
+    @property
+    def again_count(self) -> int:
+        """See `Dispatcher.again_count`; what is held counts too."""
+        return self._held_count

@@ -1,0 +1,310 @@
+"""What Shared and Key_Shared have in common: entries that several consumers have at once, each acknowledged by itself.
+
+An entry that was read and is not acknowledged is in one of these states:
+
+| state | its bytes | leaves it by |
+|---|---|---|
+| READY | in `_ready`, in log order | being given to a consumer; Key_Shared: being passed over (AGAIN) |
+| GIVEN | forgotten | acknowledgement; its consumer goes or wants it redelivered (AGAIN, count + 1) |
+| AGAIN | forgotten, read again when somebody may have it | being given to a consumer |
+| DELAYED | forgotten | its time (AGAIN) |
+
+In any state an acknowledgement of all its offsets ends it. How many are GIVEN is bounded per consumer and per subscription.
+"""
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from bearlake.errors import Invalid
+from bearlake.streams.subscriptions.cursor import AckCursor
+from bearlake.streams.subscriptions.delayed import DelayedEntries
+from bearlake.streams.subscriptions.dispatcher import Dispatcher, Read, ReadAgain, Want
+from bearlake.streams.subscriptions.members import Member, StoredEntry
+from bearlake.streams.subscriptions.model import Delivery, EntryAck, EntryTraits, SubscriptionType
+from bearlake.streams.subscriptions.settings import SubscriptionSettings
+
+if TYPE_CHECKING:
+    from bearlake.streams.subscriptions import EntryReader
+
+AGAIN_COUNT_MAX = 1_000
+"""Entries that one `ReadAgain` names."""
+
+
+class State(Enum):
+    """See the module."""
+
+    READY = 1
+    GIVEN = 2
+    AGAIN = 3
+    DELAYED = 4
+
+
+class Entry:
+    """An entry that was read and is not acknowledged."""
+
+    __slots__ = ("base", "chunk_of", "end", "is_last_chunk", "open", "owner", "redelivery_count", "slot", "state")
+
+    def __init__(self, base: int, end: int, open_count: int, traits: EntryTraits, slot: int) -> None:
+        self.base = base
+        self.end = end
+        self.open = open_count
+        """Offsets that are not acknowledged."""
+        self.chunk_of = traits.chunk_of
+        self.is_last_chunk = traits.is_last_chunk
+        self.slot = slot
+        self.redelivery_count = 0
+        self.state = State.READY
+        self.owner: Member | None = None
+
+
+class Pool(Dispatcher):
+    """A dispatcher whose consumers share the entries."""
+
+    def __init__(
+        self, type_: SubscriptionType, cursor: AckCursor, settings: SubscriptionSettings, reader: "EntryReader"
+    ) -> None:
+        super().__init__(type_, cursor, settings)
+        self._reader = reader
+        self._entries: dict[int, Entry] = {}
+        self._ready: deque[tuple[Entry, memoryview]] = deque()
+        self._delayed = DelayedEntries()
+        self._given_count = 0
+        self._is_blocked = False
+
+    # -- what the two kinds decide -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _slot_of(self, traits: EntryTraits, base: int) -> int:
+        """The entry's slot, -1 where there are none."""
+
+    @abstractmethod
+    def _choose(self, entry: Entry) -> Member | None:
+        """Who gets the entry now; None: nobody can."""
+
+    @abstractmethod
+    def _pass_over(self, entry: Entry) -> bool:
+        """Nobody can have this entry now: whether those behind it are looked at; it has become AGAIN then."""
+
+    @abstractmethod
+    def _given(self, entry: Entry) -> None:
+        """The entry was given to `entry.owner`."""
+
+    @abstractmethod
+    def _taken_back(self, entry: Entry, owner: Member) -> None:
+        """The entry is not `owner`'s any more: acknowledged, or to be given again."""
+
+    @abstractmethod
+    def _keep_again(self, entries: Sequence[Entry]) -> None:
+        """Remember entries in state AGAIN, ascending."""
+
+    @abstractmethod
+    def _forget_again(self, entry: Entry) -> None:
+        """The entry is not AGAIN any more."""
+
+    @abstractmethod
+    def _pick_again(self, count_max: int) -> Sequence[int]:
+        """Base offsets of AGAIN entries that consumers could have now, ascending."""
+
+    # -- consumers -----------------------------------------------------------------------------------------------
+
+    def remove(self, member: Member) -> None:
+        """See `Dispatcher.remove`."""
+        self.members.remove(member)
+        self.redeliver_all(member)
+
+    def is_active(self, member: Member) -> bool:
+        """See `Dispatcher.is_active`."""
+        return member in self.members
+
+    # -- reading and delivering ----------------------------------------------------------------------------------
+
+    def want(self) -> Want:
+        """See `Dispatcher.want`."""
+        if self._is_blocked or not any(member.can_take for member in self.members):
+            return None
+        again = self._pick_again(AGAIN_COUNT_MAX)
+        if again:
+            return ReadAgain(again)
+        if self._ready or len(self._delayed) >= self.settings.delayed_entry_count_max or not self.may_read_on:
+            return None
+        return Read(self.read_offset)
+
+    def offer(self, entries: Sequence[StoredEntry], now_ms: int) -> None:
+        """See `Dispatcher.offer`."""
+        for base, end, batch in entries:
+            self.read_offset = end
+            if batch is None:
+                self.cursor.acknowledge(base, end)
+                continue
+            open_count = self.cursor.open_count(base, end)
+            if not open_count or base in self._entries:
+                continue
+            traits = self._reader.traits(batch)
+            entry = self._entries[base] = Entry(base, end, open_count, traits, self._slot_of(traits, base))
+            if traits.deliver_at_ms > now_ms:
+                entry.state = State.DELAYED
+                self._delayed.add(base, traits.deliver_at_ms)
+            else:
+                self._ready.append((entry, batch))
+
+    def offer_again(self, entries: Sequence[StoredEntry]) -> None:
+        """See `Dispatcher.offer_again`."""
+        self._notice_readiness()
+        deliveries: dict[Member, list[Delivery]] = {}
+        for base, end, batch in entries:
+            if batch is None:  # records that were there before: a compaction has dropped them
+                if self.cursor.acknowledge(base, end):
+                    self.moved()
+                continue
+            entry = self._entries.get(base)
+            if entry is None or entry.state is not State.AGAIN:
+                continue
+            member = None if self._is_blocked else self._choose(entry)
+            if member is not None:
+                self._forget_again(entry)
+                self._give(entry, batch, member, deliveries)
+        _deliver(deliveries)
+
+    def dispatch(self, now_ms: int) -> None:
+        """See `Dispatcher.dispatch`."""
+        due = [self._entries[base] for base in self._delayed.take_due(now_ms)]
+        if due:
+            self._again(due)
+        self._notice_readiness()
+        deliveries: dict[Member, list[Delivery]] = {}
+        ready = self._ready
+        while ready and not self._is_blocked:
+            entry, batch = ready[0]
+            if entry.state is State.READY:
+                member = self._choose(entry)
+                if member is not None:
+                    self._give(entry, batch, member, deliveries)
+                elif not self._pass_over(entry):
+                    break
+            ready.popleft()
+        _deliver(deliveries)
+
+    def _give(self, entry: Entry, batch: memoryview, member: Member, deliveries: dict[Member, list[Delivery]]) -> None:
+        entry.state = State.GIVEN
+        entry.owner = member
+        member.permits -= entry.open
+        self._count_given(member, entry.open)
+        self._given(entry)
+        known = self.cursor.within(entry.base, entry.end)
+        delivery = Delivery(entry.base, entry.end - entry.base, batch, entry.redelivery_count, known)
+        deliveries.setdefault(member, []).append(delivery)
+
+    def _count_given(self, member: Member, count: int) -> None:
+        """`count` (may be negative) more offsets are given to the member. Blocks at the limits, until half is acknowledged."""
+        settings = self.settings
+        member.unacknowledged += count
+        self._given_count += count
+        limit = settings.unacknowledged_per_consumer_max
+        member.is_blocked = member.unacknowledged >= limit or (member.is_blocked and member.unacknowledged > limit // 2)
+        limit = settings.unacknowledged_per_subscription_max
+        self._is_blocked = self._given_count >= limit or (self._is_blocked and self._given_count > limit // 2)
+
+    def next_due_ms(self) -> int | None:
+        """See `Dispatcher.next_due_ms`."""
+        return self._delayed.next_due_ms()
+
+    # -- acknowledgements ----------------------------------------------------------------------------------------
+
+    def acknowledge(self, member: Member, ack: EntryAck, *, is_through: bool = False) -> bool:
+        """See `Dispatcher.acknowledge`."""
+        if is_through:
+            raise Invalid(f"cumulative acknowledgement in a {self.type.value} subscription")
+        entry = self._entries.get(ack.base_offset)
+        if entry is None:
+            return ack.base_offset < self.read_offset
+        self.acknowledge_read(member, ack, entry.base, entry.end)
+        return True
+
+    def acknowledge_read(self, member: Member, ack: EntryAck, base: int, end: int, *, is_through: bool = False) -> None:
+        """See `Dispatcher.acknowledge_read`."""
+        if ack.base_offset != base:
+            return
+        count = self._apply(base, end, ack.open_bits)
+        member.acknowledged_count += count
+        entry = self._entries.get(base)
+        if entry is not None and count:
+            self._shrink(entry, count)
+
+    def _shrink(self, entry: Entry, count: int) -> None:
+        """`count` more offsets of the entry are acknowledged; if these are all, it ends."""
+        entry.open -= count
+        owner = entry.owner
+        if owner is not None:
+            self._count_given(owner, -count)
+        if entry.open:
+            return
+        del self._entries[entry.base]
+        if owner is not None:
+            entry.owner = None
+            self._taken_back(entry, owner)
+        elif entry.state is State.AGAIN:
+            self._forget_again(entry)
+        elif entry.state is State.DELAYED:
+            self._delayed.discard(entry.base)
+        entry.state = State.GIVEN  # in `_ready` it is passed by
+
+    def moved(self) -> None:
+        """See `Dispatcher.moved`."""
+        self.read_offset = max(self.read_offset, self.cursor.mark_delete)
+        for entry in list(self._entries.values()):
+            count = entry.open - self.cursor.open_count(entry.base, entry.end)
+            if count:
+                self._shrink(entry, count)
+
+    # -- redelivery ----------------------------------------------------------------------------------------------
+
+    def redeliver(self, member: Member, bases: Sequence[int]) -> None:
+        """See `Dispatcher.redeliver`."""
+        self._redeliver(
+            entry for base in sorted(set(bases)) if (entry := self._entries.get(base)) and entry.owner is member
+        )
+
+    def redeliver_all(self, member: Member) -> None:
+        """See `Dispatcher.redeliver_all`."""
+        self._redeliver(sorted((entry for entry in self._entries.values() if entry.owner is member), key=_base))
+
+    def _redeliver(self, entries: Iterable[Entry]) -> None:
+        again = []
+        for entry in entries:
+            owner = entry.owner
+            assert owner is not None
+            self._count_given(owner, -entry.open)
+            entry.owner = None
+            entry.redelivery_count += 1
+            self._taken_back(entry, owner)
+            again.append(entry)
+        self._again(again)
+
+    def _again(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            entry.state = State.AGAIN
+        self._keep_again(entries)
+
+    # -- what is shown -------------------------------------------------------------------------------------------
+
+    @property
+    def delayed_count(self) -> int:
+        """See `Dispatcher.delayed_count`."""
+        return len(self._delayed)
+
+    @property
+    def again_count(self) -> int:
+        """See `Dispatcher.again_count`."""
+        return sum(entry.state is State.AGAIN for entry in self._entries.values())
+
+
+def _deliver(deliveries: dict[Member, list[Delivery]]) -> None:
+    for member, items in deliveries.items():
+        member.deliver(items)
+
+
+def _base(entry: Entry) -> int:
+    return entry.base

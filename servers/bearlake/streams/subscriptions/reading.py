@@ -1,0 +1,55 @@
+"""Reading entries from the log for a dispatcher: bytes into entries, and errors into what they mean for a cursor."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from bearlake import kernel
+from bearlake.metadata.model import PartitionBounds, PartitionKey
+from bearlake.streams.fetch import Fetched, FetchRange
+from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion
+from bearlake.streams.subscriptions.members import StoredEntry
+
+CONTROL = 0x20
+"""Attribute of a control batch (transaction markers)."""
+
+NEAR_OFFSET_COUNT = 1_000
+"""Entries that are not further apart are read together."""
+
+
+class Records(Protocol):
+    """What subscriptions need of the waist; `streams.service.Streams` is it."""
+
+    async def fetch(
+        self, ranges: Sequence[FetchRange], *, bytes_min: int, bytes_max: int, wait_ms: int
+    ) -> list[Fetched]:
+        """See `Streams.fetch`."""
+
+    async def offsets(self, questions: Sequence[OffsetQuestion]) -> list[OffsetAnswer]:
+        """See `Streams.offsets`."""
+
+    async def bounds(self, partitions: Sequence[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
+        """See `Streams.bounds`."""
+
+
+def entries_of(fetched: Fetched) -> list[StoredEntry]:
+    """The entries of a range, in order. Raises `Corrupt`."""
+    entries = []
+    for view in fetched.views:
+        for position, base, header in kernel.batches(view, 0, len(view)):
+            is_empty = header.record_count == 0 or header.attributes & CONTROL
+            batch = None if is_empty else view[position : position + header.length]
+            entries.append(StoredEntry(base, base + header.last_offset_delta + 1, batch))
+    return entries
+
+
+def ranges_of(partition: PartitionKey, bases: Sequence[int], range_count_max: int, bytes_max: int) -> list[FetchRange]:
+    """Ranges to be read for the entries at `bases` (ascending), the first of them at least."""
+    starts = [bases[0]]
+    last = bases[0]
+    for base in bases[1:]:
+        if base - last > NEAR_OFFSET_COUNT:
+            if len(starts) == range_count_max:
+                break
+            starts.append(base)
+        last = base
+    return [FetchRange(partition, start, bytes_max // len(starts)) for start in starts]

@@ -1,0 +1,317 @@
+"""`Subscriptions` of one server: attach consumers, show and change subscriptions, keep leases and cursors.
+
+Durable subscriptions belong to held partitions (`holding.py`); non-durable ones are kept here, in memory, while they have consumers.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bearlake.clock import Clock
+from bearlake.errors import AlreadyExists, BearlakeError, Fenced, Invalid, NotFound, Overloaded, Unavailable
+from bearlake.metadata import Metadata
+from bearlake.metadata import subscriptions as cursors
+from bearlake.metadata.model import PartitionBounds, PartitionKey, ServerRef
+from bearlake.metadata.subscriptions import dispatch_lease
+from bearlake.streams.offsets import OffsetQuestion
+from bearlake.streams.subscriptions.attachment import Attached
+from bearlake.streams.subscriptions.cursor import AckCursor
+from bearlake.streams.subscriptions.feeding import Surroundings
+from bearlake.streams.subscriptions.holding import HeldPartition, Holdings
+from bearlake.streams.subscriptions.model import (
+    EARLIEST,
+    LATEST,
+    Busy,
+    Closed,
+    ConsumerSpec,
+    NotHolder,
+    SubscriptionStats,
+    SubscriptionType,
+)
+from bearlake.streams.subscriptions.reading import Records
+from bearlake.streams.subscriptions.saving import Saver
+from bearlake.streams.subscriptions.settings import SubscriptionSettings
+from bearlake.streams.subscriptions.subscription import Subscription
+from bearlake.telemetry import metrics
+
+if TYPE_CHECKING:
+    from bearlake.streams.subscriptions import Consumer, EntryReader
+
+log = logging.getLogger(__name__)
+
+LOOK_ROUND_S_MAX = 1.0
+"""Longest time between looks for idle partitions and deleted streams."""
+
+
+class SubscriptionService:
+    """`Subscriptions`. Used from the event loop's thread only; `run` must be running before anything is attached."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        cursor_store: cursors.CursorStore,
+        server: ServerRef,
+        records: Records,
+        is_known: Callable[[PartitionKey], bool],
+        clock: Clock,
+        settings: SubscriptionSettings,
+    ) -> None:
+        """`is_known` says whether this server knows the partition's stream as active; if not, the store is asked."""
+        self.settings = settings
+        self._leases = metadata.leases
+        self._cursors = cursor_store
+        self._records = records
+        self._is_known = is_known
+        self._around = Surroundings(records, clock, settings, self._start)
+        self._saver = Saver(
+            cursor_store, self._overtaken, save_ms=settings.save_ms, retry_pause_ms=settings.retry_pause_ms
+        )
+        self._holdings = Holdings(metadata.leases, cursor_store, server, self._around, self._saver)
+        self._local: dict[tuple[PartitionKey, str], Subscription] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._is_draining = False
+        metrics.SUBSCRIPTION_CONSUMERS.set_function(lambda: self._consumer_count)
+
+    async def run(self) -> None:
+        """Save cursors, read for consumers, give up what is idle; ends only by cancellation."""
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                self._group.create_task(self._saver.run(), name="save cursors")
+                self._group.create_task(self._look_round(), name="give up idle partitions")
+        finally:
+            self._group = None
+
+    async def drain(self) -> None:
+        """Give up all partitions and close all consumers: they are told `closed(MOVED)` when others may take over."""
+        self._is_draining = True
+        await self._holdings.drain()
+        self._close_local(Closed.MOVED)
+
+    async def close(self) -> None:
+        """Stop; what is not saved is delivered again elsewhere."""
+        await self._holdings.close()
+        self._close_local(Closed.MOVED)
+
+    # -- consumers -----------------------------------------------------------------------------------------------
+
+    async def attach(
+        self,
+        partition: PartitionKey,
+        subscription: str,
+        spec: ConsumerSpec,
+        consumer: "Consumer",
+        reader: "EntryReader",
+    ) -> Attached:
+        """See `Subscriptions.attach`."""
+        if spec.sticky_ranges and spec.type is not SubscriptionType.KEY_SHARED:
+            raise Invalid(f"sticky ranges in a {spec.type.value} subscription")
+        if self._consumer_count >= self.settings.consumer_count_max:
+            raise Overloaded(f"this server has {self._consumer_count} consumers already")
+        if not spec.is_durable:
+            found = await self._open_local(partition, subscription, spec)
+            try:
+                return Attached(self, found, spec, consumer, reader)
+            finally:
+                self._local_moved(found)
+        while True:
+            held = await self._holdings.open(partition)
+            found = held.subscriptions.get(subscription) or await self._create(
+                held, subscription, spec.position, spec.subscription_properties
+            )
+            if not held.is_left:
+                return Attached(self, found, spec, consumer, reader)
+
+    async def _create(
+        self, held: HeldPartition, name: str, position: int, properties: Mapping[str, str]
+    ) -> Subscription:
+        if len(held.subscriptions) >= self.settings.subscription_per_partition_max:
+            raise Overloaded(f"partition {held.partition} has {len(held.subscriptions)} subscriptions already")
+        mark = _STORED_POSITIONS.get(position, position)
+        stored = await self._cursors.create(held.partition, name, mark_delete=mark, properties=properties)
+        return held.adopt(stored, stored.mark_delete)
+
+    async def _open_local(self, partition: PartitionKey, name: str, spec: ConsumerSpec) -> Subscription:
+        bounds = await self._bounds(partition)
+        if self._is_draining:
+            raise NotHolder("this server is draining", None)
+        known = self._local.get((partition, name))
+        if known is not None:
+            return known
+        made = Subscription(
+            partition,
+            name,
+            AckCursor(_clamp(spec.position, bounds)),
+            self._around,
+            properties=spec.subscription_properties,
+            on_moved=self._local_moved,
+        )
+        self._local[partition, name] = made
+        return made
+
+    def _local_moved(self, subscription: Subscription) -> None:
+        if not subscription.consumer_count:
+            self._local.pop((subscription.partition, subscription.name), None)
+
+    def _close_local(self, reason: Closed) -> None:
+        for subscription in list(self._local.values()):
+            subscription.close(reason)
+
+    @property
+    def _consumer_count(self) -> int:
+        held = sum(item.consumer_count for item in self._holdings.all())
+        return held + sum(item.consumer_count for item in self._local.values())
+
+    # -- for attachments -----------------------------------------------------------------------------------------
+
+    async def flush(self, subscription: Subscription) -> None:
+        """Return when the subscription's acknowledgements are saved. Raises `Fenced`, `Overloaded`, `Unavailable`."""
+        await subscription.resolved()
+        if subscription.saved is not None:
+            await self._saver.flushed(subscription.saved)
+
+    async def move(self, subscription: Subscription, offset: int) -> None:
+        """See `Attachment.seek`."""
+        offset = _clamp(offset, await self._bounds(subscription.partition))
+        if subscription.saved is not None and subscription.saved.is_over:
+            raise Fenced(f"partition {subscription.partition} is not this server's any more")
+        subscription.reset(offset)
+        await self.flush(subscription)
+
+    async def move_to_time(self, subscription: Subscription, timestamp_ms: int) -> None:
+        """See `Attachment.seek_time`."""
+        (answer,) = await self._records.offsets([OffsetQuestion(subscription.partition, max(0, timestamp_ms))])
+        if answer.error is not None:
+            raise answer.error
+        await self.move(subscription, answer.offset if answer.offset >= 0 else LATEST)
+
+    async def forget(self, subscription: Subscription, on_forgotten: Callable[[], None] = lambda: None) -> None:
+        """Delete the subscription; `on_forgotten` runs before its consumers are told so. Raises `Fenced`, `Unavailable`."""
+        saved = subscription.saved
+        if saved is not None:
+            await self._cursors.delete(saved.partition, [saved.name], saved.lease)
+            saved.end(Fenced(f"the subscription {saved.name!r} is deleted"))
+            held = self._holdings.get(saved.partition)
+            if held is not None and held.subscriptions.get(saved.name) is subscription:
+                del held.subscriptions[saved.name]
+        on_forgotten()
+        subscription.close(Closed.UNSUBSCRIBED)
+
+    # -- administration ------------------------------------------------------------------------------------------
+
+    async def holder(self, partition: PartitionKey) -> ServerRef | None:
+        """See `Subscriptions.holder`."""
+        lease = await self._leases.holder(dispatch_lease(partition))
+        return lease.holder if lease is not None else None
+
+    async def names(self, partition: PartitionKey) -> list[str]:
+        """See `Subscriptions.names`."""
+        await self._bounds(partition)
+        return [cursor.name for cursor in await self._cursors.load(partition)]
+
+    async def stats(self, partition: PartitionKey) -> list[SubscriptionStats]:
+        """See `Subscriptions.stats`."""
+        held = await self._holdings.open(partition)
+        bounds = await self._bounds(partition)
+        for cursor in await self._cursors.load(partition):
+            if not held.is_left:
+                held.adopt(cursor, bounds.start)  # made by another server
+        local = [item for item in self._local.values() if item.partition == partition]
+        return sorted((item.stats(bounds.end) for item in [*held.subscriptions.values(), *local]), key=_name)
+
+    async def create(
+        self, partition: PartitionKey, subscription: str, position: int, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """See `Subscriptions.create`."""
+        held = await self._holdings.open(partition)
+        if subscription in held.subscriptions or subscription in await self.names(partition):
+            raise AlreadyExists(f"the subscription {subscription!r} exists")
+        await self._create(held, subscription, position, properties or {})
+
+    async def delete(self, partition: PartitionKey, subscription: str, *, is_forced: bool = False) -> None:
+        """See `Subscriptions.delete`."""
+        found = await self._find(partition, subscription)
+        if found.consumer_count and not is_forced:
+            raise Busy(f"the subscription {subscription!r} has {found.consumer_count} consumers")
+        await self.forget(found)
+
+    async def seek(self, partition: PartitionKey, subscription: str, offset: int) -> None:
+        """See `Subscriptions.seek`."""
+        await self.move(await self._find(partition, subscription), offset)
+
+    async def seek_time(self, partition: PartitionKey, subscription: str, timestamp_ms: int) -> None:
+        """See `Subscriptions.seek_time`."""
+        await self.move_to_time(await self._find(partition, subscription), timestamp_ms)
+
+    async def skip(self, partition: PartitionKey, subscription: str, count: int) -> None:
+        """See `Subscriptions.skip`."""
+        found = await self._find(partition, subscription)
+        end = (await self._bounds(partition)).end
+        found.skip_before(min(found.cursor.offset_behind(count), end))
+        await self.flush(found)
+
+    async def _find(self, partition: PartitionKey, name: str) -> Subscription:
+        """A durable subscription that exists. Raises as `Holdings.open`."""
+        held = await self._holdings.open(partition)
+        found = held.subscriptions.get(name)
+        if found is None:
+            stored = {cursor.name: cursor for cursor in await self._cursors.load(partition)}
+            if name not in stored or held.is_left:
+                raise NotFound(f"no subscription {name!r}")
+            found = held.adopt(stored[name], stored[name].mark_delete)  # made by another server
+        return found
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        if self._group is None:
+            work.close()
+            raise Unavailable("this server does not dispatch now")
+        return self._group.create_task(work)
+
+    def _overtaken(self, partition: PartitionKey) -> None:
+        self._holdings.overtaken(partition)
+
+    async def _bounds(self, partition: PartitionKey) -> PartitionBounds:
+        bounds = (await self._records.bounds([partition])).get(partition)
+        if bounds is None:
+            raise NotFound(f"no partition {partition}")
+        return bounds
+
+    async def _look_round(self) -> None:
+        while True:
+            await asyncio.sleep(min(self.settings.idle_ms / 4000, LOOK_ROUND_S_MAX))
+            await self._holdings.give_up_idle()
+            try:
+                await self._close_deleted()
+            except BearlakeError as error:
+                log.warning("deleted streams not looked up", extra={"error": repr(error)})
+
+    async def _close_deleted(self) -> None:
+        """Close the consumers of partitions that are no more."""
+        touched = {held.partition for held in self._holdings.all()} | {partition for partition, _ in self._local}
+        unknown = [partition for partition in touched if not self._is_known(partition)]
+        if not unknown:
+            return
+        existing = await self._records.bounds(unknown)
+        for partition in unknown:
+            if partition not in existing:
+                held = self._holdings.get(partition)
+                if held is not None:
+                    await self._holdings.leave(held, Closed.DELETED)
+                for subscription in [item for item in self._local.values() if item.partition == partition]:
+                    subscription.close(Closed.DELETED)
+
+
+_STORED_POSITIONS = {EARLIEST: cursors.EARLIEST, LATEST: cursors.LATEST}
+
+
+def _clamp(offset: int, bounds: PartitionBounds) -> int:
+    """The offset, `EARLIEST` and `LATEST` too, inside `[start, end]`."""
+    if offset == LATEST:
+        return bounds.end
+    return min(max(offset, bounds.start), bounds.end)
+
+
+def _name(stats: SubscriptionStats) -> str:
+    return stats.name

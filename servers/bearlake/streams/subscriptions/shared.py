@@ -1,0 +1,124 @@
+"""Shared: entries go to consumers in turn, to those of a smaller priority number first; chunks of one message stay together.
+
+Source: Apache Pulsar, "Shared"; PIP-37 (chunks).
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bearlake.streams.subscriptions.cursor import AckCursor
+from bearlake.streams.subscriptions.members import Member
+from bearlake.streams.subscriptions.model import EntryTraits, SubscriptionType
+from bearlake.streams.subscriptions.pool import Entry, Pool
+from bearlake.streams.subscriptions.settings import SubscriptionSettings
+
+if TYPE_CHECKING:
+    from bearlake.streams.subscriptions import EntryReader
+
+CHUNKED_COUNT_MAX = 10_000
+"""Chunked messages under way whose consumer is remembered; a producer may never send the last chunk."""
+
+
+class Shared(Pool):
+    """Round robin by permits. A consumer gets up to `burst_entry_count_max` entries in a row, fewer when few are there."""
+
+    def __init__(self, cursor: AckCursor, settings: SubscriptionSettings, reader: "EntryReader") -> None:
+        super().__init__(SubscriptionType.SHARED, cursor, settings, reader)
+        self._again_bases: list[int] = []
+        self._turn: Member | None = None
+        self._burst_left = 0
+        self._chunks: dict[bytes, Member] = {}
+
+    def add(self, member: Member) -> None:
+        """See `Dispatcher.add`."""
+        self.members.append(member)
+        self.members.sort(key=_priority)
+
+    def remove(self, member: Member) -> None:
+        """See `Dispatcher.remove`."""
+        if member is self._turn:
+            self._turn = None
+        self._chunks = {chunk_of: owner for chunk_of, owner in self._chunks.items() if owner is not member}
+        super().remove(member)
+
+    def _slot_of(self, traits: EntryTraits, base: int) -> int:
+        return -1
+
+    def _choose(self, entry: Entry) -> Member | None:
+        if entry.chunk_of:
+            owner = self._chunks.get(entry.chunk_of)
+            if owner is not None:
+                return owner if owner.can_take else None
+        if self._turn is None or not self._burst_left or not self._turn.can_take:
+            self._turn = self._next_turn()
+            self._burst_left = self._burst()
+        self._burst_left -= 1
+        return self._turn
+
+    def _next_turn(self) -> Member | None:
+        """The next one who can take entries, of the smallest priority number that has any."""
+        first: Member | None = None
+        is_behind = False
+        for member in self.members:
+            if member.can_take and first is None:
+                first = member
+            if first is not None and member.spec.priority > first.spec.priority:
+                break
+            if is_behind and member.can_take:
+                return member
+            is_behind = is_behind or member is self._turn
+        return first
+
+    def _burst(self) -> int:
+        able = sum(member.can_take for member in self.members)
+        return max(1, min(self.settings.burst_entry_count_max, len(self._ready) // max(1, able)))
+
+    def _pass_over(self, entry: Entry) -> bool:
+        if not entry.chunk_of or not any(member.can_take for member in self.members):
+            return False
+        self._again([entry])
+        return True
+
+    def _given(self, entry: Entry) -> None:
+        if entry.chunk_of:
+            assert entry.owner is not None
+            if entry.is_last_chunk:
+                self._chunks.pop(entry.chunk_of, None)
+            else:
+                self._chunks[entry.chunk_of] = entry.owner
+                if len(self._chunks) > CHUNKED_COUNT_MAX:
+                    del self._chunks[next(iter(self._chunks))]
+
+    def _taken_back(self, entry: Entry, owner: Member) -> None:
+        pass
+
+    def _keep_again(self, entries: Sequence[Entry]) -> None:
+        bases = self._again_bases
+        if len(entries) == 1:
+            insort(bases, entries[0].base)
+        else:
+            bases += [entry.base for entry in entries]
+            bases.sort()
+
+    def _forget_again(self, entry: Entry) -> None:
+        at = bisect_left(self._again_bases, entry.base)
+        assert self._again_bases[at] == entry.base
+        del self._again_bases[at]
+
+    def _pick_again(self, count_max: int) -> Sequence[int]:
+        room = sum(member.permits for member in self.members if member.can_take)
+        picked: list[int] = []
+        for base in self._again_bases:
+            if room <= 0 or len(picked) >= count_max:
+                break
+            entry = self._entries[base]
+            owner = self._chunks.get(entry.chunk_of) if entry.chunk_of else None
+            if owner is None or owner.can_take:
+                picked.append(base)
+                room -= entry.open
+        return picked
+
+
+def _priority(member: Member) -> int:
+    return member.spec.priority

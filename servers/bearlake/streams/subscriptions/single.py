@@ -1,0 +1,172 @@
+"""Exclusive and Failover: one active consumer gets everything in order.
+
+Failover, in the order of (priority, name), n consumers of the first priority:
+
+| event | active before | active after | and |
+|---|---|---|---|
+| the first consumer comes | - | it | reads from the cursor |
+| one with precedence comes | A | the new one | hand-over: nothing is delivered until all that A has is acknowledged, or `handover_ms` |
+| another one comes or goes | A | A | |
+| the active one goes | A | the next one | what A did not acknowledge is read again, at once |
+
+For clients of a partitioned stream, partition i's active consumer is the one at i modulo n, so that they share the partitions.
+
+Source: Apache Pulsar, "Failover"; activeConsumerFailoverDelayTimeMillis.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from bearlake.streams.subscriptions.cursor import AckCursor
+from bearlake.streams.subscriptions.dispatcher import Dispatcher, Read, Want
+from bearlake.streams.subscriptions.extents import Extents
+from bearlake.streams.subscriptions.members import Member, StoredEntry
+from bearlake.streams.subscriptions.model import Busy, Delivery, EntryAck, SubscriptionType
+from bearlake.streams.subscriptions.settings import SubscriptionSettings
+
+
+class SingleActive(Dispatcher):
+    """One active consumer. `handover_ms` is watched by the caller: it calls `end_handover`."""
+
+    def __init__(self, type_: SubscriptionType, cursor: AckCursor, settings: SubscriptionSettings) -> None:
+        super().__init__(type_, cursor, settings)
+        self.active: Member | None = None
+        self.is_handing_over = False
+        """The active consumer waits for the acknowledgements of the one before."""
+        self._ready: deque[StoredEntry] = deque()
+        self._extents = Extents(settings.known_entry_count_max)
+
+    def add(self, member: Member) -> None:
+        """See `Dispatcher.add`."""
+        if self.type is SubscriptionType.EXCLUSIVE and self.members:
+            raise Busy("Exclusive consumer is already connected")
+        self.members.append(member)
+        self._choose()
+
+    def remove(self, member: Member) -> None:
+        """See `Dispatcher.remove`."""
+        self.members.remove(member)
+        if member is self.active:
+            self.active = None
+            self.is_handing_over = False
+            self._rewind()
+        self._choose()
+
+    def _choose(self) -> None:
+        ranked = sorted(self.members, key=lambda member: (member.spec.priority, member.spec.name))
+        first = [member for member in ranked if member.spec.priority == ranked[0].spec.priority]
+        index = max(0, first[0].spec.partition_index) % len(first) if first else 0
+        chosen = first[index] if first else None
+        if chosen is self.active:
+            return
+        is_replaced = self.active is not None
+        self.active = chosen
+        if is_replaced:
+            if self._ready:
+                self.read_offset = self._ready[0].base
+                self._ready.clear()
+            self.is_handing_over = True
+            self._settle()
+
+    def end_handover(self) -> None:
+        """The one before had its time: deliver what it did not acknowledge to the active one."""
+        if self.is_handing_over:
+            self.is_handing_over = False
+            self._rewind()
+
+    def _settle(self) -> None:
+        """End a hand-over when nothing is open any more of what was delivered."""
+        if self.is_handing_over and not self.cursor.open_count(self.cursor.mark_delete, self.read_offset):
+            self.end_handover()
+
+    def _rewind(self) -> None:
+        self._ready.clear()
+        self.read_offset = self.cursor.mark_delete
+
+    def is_active(self, member: Member) -> bool:
+        """See `Dispatcher.is_active`."""
+        return member is self.active
+
+    def want(self) -> Want:
+        """See `Dispatcher.want`."""
+        active = self.active
+        if active is None or self._ready or self.is_handing_over or not active.can_take:
+            return None
+        return Read(self.read_offset) if self.may_read_on else None
+
+    def offer(self, entries: Sequence[StoredEntry], now_ms: int) -> None:
+        """See `Dispatcher.offer`."""
+        for entry in entries:
+            self._extents.add(entry.base, entry.end)
+            self.read_offset = entry.end
+            if entry.batch is None:
+                self.cursor.acknowledge(entry.base, entry.end)
+            elif self.cursor.open_count(entry.base, entry.end):
+                self._ready.append(entry)
+
+    def offer_again(self, entries: Sequence[StoredEntry]) -> None:
+        """Never asked for."""
+
+    def dispatch(self, now_ms: int) -> None:
+        """See `Dispatcher.dispatch`."""
+        self._notice_readiness()
+        if self.type is SubscriptionType.FAILOVER:
+            self._tell()
+        active = self.active
+        if active is None or self.is_handing_over:
+            return
+        deliveries = []
+        while self._ready and active.can_take:
+            entry = self._ready.popleft()
+            known = self.cursor.within(entry.base, entry.end)
+            assert entry.batch is not None
+            delivery = Delivery(entry.base, entry.end - entry.base, entry.batch, 0, known)
+            if delivery.open_count:
+                active.permits -= delivery.open_count
+                deliveries.append(delivery)
+        if deliveries:
+            active.deliver(deliveries)
+
+    def _tell(self) -> None:
+        for member in self.members:
+            is_active = member is self.active
+            if member.has_flowed and member.told_active is not is_active:
+                member.told_active = is_active
+                member.sink.activity(is_active)
+
+    def acknowledge(self, member: Member, ack: EntryAck, *, is_through: bool = False) -> bool:
+        """See `Dispatcher.acknowledge`."""
+        extent = self._extents.find(ack.base_offset)
+        if extent is None:
+            return ack.base_offset < self.cursor.mark_delete
+        self.acknowledge_read(member, ack, *extent, is_through=is_through)
+        return True
+
+    def acknowledge_read(self, member: Member, ack: EntryAck, base: int, end: int, *, is_through: bool = False) -> None:
+        """See `Dispatcher.acknowledge_read`."""
+        count = self.cursor.acknowledge_before(base) if is_through else 0
+        if ack.base_offset == base or (is_through and not ack.open_bits):
+            count += self._apply(base, end, ack.open_bits)
+        member.acknowledged_count += count
+        self._acknowledged()
+
+    def _acknowledged(self) -> None:
+        self._extents.forget_before(self.cursor.mark_delete)
+        self._settle()
+
+    def redeliver(self, member: Member, bases: Sequence[int]) -> None:
+        """As `redeliver_all`: order is kept."""
+        self.redeliver_all(member)
+
+    def redeliver_all(self, member: Member) -> None:
+        """See `Dispatcher.redeliver_all`."""
+        if member is self.active and not self.is_handing_over:
+            self._rewind()
+
+    def moved(self) -> None:
+        """See `Dispatcher.moved`."""
+        mark = self.cursor.mark_delete
+        while self._ready and self._ready[0].end <= mark:
+            self._ready.popleft()
+        self.read_offset = max(self.read_offset, mark)
+        self._acknowledged()

@@ -1,0 +1,229 @@
+"""One subscription in one partition, on the server that dispatches it: its cursor, its consumers, and what dispatches to them.
+
+The machine (`dispatcher.py`) exists while there are consumers, and the task that reads for it (`feeding.py`) too; the cursor stays.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from bearlake.errors import Overloaded
+from bearlake.metadata.model import PartitionKey
+from bearlake.streams.subscriptions.cursor import AckCursor
+from bearlake.streams.subscriptions.dispatcher import Dispatcher
+from bearlake.streams.subscriptions.feeding import Feeder, Surroundings
+from bearlake.streams.subscriptions.key_shared import KeyShared
+from bearlake.streams.subscriptions.members import Member
+from bearlake.streams.subscriptions.model import (
+    Busy,
+    Closed,
+    ConsumerSpec,
+    ConsumerStats,
+    EntryAck,
+    SubscriptionStats,
+    SubscriptionType,
+)
+from bearlake.streams.subscriptions.saving import SavedCursor
+from bearlake.streams.subscriptions.shared import Shared
+from bearlake.streams.subscriptions.single import SingleActive
+
+if TYPE_CHECKING:
+    from bearlake.streams.subscriptions import Consumer, EntryReader
+
+
+class Subscription:
+    """See the module. Used from the event loop's thread only."""
+
+    def __init__(
+        self,
+        partition: PartitionKey,
+        name: str,
+        cursor: AckCursor,
+        surroundings: Surroundings,
+        *,
+        saved: SavedCursor | None = None,
+        properties: Mapping[str, str] | None = None,
+        on_moved: Callable[["Subscription"], None] = lambda subscription: None,
+    ) -> None:
+        """`saved` is the cursor in the store, None if non-durable; `on_moved` is called when the cursor may have moved."""
+        self.partition = partition
+        self.name = name
+        self.cursor = cursor
+        self.saved = saved
+        self.properties = properties or {}
+        self.machine: Dispatcher | None = None
+        self._around = surroundings
+        self._on_moved = on_moved
+        self._feeder: Feeder | None = None
+        self._closers: dict[Member, Callable[[Closed], None]] = {}
+        self._handover: asyncio.TimerHandle | None = None
+
+    # -- consumers -----------------------------------------------------------------------------------------------
+
+    @property
+    def consumer_count(self) -> int:
+        """Attached consumers."""
+        return len(self._closers)
+
+    def add(
+        self, spec: ConsumerSpec, consumer: "Consumer", reader: "EntryReader", on_closed: Callable[[Closed], None]
+    ) -> Member:
+        """Attach a consumer; `on_closed` is called when it is closed. Raises `Busy`, `Overlap`, `Overloaded`, `Invalid`."""
+        machine = self.machine or self._new_machine(spec.type, reader)
+        if machine.type is not spec.type:
+            raise Busy(f"the subscription's consumers use it as {machine.type.value}, not as {spec.type.value}")
+        if len(machine.members) >= self._around.settings.consumer_per_subscription_max:
+            raise Overloaded(f"the subscription {self.name!r} has {len(machine.members)} consumers already")
+        member = Member(spec, consumer)
+        machine.add(member)
+        self._closers[member] = on_closed
+        if self._feeder is None:
+            self.machine = machine
+            self._feeder = Feeder(self.partition, machine, self._around, self.moved, self.close)
+        self._changed(machine)
+        return member
+
+    def _new_machine(self, type_: SubscriptionType, reader: "EntryReader") -> Dispatcher:
+        settings = self._around.settings
+        if type_ is SubscriptionType.SHARED:
+            return Shared(self.cursor, settings, reader)
+        if type_ is SubscriptionType.KEY_SHARED:
+            return KeyShared(self.cursor, settings, reader)
+        return SingleActive(type_, self.cursor, settings)
+
+    def _changed(self, machine: Dispatcher) -> None:
+        """Consumers have come or gone."""
+        if isinstance(machine, SingleActive) and machine.is_handing_over and self._handover is None:
+            delay_s = self._around.settings.handover_ms / 1000
+            self._handover = asyncio.get_running_loop().call_later(delay_s, self._end_handover, machine)
+        self._poke(is_forced=True)
+
+    def _end_handover(self, machine: SingleActive) -> None:
+        self._handover = None
+        machine.end_handover()
+        self._poke()
+
+    def remove(self, member: Member) -> None:
+        """The consumer has gone."""
+        if self.machine is None or self._closers.pop(member, None) is None:
+            return
+        self.machine.remove(member)
+        if self.machine.members:
+            self._changed(self.machine)
+        else:
+            self._end_machine()
+        self.moved()
+
+    def close(self, reason: Closed) -> None:
+        """End all attachments."""
+        closers, self._closers = self._closers, {}
+        self._end_machine()
+        for member, on_closed in closers.items():
+            on_closed(reason)
+            member.sink.closed(reason)
+        self.moved()
+
+    def stop(self) -> None:
+        """Deliver nothing any more. Acknowledgements still count, until `close`."""
+        if self._feeder is not None:
+            self._feeder.stop()
+            self._feeder = None
+
+    def _end_machine(self) -> None:
+        self.stop()
+        self.machine = None
+        if self._handover is not None:
+            self._handover.cancel()
+            self._handover = None
+
+    def _poke(self, *, is_forced: bool = False) -> None:
+        if self._feeder is not None:
+            self._feeder.poke(is_forced=is_forced)
+
+    # -- what consumers say --------------------------------------------------------------------------------------
+
+    def flow(self, member: Member, permits: int) -> None:
+        """See `Attachment.flow`."""
+        if self.machine is not None and permits > 0:
+            is_first = not member.has_flowed
+            self.machine.flow(member, permits)
+            self._poke(is_forced=is_first)
+
+    def resume(self) -> None:
+        """See `Attachment.resume`."""
+        self._poke(is_forced=True)
+
+    def acknowledge(self, member: Member, acks: Sequence[EntryAck], *, is_through: bool) -> None:
+        """See `Attachment.acknowledge` and `acknowledge_through`."""
+        machine = self.machine
+        if machine is None:
+            return
+        for ack in acks:
+            if not machine.acknowledge(member, ack, is_through=is_through) and self._feeder is not None:
+                self._feeder.resolve(member, ack, is_through=is_through)
+        self.moved()
+        self._poke()
+
+    def redeliver(self, member: Member, bases: Sequence[int] | None) -> None:
+        """See `Attachment.redeliver`, and with None `redeliver_all`."""
+        if self.machine is None:
+            return
+        if bases is None:
+            self.machine.redeliver_all(member)
+        else:
+            self.machine.redeliver(member, bases)
+        self._poke(is_forced=True)
+
+    async def resolved(self) -> None:
+        """Return when all acknowledgements given so far are in the cursor."""
+        if self._feeder is not None:
+            await self._feeder.resolved()
+
+    # -- moving the cursor ---------------------------------------------------------------------------------------
+
+    def reset(self, offset: int) -> None:
+        """Everything below `offset` is acknowledged, nothing else; all consumers are closed."""
+        self.close(Closed.RESET)
+        self.cursor.reset(offset)
+        self.moved()
+
+    def skip_before(self, offset: int) -> None:
+        """Everything below `offset` is acknowledged too."""
+        if self.cursor.acknowledge_before(offset):
+            if self.machine is not None:
+                self.machine.moved()
+            self.moved()
+            self._poke(is_forced=True)
+
+    def moved(self) -> None:
+        """The cursor may have moved."""
+        self._on_moved(self)
+
+    # -- what is shown -------------------------------------------------------------------------------------------
+
+    def is_active(self, member: Member) -> bool:
+        """See `Attachment.is_active`."""
+        return self.machine is not None and self.machine.is_active(member)
+
+    def consumer_stats(self, member: Member) -> ConsumerStats:
+        """What is shown of a consumer."""
+        slot_ranges = self.machine.slot_ranges(member) if self.machine is not None else ()
+        return member.stats(is_active=self.is_active(member), slot_ranges=slot_ranges)
+
+    def stats(self, end: int) -> SubscriptionStats:
+        """What is shown of the subscription; `end` is the partition's end."""
+        machine, cursor = self.machine, self.cursor
+        return SubscriptionStats(
+            name=self.name,
+            type=machine.type if machine is not None else None,
+            is_durable=self.saved is not None,
+            mark_delete=cursor.mark_delete,
+            read_offset=machine.read_offset if machine is not None else cursor.mark_delete,
+            backlog_count=max(0, end - cursor.mark_delete - cursor.range_offset_count),
+            range_count=cursor.range_count,
+            unacknowledged_count=machine.unacknowledged if machine is not None else 0,
+            delayed_count=machine.delayed_count if machine is not None else 0,
+            redelivery_count=machine.again_count if machine is not None else 0,
+            properties=self.properties,
+            consumers=[self.consumer_stats(member) for member in self._closers],
+        )
