@@ -61,7 +61,7 @@ class Consumer:
     def deliver(self, deliveries: Sequence[Delivery]) -> int:
         """See `streams.subscriptions.Consumer`."""
         count = 0
-        limit = self.connection.broker.settings.message_bytes_max
+        limit = framing.entry_bytes_max(self.connection.broker.settings.message_bytes_max)
         for delivery in deliveries:
             try:
                 entry = entries.from_batch(delivery.batch, delivery.base_offset, message_bytes_max=limit)

@@ -31,6 +31,7 @@ _MAGIC_CHECKSUM = 0x0E01
 
 PADDING_BYTES = 10 * 1024
 """What a frame may have beside the largest message: its command (Pulsar's MESSAGE_SIZE_FRAME_PADDING)."""
+_COMMAND_BYTES_MAX = 1024
 
 
 class BadChecksum(Corrupt):
@@ -90,6 +91,14 @@ def read_message(message: memoryview) -> Message:
         return Message(MessageMetadata.FromString(bytes(message[start:end])), message[end:])
     except DecodeError as error:
         raise Corrupt(f"metadata of {size} bytes does not parse") from error
+
+
+def entry_bytes_max(message_bytes_max: int) -> int:
+    """Largest entry, from its magic on, that fits into a frame which clients take that were told this limit.
+
+    It is a little more than the limit, which a chunk of a large message reaches without what is in front of its payload.
+    """
+    return message_bytes_max + PADDING_BYTES - _COMMAND_BYTES_MAX
 
 
 def command_frame(command: BaseCommand) -> bytes:
