@@ -48,6 +48,7 @@ typedef struct {
     Cursor fields;
     int64_t residual_bytes; /* of the fields without a role */
     int64_t property_bytes;
+    int64_t header_bytes;   /* of the properties as headers of a record */
     int32_t property_count;
     bool are_properties_odd;
     bool is_base64, is_null, has_sequence;
@@ -85,11 +86,20 @@ static inline bool has_role(const PulsarField *field, const Roles *roles)
             || field->number == roles->size || field->number == roles->sequence);
 }
 
-/* Writes what has been counted before, or counts: `at` is NULL then. Never leads behind `end`. */
+/* Writes to where there is room for it, or counts: `at` is NULL then. Never leads behind `end`. */
 typedef struct {
     uint8_t *at, *end;
     int64_t size; /* written or counted; more than there was room for if something was left out */
 } Writer;
+
+#define VARINT_BYTES_MAX 10
+
+static inline int64_t varint_size(uint64_t value) { return (70 - __builtin_clzll(value | 1)) / 7; }
+
+static inline int64_t zigzag_size(int64_t value)
+{
+    return varint_size(((uint64_t)value << 1) ^ (uint64_t)(value >> 63));
+}
 
 static inline void put(Writer *writer, const void *bytes, int64_t size)
 {
@@ -102,14 +112,27 @@ static inline void put(Writer *writer, const void *bytes, int64_t size)
 
 static inline void put_byte(Writer *writer, uint8_t byte) { put(writer, &byte, 1); }
 
+static inline int64_t write_varint(uint8_t *at, uint64_t value)
+{
+    uint8_t *const start = at;
+    for (; value >= 0x80; value >>= 7)
+        *at++ = (uint8_t)(value | 0x80);
+    *at++ = (uint8_t)value;
+    return at - start;
+}
+
 static inline void put_varint(Writer *writer, uint64_t value)
 {
-    uint8_t bytes[10];
-    int size = 0;
-    for (; value >= 0x80; value >>= 7)
-        bytes[size++] = (uint8_t)(value | 0x80);
-    bytes[size++] = (uint8_t)value;
-    put(writer, bytes, size);
+    if (writer->at == NULL) {
+        writer->size += varint_size(value);
+    } else if (writer->end - writer->at >= VARINT_BYTES_MAX) {
+        const int64_t size = write_varint(writer->at, value);
+        writer->at += size;
+        writer->size += size;
+    } else {
+        uint8_t bytes[VARINT_BYTES_MAX];
+        put(writer, bytes, write_varint(bytes, value));
+    }
 }
 
 static inline void put_zigzag(Writer *writer, int64_t value)
@@ -142,12 +165,31 @@ static inline void put_bytes_field(Writer *writer, uint32_t number, const Field 
     put(writer, content->bytes, content->size);
 }
 
+static inline int64_t text_size(const Field *text)
+{
+    return text->bytes == NULL ? 1 : zigzag_size(text->size) + text->size;
+}
+
 /* Bytes with their length before them, as in records. */
 static inline void put_text(Writer *writer, const Field *text)
 {
     put_zigzag(writer, text->bytes == NULL ? -1 : text->size);
     if (text->bytes != NULL)
         put(writer, text->bytes, text->size);
+}
+
+/* pulsar_output.c: bytes that grow while they are written */
+typedef struct {
+    PyObject *bytes; /* NULL after an error */
+    Writer writer;
+} Output;
+bool open_output(Output *output, int64_t capacity, int64_t start); /* writing begins at `start`; false with an exception set */
+bool grow_output(Output *output, int64_t room);                     /* false with an exception set */
+PyObject *close_output(Output *output);                             /* NULL with an exception set */
+
+static inline bool reserve(Output *output, int64_t room)
+{
+    return room <= output->writer.end - output->writer.at || grow_output(output, room);
 }
 
 /* pulsar_base64.c (RFC 4648, section 4) */

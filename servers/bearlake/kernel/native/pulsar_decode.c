@@ -1,15 +1,16 @@
-/* Record batches to Pulsar entries, in two passes: count, then write. Contract: bearlake/kernel/fallback/pulsar_decode.py. */
+/* Record batches to Pulsar entries. Contract: bearlake/kernel/fallback/pulsar_decode.py. */
 #include "pulsar_decode.h"
 
 #define MAGIC 0x0E01
 #define CHECKSUM_AT 2
 #define CHECKSUM_END 6
 #define HEAD_BYTES 10 /* magic, checksum, size of the metadata */
+#define ROOM_BYTES 64
 
 /* A message of a batch: its size 4, payload_size = 0, compacted_out = true. */
 static const uint8_t compacted_out[8] = {0, 0, 0, 4, 0x18, 0, 0x20, 1};
 
-typedef enum { DECODE_OK, DECODE_MALFORMED, DECODE_FOREIGN, DECODE_TOO_LARGE } DecodeStatus;
+typedef enum { DECODE_OK, DECODE_MALFORMED, DECODE_FOREIGN, DECODE_TOO_LARGE, DECODE_FAILED } DecodeStatus;
 
 typedef struct {
     Source source;
@@ -108,63 +109,55 @@ static void put_single(Writer *writer, const Decoding *decoding, const Row *row)
     put_unsaid(writer, decoding, &single_roles, row);
 }
 
-/* Messages that were compacted out, in place of offsets without a record; false: they are too many bytes. */
-static bool put_gap(Writer *writer, const Decoding *decoding, int64_t count)
+/* Messages that were compacted out, in place of offsets without a record. */
+static DecodeStatus put_gap(Output *output, const Decoding *decoding, int64_t count)
 {
     const int64_t size = count * (int64_t)sizeof compacted_out;
-    if (size > decoding->payload_bytes_max - writer->size)
-        return false;
-    if (writer->at == NULL)
-        writer->size += size;
-    else
-        while (count-- > 0)
-            put(writer, compacted_out, sizeof compacted_out);
-    return true;
+    if (size > decoding->payload_bytes_max - output->writer.size)
+        return DECODE_TOO_LARGE;
+    if (!reserve(output, size))
+        return DECODE_FAILED;
+    while (count-- > 0)
+        put(&output->writer, compacted_out, sizeof compacted_out);
+    return DECODE_OK;
 }
 
-static bool put_message(Writer *writer, const Decoding *decoding, const Row *row)
+static DecodeStatus put_message(Output *output, const Decoding *decoding, const Row *row)
 {
     const int64_t value_size = row->value.bytes == NULL ? 0 : row->value.size;
     Writer counter = {NULL};
     put_single(&counter, decoding, row);
-    if (4 + counter.size + value_size > decoding->payload_bytes_max - writer->size)
-        return false;
-    put_u32(writer, (uint32_t)counter.size);
-    if (writer->at == NULL)
-        writer->size += counter.size;
-    else
-        put_single(writer, decoding, row);
-    put(writer, row->value.bytes, value_size);
-    return true;
+    const int64_t size = 4 + counter.size + value_size;
+    if (size > decoding->payload_bytes_max - output->writer.size)
+        return DECODE_TOO_LARGE;
+    if (!reserve(output, size))
+        return DECODE_FAILED;
+    const uint8_t *start = output->writer.at;
+    put_u32(&output->writer, (uint32_t)counter.size);
+    put_single(&output->writer, decoding, row);
+    put(&output->writer, row->value.bytes, value_size);
+    return output->writer.at == start + size ? DECODE_OK : DECODE_MALFORMED; /* the bytes changed meanwhile */
 }
 
-static DecodeStatus put_payload(Writer *writer, Decoding *decoding, Row *row)
+/* The payload of a Pulsar batch. */
+static DecodeStatus put_messages(Output *output, Decoding *decoding)
 {
     const Source *source = &decoding->source;
-    const bool is_batch = !decoding->is_stored || decoding->header.is_batch;
     Cursor records = source->records;
     int64_t last = -1;
-    const int64_t count = source->record_count > 1 ? source->record_count : 1;
-    for (decoding->index = 0; decoding->index < count; decoding->index++) {
-        if (!read_row(source, &records, last, row))
+    DecodeStatus status;
+    for (decoding->index = 0; decoding->index < source->record_count; decoding->index++) {
+        Row row;
+        if (!read_row(source, &records, last, &row))
             return DECODE_MALFORMED;
-        if (decoding->is_stored && is_batch && !strip_reserved(row, decoding->index == 0))
+        if (decoding->is_stored && !strip_reserved(&row, decoding->index == 0))
             return DECODE_FOREIGN;
-        if (is_batch && (!put_gap(writer, decoding, row->delta - last - 1) || !put_message(writer, decoding, row)))
-            return DECODE_TOO_LARGE;
-        last = row->delta;
+        if ((row.delta > last + 1 && (status = put_gap(output, decoding, row.delta - last - 1)) != DECODE_OK)
+            || (status = put_message(output, decoding, &row)) != DECODE_OK)
+            return status;
+        last = row.delta;
     }
-    if (records.at != records.end)
-        return DECODE_MALFORMED;
-    if (is_batch)
-        return put_gap(writer, decoding, source->last_delta - last) ? DECODE_OK : DECODE_TOO_LARGE;
-    row->header_count--;
-    row->said = decoding->header.fields.fields;
-    const int64_t size = row->value.bytes == NULL ? 0 : row->value.size;
-    if (size > decoding->payload_bytes_max)
-        return DECODE_TOO_LARGE;
-    put(writer, row->value.bytes, size);
-    return DECODE_OK;
+    return records.at == records.end ? put_gap(output, decoding, source->last_delta - last) : DECODE_MALFORMED;
 }
 
 /* The fields as they came, but for those that say how the payload was compressed, which it is not any more. */
@@ -181,7 +174,7 @@ static void put_entry_fields(Writer *writer, const StoredHeader *header)
             put(writer, field.whole, field.whole_size);
 }
 
-/* `row`: the only one of an entry that is one message. */
+/* `row`: the only one of an entry that is one message; else NULL. */
 static void put_metadata(Writer *writer, const Decoding *decoding, const Row *row, int64_t payload_size)
 {
     const StoredHeader *header = &decoding->header;
@@ -208,41 +201,90 @@ static PyObject *raise_status(KernelState *state, const Decoding *decoding, Deco
     return NULL;
 }
 
-/* Counts, writes and sums up. */
-static PyObject *decode_frame(KernelState *state, Decoding *decoding)
+static void write_head(uint8_t *frame, int64_t size, int64_t metadata_size)
 {
-    Writer payload = {NULL}, metadata = {NULL};
+    store_u16(frame, MAGIC);
+    store_u32(frame + CHECKSUM_END, (uint32_t)metadata_size);
+    store_u32(frame + CHECKSUM_AT, checksum_releasing(frame + CHECKSUM_END, (Py_ssize_t)(size - CHECKSUM_END)));
+}
+
+static int64_t metadata_size_of(const Decoding *decoding, const Row *row, int64_t payload_size)
+{
+    Writer counter = {NULL};
+    put_metadata(&counter, decoding, row, payload_size);
+    return counter.size;
+}
+
+/* An entry that is one message: the only record. */
+static PyObject *single_frame(KernelState *state, Decoding *decoding)
+{
+    Cursor records = decoding->source.records;
     Row row;
-    DecodeStatus status = put_payload(&payload, decoding, &row);
-    if (status == DECODE_FOREIGN) {
-        decoding->is_stored = false;
-        payload.size = 0;
-        status = put_payload(&payload, decoding, &row);
-    }
-    if (status != DECODE_OK)
-        return raise_status(state, decoding, status);
-    put_metadata(&metadata, decoding, &row, payload.size);
-    const int64_t start = HEAD_BYTES + metadata.size, size = start + payload.size;
+    if (!read_row(&decoding->source, &records, -1, &row))
+        return raise_status(state, decoding, DECODE_MALFORMED);
+    decoding->index = 1;
+    if (decoding->source.record_count != 1 || records.at != records.end)
+        return raise_status(state, decoding, DECODE_MALFORMED);
+    row.header_count--; /* the entry header */
+    row.said = decoding->header.fields.fields;
+    const int64_t payload_size = row.value.bytes == NULL ? 0 : row.value.size;
+    if (payload_size > decoding->payload_bytes_max)
+        return raise_status(state, decoding, DECODE_TOO_LARGE);
+    const int64_t metadata_size = metadata_size_of(decoding, &row, payload_size);
+    const int64_t size = HEAD_BYTES + metadata_size + payload_size;
     PyObject *frame = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
     if (frame == NULL)
         return NULL;
     uint8_t *out = (uint8_t *)PyBytes_AS_STRING(frame);
-    Writer head = {out + HEAD_BYTES, out + start, 0}, body = {out + start, out + size, 0};
-    status = put_payload(&body, decoding, &row);
-    put_metadata(&head, decoding, &row, payload.size);
-    if (status != DECODE_OK || body.size != payload.size || body.at != body.end || head.at != head.end) {
-        Py_DECREF(frame); /* the bytes changed meanwhile */
+    Writer writer = {out + HEAD_BYTES, out + size, 0};
+    put_metadata(&writer, decoding, &row, payload_size);
+    put(&writer, row.value.bytes, payload_size);
+    if (writer.at != writer.end) { /* the bytes changed meanwhile */
+        Py_DECREF(frame);
         return raise_status(state, decoding, DECODE_MALFORMED);
     }
-    store_u16(out, MAGIC);
-    store_u32(out + CHECKSUM_END, (uint32_t)metadata.size);
-    store_u32(out + CHECKSUM_AT, checksum_releasing(out + CHECKSUM_END, (Py_ssize_t)(size - CHECKSUM_END)));
+    write_head(out, size, metadata_size);
+    return frame;
+}
+
+/* The metadata says how large the payload is, which is known in the end: its place is kept, and the payload moved if the place turns
+   out a byte too short or too long. */
+static PyObject *batch_frame(KernelState *state, Decoding *decoding)
+{
+    const Cursor *records = &decoding->source.records;
+    const int64_t records_size = records->end - records->at;
+    const int64_t likely = decoding->is_stored ? (int64_t)(decoding->header.uncompressed_size & INT32_MAX) : records_size;
+    int64_t start = HEAD_BYTES + metadata_size_of(decoding, NULL, likely);
+    Output output;
+    if (!open_output(&output, start + records_size + records_size / 8 + ROOM_BYTES, start))
+        return NULL;
+    const DecodeStatus status = put_messages(&output, decoding);
+    const int64_t payload_size = output.writer.size;
+    const int64_t metadata_size = metadata_size_of(decoding, NULL, payload_size);
+    const int64_t shift = HEAD_BYTES + metadata_size - start;
+    if (status != DECODE_OK || (shift > 0 && !reserve(&output, shift))) {
+        Py_XDECREF(output.bytes);
+        if (status == DECODE_OK || status == DECODE_FAILED)
+            return NULL;
+        return status == DECODE_FOREIGN ? Py_NewRef(Py_None) : raise_status(state, decoding, status);
+    }
+    uint8_t *out = (uint8_t *)PyBytes_AS_STRING(output.bytes);
+    if (shift != 0)
+        memmove(out + start + shift, out + start, (size_t)payload_size);
+    output.writer.at += shift;
+    Writer head = {out + HEAD_BYTES, out + start + shift, 0};
+    put_metadata(&head, decoding, NULL, payload_size);
+    PyObject *frame = close_output(&output);
+    if (frame == NULL)
+        return NULL;
+    write_head((uint8_t *)PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame), metadata_size);
     return frame;
 }
 
 static PyObject *decode_entry(KernelState *state, Decoding *decoding)
 {
     const Source *source = &decoding->source;
+    const StoredHeader *header = &decoding->header;
     if (is_empty(source))
         return Py_BuildValue("y#LO", "", (Py_ssize_t)0, 0LL, Py_False);
     Cursor records = source->records;
@@ -250,13 +292,18 @@ static PyObject *decode_entry(KernelState *state, Decoding *decoding)
     if (!read_row(source, &records, -1, &first))
         return raise_status(state, decoding, DECODE_MALFORMED);
     decoding->is_stored = read_stored_header(source, &first, &decoding->header);
-    PyObject *frame = decode_frame(state, decoding);
-    if (frame == NULL)
-        return NULL;
-    const int64_t said_count = decoding->header.fields.message_count;
-    const bool is_batch = !decoding->is_stored || decoding->header.is_batch;
-    const int64_t count = is_batch ? (int64_t)source->last_delta + 1 : said_count > 0 ? said_count : 1;
-    return Py_BuildValue("NLO", frame, (long long)count, is_batch ? Py_True : Py_False);
+    if (decoding->is_stored && !header->is_batch) {
+        const long long count = header->fields.message_count > 0 ? header->fields.message_count : 1;
+        PyObject *frame = single_frame(state, decoding);
+        return frame == NULL ? NULL : Py_BuildValue("NLO", frame, count, Py_False);
+    }
+    PyObject *frame = batch_frame(state, decoding);
+    if (frame == Py_None) { /* the headers are not those that a Pulsar client has written */
+        Py_DECREF(frame);
+        decoding->is_stored = false;
+        frame = batch_frame(state, decoding);
+    }
+    return frame == NULL ? NULL : Py_BuildValue("NLO", frame, (long long)source->last_delta + 1, Py_True);
 }
 
 static bool find_bytes(Cursor fields, uint32_t number, Field *found)

@@ -27,6 +27,7 @@ typedef struct {
     uint8_t flags;
     bool is_batch;
     bool has_uncompressed_size;
+    uint64_t uncompressed_size; /* of the payload as it came */
 } StoredHeader;
 
 static inline bool is_empty(const Source *source) { return source->is_control || source->record_count == 0; }

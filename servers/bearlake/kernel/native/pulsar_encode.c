@@ -1,9 +1,15 @@
-/* Pulsar entries to record batches, in two passes: count, then write. Contract: bearlake/kernel/fallback/pulsar.py. */
+/* Pulsar entries to record batches. Contract: bearlake/kernel/fallback/pulsar.py. */
 #include "pulsar.h"
 
 #define ENTRY_BYTES_MAX (256 * 1024 * 1024)
 #define MESSAGE_BYTES_MIN 6
 #define SIZE_BYTES 4
+/* What is taken for a batch at first beside metadata and payload: for its headers, and what a record has more than a message. */
+#define ROOM_BYTES (HEADER_BYTES + 64)
+#define ROOM_BYTES_EACH 4
+
+static const Field entry_header = {(const uint8_t *)ENTRY_HEADER, sizeof ENTRY_HEADER - 1};
+static const Field message_header = {(const uint8_t *)MESSAGE_HEADER, sizeof MESSAGE_HEADER - 1};
 
 typedef struct {
     EntryFields entry;
@@ -22,9 +28,10 @@ typedef struct {
     int64_t index;
     int64_t timestamp;
     bool is_event_said; /* the timestamp does not say the event time */
+    int64_t said_size;  /* of the fields that the record does not say */
 } Carried;
 
-typedef enum { ENCODE_OK, ENCODE_MALFORMED, ENCODE_FLAGS_CHANGED } EncodeStatus;
+typedef enum { ENCODE_OK, ENCODE_MALFORMED, ENCODE_FLAGS_CHANGED, ENCODE_FAILED } EncodeStatus;
 
 static inline bool is_null(const Carried *carried, uint8_t flags)
 {
@@ -126,18 +133,49 @@ static void put_properties(Writer *writer, const Carried *carried)
     }
 }
 
-static int64_t size_of_said(const Encoding *encoding, const Carried *carried)
+/* What the entry header has behind version and flags. */
+static inline int64_t entry_said_size(const Encoding *encoding, const Carried *carried)
 {
-    Writer counter = {NULL};
-    put_said(&counter, encoding, carried);
-    return counter.size;
+    return encoding->is_batch ? encoding->entry.fields.end - encoding->entry.fields.at : carried->said_size;
 }
 
-static void put_entry_header(Writer *writer, const Encoding *encoding, const Carried *carried)
+static inline int64_t header_count(const Encoding *encoding, const Carried *carried)
 {
+    const Message *message = &carried->message;
+    return (message->are_properties_odd ? 0 : message->property_count) + (encoding->is_batch && carried->said_size > 0)
+        + (carried->index == 0);
+}
+
+/* Bytes of the record behind its length. */
+static int64_t inner_size(const Encoding *encoding, const Carried *carried)
+{
+    const Message *message = &carried->message;
+    const int64_t decoded = message->key_decoded_size;
+    int64_t size = 1 + zigzag_size(carried->timestamp - encoding->base_timestamp) + zigzag_size(carried->index)
+        + (decoded >= 0 ? zigzag_size(decoded) + decoded : text_size(&message->key))
+        + (is_null(carried, encoding->flags) ? 1 : text_size(&carried->payload)) + zigzag_size(header_count(encoding, carried))
+        + (message->are_properties_odd ? 0 : message->header_bytes);
+    if (encoding->is_batch && carried->said_size > 0)
+        size += text_size(&message_header) + zigzag_size(carried->said_size) + carried->said_size;
+    if (carried->index == 0) {
+        const int64_t said = 2 + entry_said_size(encoding, carried);
+        size += text_size(&entry_header) + zigzag_size(said) + said;
+    }
+    return size;
+}
+
+static void put_reserved(Writer *writer, const Encoding *encoding, const Carried *carried)
+{
+    if (encoding->is_batch && carried->said_size > 0) {
+        put_text(writer, &message_header);
+        put_zigzag(writer, carried->said_size);
+        put_said(writer, encoding, carried);
+    }
+    if (carried->index > 0)
+        return;
     const Cursor *all = &encoding->entry.fields;
-    put_text(writer, &(Field){(const uint8_t *)ENTRY_HEADER, strlen(ENTRY_HEADER)});
-    put_zigzag(writer, 2 + (encoding->is_batch ? all->end - all->at : size_of_said(encoding, carried)));
+    put_text(writer, &entry_header);
+    put_zigzag(writer, 2 + entry_said_size(encoding, carried));
     put_byte(writer, ENTRY_VERSION);
     put_byte(writer, encoding->flags);
     if (encoding->is_batch)
@@ -150,8 +188,6 @@ static void put_entry_header(Writer *writer, const Encoding *encoding, const Car
 static void put_inner(Writer *writer, const Encoding *encoding, const Carried *carried)
 {
     const Message *message = &carried->message;
-    const int64_t said = encoding->is_batch ? size_of_said(encoding, carried) : 0;
-    const bool has_entry_header = carried->index == 0, has_properties = message->property_count && !message->are_properties_odd;
     put_byte(writer, 0); /* the attributes, unused */
     put_zigzag(writer, carried->timestamp - encoding->base_timestamp);
     put_zigzag(writer, carried->index);
@@ -162,20 +198,14 @@ static void put_inner(Writer *writer, const Encoding *encoding, const Carried *c
         put_text(writer, &message->key);
     }
     put_text(writer, is_null(carried, encoding->flags) ? &(Field){NULL, -1} : &carried->payload);
-    put_zigzag(writer, (has_properties ? message->property_count : 0) + (said > 0) + has_entry_header);
-    if (has_properties)
+    put_zigzag(writer, header_count(encoding, carried));
+    if (message->property_count > 0 && !message->are_properties_odd)
         put_properties(writer, carried);
-    if (said > 0) {
-        put_text(writer, &(Field){(const uint8_t *)MESSAGE_HEADER, strlen(MESSAGE_HEADER)});
-        put_zigzag(writer, said);
-        put_said(writer, encoding, carried);
-    }
-    if (has_entry_header)
-        put_entry_header(writer, encoding, carried);
+    put_reserved(writer, encoding, carried);
 }
 
 /* The records of all messages; `*index` is that of the malformed one. */
-static EncodeStatus put_records(Writer *writer, Encoding *encoding, int64_t *index)
+static EncodeStatus put_records(Output *output, Encoding *encoding, int64_t *index)
 {
     Cursor payload = encoding->payload;
     for (*index = 0; *index < encoding->count; ++*index) {
@@ -189,12 +219,16 @@ static EncodeStatus put_records(Writer *writer, Encoding *encoding, int64_t *ind
         else if (carried.timestamp > encoding->max_timestamp)
             encoding->max_timestamp = carried.timestamp;
         Writer counter = {NULL};
-        put_inner(&counter, encoding, &carried);
-        put_zigzag(writer, counter.size);
-        if (writer->at != NULL)
-            put_inner(writer, encoding, &carried);
-        else
-            writer->size += counter.size;
+        put_said(&counter, encoding, &carried);
+        carried.said_size = counter.size;
+        const int64_t size = inner_size(encoding, &carried);
+        if (!reserve(output, VARINT_BYTES_MAX + size))
+            return ENCODE_FAILED;
+        put_zigzag(&output->writer, size);
+        const uint8_t *start = output->writer.at;
+        put_inner(&output->writer, encoding, &carried);
+        if (output->writer.at != start + size) /* the bytes changed meanwhile */
+            return ENCODE_MALFORMED;
     }
     return payload.at == payload.end ? ENCODE_OK : ENCODE_MALFORMED;
 }
@@ -216,24 +250,26 @@ static void write_header(const Encoding *encoding, uint8_t *at, int64_t size)
 
 static PyObject *encode_batch(KernelState *state, Encoding *encoding)
 {
-    Writer counter = {NULL};
+    const Cursor *metadata = &encoding->entry.fields, *payload = &encoding->payload;
+    Output output;
     int64_t index;
     EncodeStatus status;
-    while ((status = put_records(&counter, encoding, &index)) == ENCODE_FLAGS_CHANGED)
-        counter.size = 0; /* twice at most: flags are only cleared */
-    if (status == ENCODE_MALFORMED)
-        return PyErr_Format(state->corrupt, "message %lld of a Pulsar batch is malformed", (long long)index);
-    const int64_t size = HEADER_BYTES + counter.size;
-    PyObject *batch = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (!open_output(
+            &output, ROOM_BYTES + (metadata->end - metadata->at) + (payload->end - payload->at) + ROOM_BYTES_EACH * encoding->count,
+            HEADER_BYTES))
+        return NULL;
+    while ((status = put_records(&output, encoding, &index)) == ENCODE_FLAGS_CHANGED) /* twice at most: they are only cleared */
+        output.writer.at = (uint8_t *)PyBytes_AS_STRING(output.bytes) + HEADER_BYTES;
+    if (status != ENCODE_OK) {
+        Py_XDECREF(output.bytes);
+        if (status == ENCODE_MALFORMED)
+            PyErr_Format(state->corrupt, "message %lld of a Pulsar batch is malformed", (long long)index);
+        return NULL;
+    }
+    PyObject *batch = close_output(&output);
     if (batch == NULL)
         return NULL;
-    uint8_t *out = (uint8_t *)PyBytes_AS_STRING(batch);
-    Writer writer = {out + HEADER_BYTES, out + size, 0};
-    if (put_records(&writer, encoding, &index) != ENCODE_OK || writer.size != counter.size || writer.at != writer.end) {
-        Py_DECREF(batch); /* the bytes changed meanwhile */
-        return PyErr_Format(state->corrupt, "message %lld of a Pulsar batch is malformed", (long long)index);
-    }
-    write_header(encoding, out, size);
+    write_header(encoding, (uint8_t *)PyBytes_AS_STRING(batch), PyBytes_GET_SIZE(batch));
     return Py_BuildValue("NLL", batch, (long long)encoding->count, (long long)encoding->max_timestamp);
 }
 

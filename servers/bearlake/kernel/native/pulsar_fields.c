@@ -82,7 +82,10 @@ static void take_field(Message *message, const PulsarField *field, const Roles *
         Field key, value;
         message->property_bytes += field->whole_size;
         message->property_count++;
-        message->are_properties_odd |= !read_property(&field->content, &key, &value);
+        if (read_property(&field->content, &key, &value))
+            message->header_bytes += text_size(&key) + text_size(&value);
+        else
+            message->are_properties_odd = true;
     } else if (field->number == roles->base64) {
         message->is_base64 = field->value != 0;
     } else if (field->number == roles->event_time) {

@@ -61,13 +61,19 @@ static bool last_header(const Row *row, int32_t count, Field *name, Field *value
     return count > 0;
 }
 
-static bool has_field(Cursor fields, uint32_t number)
+/* The last such varint, 0 if there is none. */
+static uint64_t number_of(Cursor fields, uint32_t number, bool *is_there)
 {
+    uint64_t value = 0;
     PulsarField field;
-    while (fields.at < fields.end && read_field(&fields, &field))
-        if (field.kind == WIRE_VARINT && field.number == number)
-            return true;
-    return false;
+    *is_there = false;
+    while (fields.at < fields.end && read_field(&fields, &field)) {
+        if (field.kind == WIRE_VARINT && field.number == number) {
+            value = field.value;
+            *is_there = true;
+        }
+    }
+    return value;
 }
 
 bool read_stored_header(const Source *source, const Row *first, StoredHeader *header)
@@ -82,7 +88,7 @@ bool read_stored_header(const Source *source, const Row *first, StoredHeader *he
         || !entry->has_sequence_id || !entry->has_publish_time || entry->message_count == -2)
         return false;
     header->is_batch = entry->message_count > 0 && !(header->flags & IS_OPAQUE);
-    header->has_uncompressed_size = has_field(entry->fields, UNCOMPRESSED_SIZE);
+    header->uncompressed_size = number_of(entry->fields, UNCOMPRESSED_SIZE, &header->has_uncompressed_size);
     return (header->is_batch ? entry->message_count : 1) == (int64_t)source->last_delta + 1;
 }
 
