@@ -13,7 +13,7 @@ from typing import TypeVar
 from aiohttp import hdrs, web
 
 from bearlake.errors import BearlakeError
-from bearlake.protocols.rest import problems
+from bearlake.protocols.rest import cors, problems
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.streams.groups.problems import GroupRefusal
@@ -25,8 +25,6 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 F = TypeVar("F", bound=Callable[..., Awaitable[web.StreamResponse]])
 
 _FOLLOWS = "bearlake_follows"
-_CORS_AGE_S = "600"
-_EXPOSED_HEADERS = "*"
 
 
 def following(handler: F) -> F:
@@ -73,21 +71,14 @@ class Guard:
         """Last touch on every response's head (`on_response_prepare`)."""
         response.headers["X-Content-Type-Options"] = "nosniff"
         response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
-        origin = request.headers.get(hdrs.ORIGIN)
-        if origin and self._allows(origin):
-            response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = origin
-            response.headers[hdrs.ACCESS_CONTROL_EXPOSE_HEADERS] = _EXPOSED_HEADERS
-            response.headers.add(hdrs.VARY, hdrs.ORIGIN)
+        cors.allow(request, response, self._settings.cors_origins)
         if self.draining.is_set():
             response.headers[hdrs.CONNECTION] = "close"
             response.force_close()
 
-    def _allows(self, origin: str) -> bool:
-        return "*" in self._settings.cors_origins or origin in self._settings.cors_origins
-
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.method == hdrs.METH_OPTIONS and hdrs.ACCESS_CONTROL_REQUEST_METHOD in request.headers:
-            return _preflight(request)
+        if cors.is_preflight(request):
+            return cors.preflight(request)
         try:
             if getattr(request.match_info.handler, _FOLLOWS, False):
                 return await handler(request)
@@ -122,13 +113,3 @@ class Guard:
         if problem.status == 413:
             response.force_close()  # the rest of the body is not read
         return response
-
-
-def _preflight(request: web.Request) -> web.Response:
-    """Whether the origin may is said by `Guard.prepare`. Source: WHATWG Fetch, CORS-preflight."""
-    headers = {
-        hdrs.ACCESS_CONTROL_ALLOW_METHODS: request.headers[hdrs.ACCESS_CONTROL_REQUEST_METHOD],
-        hdrs.ACCESS_CONTROL_ALLOW_HEADERS: request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, "*"),
-        hdrs.ACCESS_CONTROL_MAX_AGE: _CORS_AGE_S,
-    }
-    return web.Response(status=204, headers=headers)

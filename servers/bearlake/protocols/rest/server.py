@@ -14,6 +14,7 @@ from aiohttp import web
 from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.guard import Guard
 from bearlake.protocols.rest.members import Members
+from bearlake.protocols.rest.openapi import operations
 from bearlake.protocols.rest.openapi.routes import DocumentRoutes
 from bearlake.protocols.rest.produce import Writing
 from bearlake.protocols.rest.proxy.routes import ProxyRoutes
@@ -82,7 +83,7 @@ class RestServer:
         self._proxy.add_to(app.router)
         self._v3.add_to(app.router)
         self._tailing.add_to(app.router)
-        DocumentRoutes().add_to(app)
+        DocumentRoutes(operations.DESCRIPTION).add_to(app)
         self._runner = web.AppRunner(
             app,
             access_log=None,

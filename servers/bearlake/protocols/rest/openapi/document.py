@@ -1,22 +1,18 @@
-"""The OpenAPI document: one operation per route, its summary from the handler's docstring, bodies and statuses from `operations.py`.
+"""The OpenAPI document: one operation per route, its summary from the handler's docstring, bodies and statuses from a `Description`.
 
 A route without an entry there cannot be described, which a test finds. Source: OpenAPI Specification 3.1.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from aiohttp import web
 
 from bearlake import __version__
-from bearlake.protocols.rest.openapi.operations import (
-    CODES,
-    OPERATIONS,
-    PARAMETERS,
-    Operation,
-)
+from bearlake.protocols.rest.openapi.model import CODES, TEXT, Description, Operation
 
+_NAME = {**TEXT, "minLength": 1}
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
@@ -38,17 +34,17 @@ def routes_of(app: web.Application) -> list[Route]:
     return sorted(found, key=lambda route: (route.path, route.method))
 
 
-def build(routes: Sequence[Route]) -> dict[str, Any]:
-    """The document. Raises `KeyError` for a route that `operations.py` does not know."""
+def build(description: Description, routes: Sequence[Route]) -> dict[str, Any]:
+    """The document. Raises `KeyError` for a route that the description does not know."""
     paths: dict[str, dict[str, Any]] = {}
     described = {(route.method, route.path) for route in routes}
     for method, path, summary in routes:
-        if method == "HEAD" and ("HEAD", path) not in OPERATIONS and ("GET", path) in described:
+        if method == "HEAD" and ("HEAD", path) not in description.operations and ("GET", path) in described:
             continue  # what answers GET answers HEAD, too
-        paths.setdefault(path, {})[method.lower()] = _operation(method, path, summary, OPERATIONS[method, path])
+        paths.setdefault(path, {})[method.lower()] = _operation(description, method, path, summary)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Bearlake REST", "version": __version__},
+        "info": {"title": description.title, "version": __version__},
         "paths": paths,
         "components": {
             "schemas": {
@@ -62,16 +58,19 @@ def build(routes: Sequence[Route]) -> dict[str, Any]:
     }
 
 
-def _operation(method: str, path: str, summary: str, operation: Operation) -> dict[str, Any]:
+def _operation(description: Description, method: str, path: str, summary: str) -> dict[str, Any]:
+    operation = description.operations[method, path]
     shown: dict[str, Any] = {
         "summary": summary.split("\n")[0],
         "operationId": f"{method.lower()}{re.sub('[^A-Za-z0-9]+', '_', path)}",
         "parameters": [
-            {"name": name, "in": "path", "required": True, "schema": _schema_of(name)}
+            {"name": name, "in": "path", "required": True, "schema": description.parameters.get(name, _NAME)}
             for name in _PARAMETER.findall(path)
         ]
         + [dict(parameter) for parameter in operation.parameters],
-        "responses": {str(status): _response(operation, status) for status in (*operation.done, *operation.failed)},
+        "responses": {
+            str(status): _response(description, operation, status) for status in (*operation.done, *operation.failed)
+        },
     }
     if operation.body is not None:
         content = {kind: {"schema": schema} for kind, schema in operation.body.items()}
@@ -79,15 +78,11 @@ def _operation(method: str, path: str, summary: str, operation: Operation) -> di
     return shown
 
 
-def _response(operation: Operation, status: int) -> dict[str, Any]:
+def _response(description: Description, operation: Operation, status: int) -> dict[str, Any]:
     shown: dict[str, Any] = {"description": CODES[status]}
     if status in operation.failed and status != 304:
-        kinds = ("application/vnd.kafka.v2+json", "application/json")
-        shown["content"] = {kind: {"schema": {"$ref": "#/components/schemas/Error"}} for kind in kinds}
+        error = {"schema": {"$ref": "#/components/schemas/Error"}}
+        shown["content"] = dict.fromkeys(description.error_types, error)
     elif status == 200 and operation.answers:
         shown["content"] = {kind: {} for kind in operation.answers}
     return shown
-
-
-def _schema_of(name: str) -> Mapping[str, Any]:
-    return PARAMETERS.get(name, {"type": "string", "minLength": 1})

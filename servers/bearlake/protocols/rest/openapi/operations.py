@@ -1,37 +1,31 @@
 """What a route takes and answers with, beside its path: one entry per method and path."""
 
 from collections.abc import Mapping
-from http import HTTPStatus
-from typing import Any, NamedTuple
+
+from bearlake.protocols.rest.openapi.model import (
+    FLAG,
+    ID,
+    INDEX,
+    NULLABLE_TEXT,
+    TEXT,
+    Description,
+    Operation,
+    Schema,
+    header,
+    list_of,
+    object_of,
+    query,
+)
 
 V2 = "application/vnd.kafka.v2+json"
 BINARY = "application/vnd.kafka.binary.v2+json"
 JSON_RECORDS = "application/vnd.kafka.json.v2+json"
+WITH_SCHEMA = tuple(f"application/vnd.kafka.{name}.v2+json" for name in ("avro", "jsonschema", "protobuf"))
 JSON = "application/json"
 ANY = "*/*"
 
-Schema = Mapping[str, Any]
-"""A JSON schema (Any: as it stands in the document)."""
-
-
-class Operation(NamedTuple):
-    """A route's statuses, bodies by content type, and parameters beside those of the path."""
-
-    done: tuple[int, ...]
-    failed: tuple[int, ...]
-    answers: tuple[str, ...] = ()
-    body: Mapping[str, Schema] | None = None
-    is_body_required: bool = True
-    parameters: tuple[Schema, ...] = ()
-
-
-CODES = {status.value: status.phrase for status in HTTPStatus}
-"""Descriptions of statuses."""
-_TEXT: Schema = {"type": "string"}
-_INDEX: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 _OFFSET: Schema = {"type": "integer", "minimum": 0, "maximum": 2**62}
-_FLAG: Schema = {"type": "boolean"}
-PARAMETERS: Mapping[str, Schema] = {"partition": _INDEX, "broker": _INDEX}
+PARAMETERS: Mapping[str, Schema] = {"partition": INDEX, "broker": INDEX}
 """Schemas of path parameters that are not any text."""
 
 _LOOK = (400, 404, 503)
@@ -39,55 +33,54 @@ _WRITE = (400, 403, 404, 408, 409, 413, 415, 422, 503)
 _CREATION = ("Closed", "TTL", "Expires-At", "Forked-From", "Fork-Offset", "Fork-Sub-Offset")
 _INSTANCE = (400, 404, 408, 409, 413, 415, 422, 503)
 
-
-def _object(*required: str, **properties: Schema) -> Schema:
-    return {"type": "object", "required": list(required), "properties": properties}
-
-
-def _list(items: Schema) -> Schema:
-    return {"type": "array", "items": items}
-
-
-def _query(name: str, schema: Schema) -> Schema:
-    return {"name": name, "in": "query", "required": False, "schema": schema}
-
-
-def _header(name: str) -> Schema:
-    return {"name": name, "in": "header", "required": False, "schema": _TEXT}
-
-
-_NULLABLE_TEXT: Schema = {"type": ["string", "null"]}
-_BINARY_RECORD = _object(key=_NULLABLE_TEXT, value=_NULLABLE_TEXT, partition=_INDEX)
-_JSON_RECORD = _object(key={}, value={}, partition=_INDEX)
-_PLACE = _object("topic", "partition", topic=_TEXT, partition=_INDEX)
-_PLACES = {V2: _object("partitions", partitions=_list(_PLACE))}
-_POSITION = _object("topic", "partition", "offset", topic=_TEXT, partition=_INDEX, offset=_OFFSET, metadata=_TEXT)
-_POSITIONS = {V2: _object("offsets", offsets=_list(_POSITION))}
+_BINARY_RECORD = object_of(key=NULLABLE_TEXT, value=NULLABLE_TEXT, partition=INDEX)
+_JSON_RECORD = object_of(key={}, value={}, partition=INDEX)
+_PLACE = object_of("topic", "partition", topic=TEXT, partition=INDEX)
+_PLACES = {V2: object_of("partitions", partitions=list_of(_PLACE))}
+_POSITION = object_of("topic", "partition", "offset", topic=TEXT, partition=INDEX, offset=_OFFSET, metadata=TEXT)
+_POSITIONS = {V2: object_of("offsets", offsets=list_of(_POSITION))}
+_WITH_SCHEMA_RECORDS = object_of(
+    "records",
+    key_schema=TEXT,
+    key_schema_id=ID,
+    value_schema=TEXT,
+    value_schema_id=ID,
+    records={**list_of(_JSON_RECORD), "minItems": 1},
+)
 _PRODUCED = {
-    BINARY: _object("records", records={**_list(_BINARY_RECORD), "minItems": 1}),
-    JSON_RECORDS: _object("records", records={**_list(_JSON_RECORD), "minItems": 1}),
+    BINARY: object_of("records", records={**list_of(_BINARY_RECORD), "minItems": 1}),
+    JSON_RECORDS: object_of("records", records={**list_of(_JSON_RECORD), "minItems": 1}),
+    **dict.fromkeys(WITH_SCHEMA, _WITH_SCHEMA_RECORDS),
 }
-_PART = _object("type", "data", type={"enum": ["BINARY", "JSON", "STRING"]}, data={})
-_RECORD = _object(
-    partition_id=_INDEX,
+_PART = object_of(
+    type={"enum": ["BINARY", "JSON", "STRING", "AVRO", "JSONSCHEMA", "PROTOBUF"]},
+    schema=TEXT,
+    schema_id=ID,
+    schema_version=ID,
+    subject=TEXT,
+    subject_name_strategy={"enum": ["TOPIC_NAME", "RECORD_NAME", "TOPIC_RECORD_NAME"]},
+    data={},
+)
+_RECORD = object_of(
+    partition_id=INDEX,
     key=_PART,
     value=_PART,
-    headers=_list(_object("name", name=_TEXT, value=_TEXT)),
+    headers=list_of(object_of("name", name=TEXT, value=TEXT)),
     timestamp={"type": "string", "format": "date-time"},
 )
-_CONFIG = _object("name", "value", name=_TEXT, value=_NULLABLE_TEXT)
-_CHANGE = _object("name", name=_TEXT, value=_NULLABLE_TEXT, operation={"enum": ["SET", "DELETE"]})
-_CONSUMER = _object(
-    name=_TEXT,
-    format={"enum": ["binary", "json"]},
+_CONFIG = object_of("name", "value", name=TEXT, value=NULLABLE_TEXT)
+_CHANGE = object_of("name", name=TEXT, value=NULLABLE_TEXT, operation={"enum": ["SET", "DELETE"]})
+_CONSUMER = object_of(
+    name=TEXT,
+    format={"enum": ["binary", "json", "avro", "jsonschema", "protobuf"]},
     **{
         "auto.offset.reset": {"enum": ["earliest", "latest", "none"]},
         "auto.commit.enable": {"enum": ["true", "false"]},
-        "fetch.min.bytes": _INDEX,
-        "consumer.request.timeout.ms": _INDEX,
+        "fetch.min.bytes": INDEX,
+        "consumer.request.timeout.ms": INDEX,
     },
 )
-_SUBSCRIPTION = _object(topics=_list(_TEXT), topic_pattern=_TEXT)
+_SUBSCRIPTION = object_of(topics=list_of(TEXT), topic_pattern=TEXT)
 
 _CLUSTER = "/v3/clusters/{cluster_id}"
 _TOPIC = _CLUSTER + "/topics/{topic}"
@@ -100,15 +93,15 @@ def _looks(*paths: str, kind: str) -> dict[tuple[str, str], Operation]:
 
 
 def _streams(path: str) -> dict[tuple[str, str], Operation]:
-    query = (
-        *tuple(_query(name, _TEXT) for name in ("offset", "cursor")),
-        _query("live", {"enum": ["long-poll", "sse"]}),
+    queries = (
+        *tuple(query(name, TEXT) for name in ("offset", "cursor")),
+        query("live", {"enum": ["long-poll", "sse"]}),
     )
-    producer = tuple(_header(f"Producer-{name}") for name in ("Id", "Epoch", "Seq"))
-    headers = (*producer, _header("Stream-Seq"), _header("Stream-Closed"))
-    body = {JSON: {}, "application/octet-stream": {}, "text/plain": _TEXT}
+    producer = tuple(header(f"Producer-{name}") for name in ("Id", "Epoch", "Seq"))
+    headers = (*producer, header("Stream-Seq"), header("Stream-Closed"))
+    body = {JSON: {}, "application/octet-stream": {}, "text/plain": TEXT}
     return {
-        ("GET", path): Operation((200, 204), (304, 400, 404, 410, 503), (ANY,), parameters=query),
+        ("GET", path): Operation((200, 204), (304, 400, 404, 410, 503), (ANY,), parameters=queries),
         ("HEAD", path): Operation((200,), (*_LOOK, 410)),
         ("POST", path): Operation((200, 204), (*_WRITE, 410), body=body, is_body_required=False, parameters=headers),
     }
@@ -129,8 +122,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", f"{_CONSUMER_PATH}/records"): Operation(
         (200,),
         (400, 404, 406, 409, 422, 500, 503),
-        (BINARY, JSON_RECORDS),
-        parameters=(_query("timeout", _INDEX), _query("max_bytes", _INDEX)),
+        (BINARY, JSON_RECORDS, *WITH_SCHEMA),
+        parameters=(query("timeout", INDEX), query("max_bytes", INDEX)),
     ),
     ("GET", f"{_CONSUMER_PATH}/offsets"): Operation((200,), _INSTANCE, (V2,)),
     ("POST", f"{_CONSUMER_PATH}/offsets"): Operation((200,), _INSTANCE, (V2,), _POSITIONS, False),
@@ -147,29 +140,31 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         _WRITE,
         (JSON,),
         {
-            JSON: _object(
+            JSON: object_of(
                 "topic_name",
-                topic_name=_TEXT,
+                topic_name=TEXT,
                 partitions_count={"type": "integer", "minimum": 1, "maximum": 16},
-                configs=_list(_CONFIG),
-                validate_only=_FLAG,
+                configs=list_of(_CONFIG),
+                validate_only=FLAG,
             )
         },
     ),
-    ("PATCH", _TOPIC): Operation((200,), _WRITE, (JSON,), {JSON: _object("partitions_count", partitions_count=_INDEX)}),
+    ("PATCH", _TOPIC): Operation(
+        (200,), _WRITE, (JSON,), {JSON: object_of("partitions_count", partitions_count=INDEX)}
+    ),
     ("DELETE", _TOPIC): Operation((204,), _WRITE),
-    ("PUT", f"{_TOPIC}/configs/{{config}}"): Operation((204,), _WRITE, body={JSON: _object("value", value=_TEXT)}),
+    ("PUT", f"{_TOPIC}/configs/{{config}}"): Operation((204,), _WRITE, body={JSON: object_of("value", value=TEXT)}),
     ("DELETE", f"{_TOPIC}/configs/{{config}}"): Operation((204,), _WRITE),
     ("POST", f"{_TOPIC}/configs:alter"): Operation(
-        (204,), _WRITE, body={JSON: _object("data", data=_list(_CHANGE), validate_only=_FLAG)}
+        (204,), _WRITE, body={JSON: object_of("data", data=list_of(_CHANGE), validate_only=FLAG)}
     ),
     ("POST", f"{_TOPIC}/records"): Operation((200,), _WRITE, (JSON,), {JSON: _RECORD}),
     ("PUT", "/v1/stream/{name}"): Operation(
         (200, 201),
         _WRITE,
-        body={JSON: {}, "application/octet-stream": {}, "text/plain": _TEXT},
+        body={JSON: {}, "application/octet-stream": {}, "text/plain": TEXT},
         is_body_required=False,
-        parameters=tuple(_header(f"Stream-{name}") for name in _CREATION),
+        parameters=tuple(header(f"Stream-{name}") for name in _CREATION),
     ),
     ("DELETE", "/v1/stream/{name}"): Operation((204,), (*_LOOK, 409, 410)),
     **_streams("/v1/stream/{name}"),
@@ -178,3 +173,6 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/docs"): Operation((200,), (503,), ("text/html",)),
 }
 """Every route."""
+
+DESCRIPTION = Description("Bearlake REST", OPERATIONS, PARAMETERS, (V2, JSON))
+"""The REST server's application."""

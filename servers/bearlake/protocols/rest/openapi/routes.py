@@ -8,6 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from bearlake.protocols.rest.openapi import document
+from bearlake.protocols.rest.openapi.model import Description
 
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
@@ -19,7 +20,8 @@ _STYLE = (
 class DocumentRoutes:
     """Handlers of the document."""
 
-    def __init__(self) -> None:
+    def __init__(self, description: Description) -> None:
+        self._description = description
         self._text = b""
         self._page = ""
 
@@ -27,7 +29,7 @@ class DocumentRoutes:
         """Register the handlers, and describe what the application serves then, themselves included: call this last."""
         app.router.add_get("/openapi.json", self.document)
         app.router.add_get("/docs", self.page)
-        made = document.build(document.routes_of(app))
+        made = document.build(self._description, document.routes_of(app))
         self._text = json.dumps(made).encode()
         self._page = _page(made)
 

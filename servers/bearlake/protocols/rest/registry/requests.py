@@ -1,17 +1,20 @@
 """What a request says: subject, version, flags, and the schema in its body. Unknown fields of a body are left alone."""
 
-import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from aiohttp import web
 
 from bearlake.errors import Invalid
 from bearlake.metadata.schemas import DEFAULT_CONTEXT, Deletion, VersionKey
-from bearlake.protocols.rest.registry.answers import ACCEPTED_TYPES
+from bearlake.protocols.rest import bodies
+from bearlake.protocols.rest.problems import Problem
+from bearlake.protocols.rest.registry.answers import ACCEPTED_TYPES, TYPES
 from bearlake.streams.schemas import names
 from bearlake.streams.schemas.model import Draft, Reference, SchemaType
 from bearlake.streams.schemas.problems import InvalidSchema, SchemaNotFound
+
+T = TypeVar("T")
 
 NUMBER_MAX = 2**31 - 1
 
@@ -67,22 +70,26 @@ def page_of(request: web.Request) -> tuple[int, int]:
     return _number(request, "offset", 0), _number(request, "limit", -1)
 
 
-async def document_of(request: web.Request) -> Mapping[str, Any]:
-    """The JSON object in the body. Raises `BadRequest`."""
+def paged(request: web.Request, found: Sequence[T]) -> Sequence[T]:
+    """The page of a list that the request asks for. Raises `BadRequest`."""
+    offset, limit = page_of(request)
+    return found[offset : None if limit < 0 else offset + limit]
+
+
+async def document_of(request: web.Request, bytes_max: int) -> Mapping[str, Any]:
+    """The JSON object in the body, of at most `bytes_max` bytes. Raises `BadRequest`, `TooLarge`, `Problem` (400, 415)."""
     if request.content_type not in ACCEPTED_TYPES:
-        raise web.HTTPUnsupportedMediaType
-    try:
-        document = json.loads(await request.read(), parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise BadRequest(f"the body is not JSON: {error}") from error
+        expected = ", ".join(TYPES)
+        raise Problem(415, 415, f"HTTP 415 Unsupported Media Type: {request.content_type[:100]!r}: expected {expected}")
+    document = bodies.parse(await bodies.read(request, bytes_max))
     if not isinstance(document, dict):
         raise BadRequest("the body is not a JSON object")
     return document
 
 
-async def draft_of(request: web.Request) -> Draft:
-    """The schema in the body. Raises `BadRequest`, `InvalidSchema`."""
-    document = await document_of(request)
+async def draft_of(request: web.Request, bytes_max: int) -> Draft:
+    """The schema in the body. Raises `InvalidSchema`, and what `document_of` raises."""
+    document = await document_of(request, bytes_max)
     return Draft(
         type=_type(_field(document, "schemaType", str)),
         text=_field(document, "schema", str) or "",
@@ -92,10 +99,6 @@ async def draft_of(request: web.Request) -> Draft:
         id=_positive(document, "id"),
         version=_positive(document, "version"),
     )
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no number of JSON")
 
 
 def _within(request: web.Request, subject: str) -> str:

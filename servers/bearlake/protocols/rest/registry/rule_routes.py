@@ -15,8 +15,10 @@ from bearlake.streams.schemas.service import Schemas
 class RuleRoutes:
     """The handlers under `/config`, `/mode` and `/compatibility`."""
 
-    def __init__(self, schemas: Schemas) -> None:
+    def __init__(self, schemas: Schemas, bytes_max: int) -> None:
+        """`bytes_max` is the size of the largest body that is read."""
         self._schemas = schemas
+        self._bytes_max = bytes_max
 
     def add_to(self, router: web.UrlDispatcher, prefix: str) -> None:
         """Register the handlers under `prefix`."""
@@ -42,7 +44,7 @@ class RuleRoutes:
 
     async def set_config(self, request: web.Request) -> web.Response:
         """Change a config; the fields as they were taken."""
-        update = await requests.document_of(request)
+        update = await requests.document_of(request, self._bytes_max)
         return answer(
             request,
             _as_sent(await self._schemas.set_config(principal_of(request), requests.subject_of(request), update)),
@@ -60,7 +62,7 @@ class RuleRoutes:
 
     async def set_mode(self, request: web.Request) -> web.Response:
         """Set a mode; the same."""
-        mode = rules.parse_mode((await requests.document_of(request)).get("mode"))
+        mode = rules.parse_mode((await requests.document_of(request, self._bytes_max)).get("mode"))
         await self._schemas.set_mode(
             principal_of(request), requests.subject_of(request), mode, is_forced=requests.flag(request, "force")
         )
@@ -79,7 +81,7 @@ class RuleRoutes:
         messages = await self._schemas.check(
             principal_of(request),
             requests.subject_of(request),
-            await requests.draft_of(request),
+            await requests.draft_of(request, self._bytes_max),
             version,
             is_normalized=requests.flag(request, "normalize"),
         )

@@ -71,14 +71,12 @@ class SchemaRoutes:
     async def subjects(self, request: web.Request) -> web.Response:
         """Subjects that have the schema."""
         found = dict.fromkeys(names.shown(one.subject) for one in await self._usages(request))
-        offset, limit = requests.page_of(request)
-        return answer(request, [*found][offset : None if limit < 0 else offset + limit])
+        return answer(request, requests.paged(request, [*found]))
 
     async def versions(self, request: web.Request) -> web.Response:
         """Versions that have the schema."""
-        offset, limit = requests.page_of(request)
         found = [{"subject": names.shown(one.subject), "version": one.number} for one in await self._usages(request)]
-        return answer(request, found[offset : None if limit < 0 else offset + limit])
+        return answer(request, requests.paged(request, found))
 
     async def by_guid(self, request: web.Request) -> web.Response:
         """A schema by its guid."""

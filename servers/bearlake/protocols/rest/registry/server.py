@@ -44,7 +44,10 @@ class RegistryServer:
         """Accept connections when this returns."""
         app = guarded_application(self._schemas, self._guard, self._cluster_id)
         timeout_s = self._settings.idle_ms / 1000
-        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=timeout_s, shutdown_timeout=1)
+        self._guard.connection_count = lambda: self._connection_count
+        self._runner = web.AppRunner(
+            app, access_log=None, auto_decompress=False, keepalive_timeout=timeout_s, shutdown_timeout=1
+        )
         await self._runner.setup()
         for listener in self._listeners:
             await web.SockSite(self._runner, listener.socket, ssl_context=listener.tls).start()

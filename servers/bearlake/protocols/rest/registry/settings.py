@@ -13,6 +13,10 @@ class RegistrySettings:
     """Requests at once; further ones are told to come back (503)."""
     request_timeout_ms: int = 30_000
     """Longest time (ms) for one request."""
+    connection_count_max: int = 4_096
+    """Open client connections; what comes over more is answered with 503 and closed."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins of web pages that browsers may let call the registry; `*` for all, none by default."""
     idle_ms: int = 75_000
     """Connections without a request for this long (ms) are closed."""
     drain_idle_ms: int = 1_000

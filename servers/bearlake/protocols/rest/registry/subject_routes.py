@@ -13,8 +13,10 @@ from bearlake.streams.schemas.service import Schemas
 class SubjectRoutes:
     """The handlers under `/subjects`."""
 
-    def __init__(self, schemas: Schemas) -> None:
+    def __init__(self, schemas: Schemas, bytes_max: int) -> None:
+        """`bytes_max` is the size of the largest body that is read."""
         self._schemas = schemas
+        self._bytes_max = bytes_max
 
     def add_to(self, router: web.UrlDispatcher, prefix: str) -> None:
         """Register the handlers under `prefix`."""
@@ -43,7 +45,7 @@ class SubjectRoutes:
         found = await self._schemas.lookup(
             principal_of(request),
             requests.subject_of(request),
-            await requests.draft_of(request),
+            await requests.draft_of(request, self._bytes_max),
             is_normalized=requests.flag(request, "normalize"),
             with_deleted=requests.flag(request, "deleted"),
         )
@@ -54,7 +56,7 @@ class SubjectRoutes:
         made = await self._schemas.register(
             principal_of(request),
             requests.subject_of(request),
-            await requests.draft_of(request),
+            await requests.draft_of(request, self._bytes_max),
             is_normalized=requests.flag(request, "normalize"),
         )
         return answer(request, {"id": made.schema.id, "version": made.number, "guid": str(made.schema.guid)})
@@ -91,7 +93,8 @@ class SubjectRoutes:
     async def referrers(self, request: web.Request) -> web.Response:
         """Ids of the schemas that reference the version."""
         subject, version = requests.subject_of(request), requests.version_of(request)
-        return answer(request, list(await self._schemas.referrers(principal_of(request), subject, version)))
+        found = await self._schemas.referrers(principal_of(request), subject, version)
+        return answer(request, requests.paged(request, found))
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete a subject; the numbers of its versions."""

@@ -1,0 +1,95 @@
+"""What the registry's routes take and answer with, for its OpenAPI document; each is there once more inside a context."""
+
+from collections.abc import Mapping
+
+from bearlake.protocols.rest.openapi.model import FLAG, TEXT, Description, Operation, Schema, list_of, object_of, query
+from bearlake.protocols.rest.registry.answers import TYPES
+
+_INT32: Schema = {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}
+_LEVELS = tuple(f"{name}{suffix}" for name in ("BACKWARD", "FORWARD", "FULL") for suffix in ("", "_TRANSITIVE"))
+_OBJECT: Schema = {"type": ["object", "null"]}
+_REFERENCE = object_of("name", "subject", "version", name=TEXT, subject=TEXT, version=_INT32)
+_DRAFT = object_of(
+    "schema",
+    schema=TEXT,
+    schemaType={"enum": ["AVRO", "JSON", "PROTOBUF"]},
+    references=list_of(_REFERENCE),
+    metadata=_OBJECT,
+    ruleSet=_OBJECT,
+    id=_INT32,
+    version=_INT32,
+)
+_CONFIG = object_of(
+    compatibility={"enum": ["NONE", *_LEVELS]},
+    normalize=FLAG,
+    alias=TEXT,
+    compatibilityGroup=TEXT,
+    defaultMetadata=_OBJECT,
+    overrideMetadata=_OBJECT,
+    defaultRuleSet=_OBJECT,
+    overrideRuleSet=_OBJECT,
+)
+_MODE = object_of("mode", mode={"enum": ["READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT"]})
+
+_PAGE = (query("offset", _INT32), query("limit", _INT32))
+_DELETION = (query("deleted", FLAG), query("deletedOnly", FLAG))
+_FORM = query("format", {"enum": ["", "serialized", "resolved"]})
+_NORMAL, _WITH_DELETED, _FOR_GOOD = (query(name, FLAG) for name in ("normalize", "deleted", "permanent"))
+_IN_SCOPE, _SUBJECT, _PREFIX = query("defaultToGlobal", FLAG), query("subject", TEXT), query("subjectPrefix", TEXT)
+
+_LOOK = (400, 403, 404, 422, 500, 503)
+_WRITE = (400, 403, 404, 409, 413, 415, 422, 500, 503)
+
+
+def _look(*parameters: Schema) -> Operation:
+    return Operation((200,), _LOOK, TYPES, parameters=parameters)
+
+
+def _write(body: Schema, *parameters: Schema) -> Operation:
+    return Operation((200,), _WRITE, TYPES, dict.fromkeys(TYPES, body), parameters=parameters)
+
+
+_ID, _GUID = "/schemas/ids/{id}", "/schemas/guids/{guid}"
+_OF_SUBJECT, _VERSIONS = "/subjects/{subject}", "/subjects/{subject}/versions"
+_VERSION = _VERSIONS + "/{version}"
+_CHECKS = "/compatibility/subjects/{subject}/versions"
+
+_EVERYWHERE: Mapping[tuple[str, str], Operation] = {
+    ("GET", "/schemas"): _look(_PREFIX, *_DELETION, query("latestOnly", FLAG), *_PAGE),
+    ("GET", "/schemas/types"): _look(),
+    ("GET", _ID): _look(_SUBJECT, _FORM, query("fetchMaxId", FLAG)),
+    ("GET", f"{_ID}/schema"): _look(_SUBJECT, _FORM),
+    ("GET", f"{_ID}/subjects"): _look(_SUBJECT, *_DELETION, *_PAGE),
+    ("GET", f"{_ID}/versions"): _look(_SUBJECT, *_DELETION, *_PAGE),
+    ("GET", _GUID): _look(_FORM),
+    ("GET", f"{_GUID}/ids"): _look(),
+    ("GET", "/subjects"): _look(_PREFIX, *_DELETION, *_PAGE),
+    ("POST", _OF_SUBJECT): _write(_DRAFT, _NORMAL, _WITH_DELETED, _FORM),
+    ("DELETE", _OF_SUBJECT): _look(_FOR_GOOD),
+    ("GET", f"{_OF_SUBJECT}/metadata"): _look(query("key", TEXT), query("value", TEXT), _WITH_DELETED, _FORM),
+    ("GET", _VERSIONS): _look(*_DELETION, *_PAGE),
+    ("POST", _VERSIONS): _write(_DRAFT, _NORMAL),
+    ("GET", _VERSION): _look(_WITH_DELETED, _FORM),
+    ("DELETE", _VERSION): _look(_FOR_GOOD),
+    ("GET", f"{_VERSION}/schema"): _look(_WITH_DELETED, _FORM),
+    ("GET", f"{_VERSION}/referencedby"): _look(*_PAGE),
+    ("POST", _CHECKS): _write(_DRAFT, _NORMAL, query("verbose", FLAG)),
+    ("POST", f"{_CHECKS}/{{version}}"): _write(_DRAFT, _NORMAL, query("verbose", FLAG)),
+    **{("GET", path): _look(_IN_SCOPE) for path in ("/config", "/config/{subject}", "/mode", "/mode/{subject}")},
+    **{("PUT", path): _write(_CONFIG) for path in ("/config", "/config/{subject}")},
+    **{("PUT", path): _write(_MODE, query("force", FLAG)) for path in ("/mode", "/mode/{subject}")},
+    **{("DELETE", path): _look() for path in ("/config", "/config/{subject}", "/mode", "/mode/{subject}")},
+}
+
+OPERATIONS: Mapping[tuple[str, str], Operation] = {
+    **_EVERYWHERE,
+    **{(method, f"/contexts/{{context}}{path}"): one for (method, path), one in _EVERYWHERE.items()},
+    **{("GET", path): _look() for path in ("/", "/v1/metadata/version", "/v1/metadata/id", "/exporters")},
+    ("GET", "/contexts"): _look(*_PAGE),
+    ("GET", "/openapi.json"): Operation((200,), (503,), ("application/json",)),
+    ("GET", "/docs"): Operation((200,), (503,), ("text/html",)),
+}
+"""Every route."""
+
+DESCRIPTION = Description("Bearlake schema registry", OPERATIONS, {}, TYPES)
+"""The registry's application."""
