@@ -255,3 +255,68 @@ async def test_a_call_that_is_old_is_asked_to_begin_anew(grpc_cluster: MakeGrpc)
 
     assert told.HasField("drain")
     assert await read_all(call) == []
+
+
+async def test_a_batch_is_stored_only_at_the_expected_offset(grpc_node: GrpcNode) -> None:
+    await grpc_node.create("one")
+
+    def request(value: bytes, expected: int, **options: Any) -> pb.ProduceRequest:
+        return pb.ProduceRequest(stream="one", payload=records(value), expected_offset=expected, **options)
+
+    first = await grpc_node.call(methods.PRODUCE, request(b"a", 0))
+    second = await grpc_node.call(methods.PRODUCE, request(b"b", 1))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await grpc_node.call(methods.PRODUCE, request(b"c", 1))
+    with pytest.raises(grpc.aio.AioRpcError) as wrong:
+        await grpc_node.call(methods.PRODUCE, request(b"c", -1))
+
+    assert (first.base_offset, second.base_offset) == (0, 1)
+    info = details(caught.value)[ErrorInfo]
+    assert caught.value.code() is grpc.StatusCode.ABORTED
+    assert (info.reason, dict(info.metadata)) == ("UNEXPECTED_OFFSET", {"end": "2"})
+    assert details(wrong.value)[BadRequest].field_violations[0].field == "expected_offset"
+    assert await end_offset(grpc_node, "one") == 2
+
+
+async def test_a_repeated_conditional_write_is_found_by_its_sequence(grpc_node: GrpcNode) -> None:
+    await grpc_node.create("one")
+    sequence = pb.ProducerSequence(producer_id=9, base_sequence=0)
+    request = pb.ProduceRequest(stream="one", payload=records(b"a"), expected_offset=0, sequence=sequence)
+
+    first = await grpc_node.call(methods.PRODUCE, request)
+    again = await grpc_node.call(methods.PRODUCE, request)
+
+    assert first == again
+    assert await end_offset(grpc_node, "one") == 1
+
+
+async def test_one_of_many_conditional_writers_wins_each_offset(grpc_node: GrpcNode) -> None:
+    await grpc_node.create("one")
+
+    async def attempt(value: bytes, expected: int) -> str:
+        request = pb.ProduceRequest(stream="one", payload=records(value), expected_offset=expected)
+        try:
+            await grpc_node.call(methods.PRODUCE, request)
+        except grpc.aio.AioRpcError as error:
+            return str(details(error)[ErrorInfo].reason)
+        return "STORED"
+
+    for end in range(5):
+        results = await asyncio.gather(*(attempt(b"%d" % at, end) for at in range(8)))
+        assert sorted(results) == ["STORED"] + ["UNEXPECTED_OFFSET"] * 7
+    assert await end_offset(grpc_node, "one") == 5
+
+
+async def test_a_stream_of_conditional_batches_ends_at_the_first_that_comes_too_late(grpc_node: GrpcNode) -> None:
+    await grpc_node.create("one")
+    call = grpc_node.open(methods.PRODUCE_STREAM)
+
+    for expected in (0, 1, 7, 2):
+        await call.write(pb.ProduceStreamRequest(stream="one", payload=records(b"v"), expected_offset=expected))
+    answers: list[Any] = []
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await read_all(call, answers)
+
+    info = details(caught.value)[ErrorInfo]
+    assert [offset for answer in answers for offset in answer.base_offsets] == [0, 1]
+    assert (info.reason, info.metadata["batch_index"], info.metadata["end"]) == ("UNEXPECTED_OFFSET", "2", "2")

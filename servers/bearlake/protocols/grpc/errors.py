@@ -18,7 +18,7 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
 from bearlake import errors
-from bearlake.streams.append import Verdict
+from bearlake.streams.append import Result, Verdict
 
 DOMAIN = "bearlake"
 DETAILS_KEY = "grpc-status-details-bin"
@@ -98,6 +98,10 @@ _BY_VERDICT: dict[int, tuple[_Answer, str]] = {
     ),
     Verdict.FENCED: (_Answer(_Code.ABORTED, "PRODUCER_FENCED"), "a newer epoch of this producer has written: stop"),
     Verdict.NOT_FOUND: (_Answer(_Code.NOT_FOUND, "NOT_FOUND"), "the stream was deleted"),
+    Verdict.UNEXPECTED_OFFSET: (
+        _Answer(_Code.ABORTED, "UNEXPECTED_OFFSET"),
+        "the partition does not end at the expected offset: others have written",
+    ),
     Verdict.UNAVAILABLE: (
         _Answer(_Code.UNAVAILABLE, "OUTCOME_UNKNOWN", is_retriable=True),
         "the batch may or may not be stored: send it again with the same sequence",
@@ -117,10 +121,12 @@ def failure_of(error: errors.BearlakeError) -> Failure:
     return Failure(code, reason, str(error), is_retriable=is_retriable, metadata=metadata, field=field)
 
 
-def failure_of_verdict(verdict: int) -> Failure:
+def failure_of_result(result: Result) -> Failure:
     """The status of a batch that was not stored, or perhaps not."""
+    verdict, base_offset, _ = result
     (code, reason, is_retriable), message = _BY_VERDICT[verdict]
-    return Failure(code, reason, message, is_retriable=is_retriable)
+    metadata = {"end": str(base_offset)} if verdict == Verdict.UNEXPECTED_OFFSET else {}
+    return Failure(code, reason, message, is_retriable=is_retriable, metadata=metadata)
 
 
 def draining() -> Failure:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from bearlake.errors import BearlakeError, Denied, NotFound
 from bearlake.protocols.grpc.batches import Batch, PayloadReader, check_batch
 from bearlake.protocols.grpc.call import Context, Node
-from bearlake.protocols.grpc.errors import BadField, Failure, draining, failure_of, failure_of_verdict
+from bearlake.protocols.grpc.errors import BadField, Failure, draining, failure_of, failure_of_result
 from bearlake.protocols.grpc.framing import Incoming
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.streams.admission import admit
@@ -34,11 +34,11 @@ async def produce(node: Node, who: Principal, request: pb.ProduceRequest) -> pb.
     await node.room()
     sequence = request.sequence if request.HasField("sequence") else None
     batch = await PayloadReader().batch(request.payload, sequence, node.streams.clock.now_ms())
-    append = _append(node, view, request.partition, batch)
-    ((verdict, base_offset, _),) = await node.streams.append([append])
-    if verdict not in _STORED:
-        raise failure_of_verdict(verdict)
-    return pb.ProduceResponse(base_offset=base_offset, record_count=append.record_count)
+    append = _append(node, view, request.partition, batch, _expected(request))
+    (result,) = await node.streams.append([append])
+    if result[0] not in _STORED:
+        raise failure_of_result(result)
+    return pb.ProduceResponse(base_offset=result[1], record_count=append.record_count)
 
 
 async def produce_stream(node: Node, who: Principal, requests: AsyncIterator[Incoming], context: Context) -> None:
@@ -66,13 +66,21 @@ async def writable(node: Node, who: Principal, name: str) -> StreamView:
     return view
 
 
-def _append(node: Node, view: StreamView, partition: int, batch: Batch) -> Append:
+def _expected(request: pb.ProduceRequest | pb.ProduceStreamRequest) -> int:
+    if not request.HasField("expected_offset"):
+        return -1
+    if request.expected_offset < 0:
+        raise BadField("expected_offset", "expected a number from 0 on")
+    return request.expected_offset
+
+
+def _append(node: Node, view: StreamView, partition: int, batch: Batch, expected_offset: int) -> Append:
     if not 0 <= partition < view.partition_count:
         raise NotFound(f"stream {view.name!r} has partitions 0 to {view.partition_count - 1}, not {partition}")
     admitted = admit(view, partition, batch.buffer, None, batch.header, node.streams.clock.now_ms())
     if isinstance(admitted, BearlakeError):
         raise admitted
-    return admitted
+    return admitted if expected_offset < 0 else admitted._replace(expected_offset=expected_offset)
 
 
 class _Entry:
@@ -115,7 +123,8 @@ class _Call:
                         name, partition = request.stream, request.partition
                     if view is None or view.name != name or self._node.streams.catalog.peek(name) is not view:
                         view = await writable(self._node, self._who, name)
-                    self._submit(_append(self._node, view, partition, await self._batch(request, raw)))
+                    batch = await self._batch(request, raw)
+                    self._submit(_append(self._node, view, partition, batch, _expected(request)))
                 except (BearlakeError, Failure) as error:
                     entry = _Entry(0)
                     entry.result = error if isinstance(error, Failure) else failure_of(error)
@@ -180,7 +189,7 @@ class _Call:
                 offsets.append(result[1])
                 self._bytes -= self._entries.popleft().size_bytes
                 continue
-            failure = result if isinstance(result, Failure) else failure_of_verdict(result[0])
+            failure = result if isinstance(result, Failure) else failure_of_result(result)
             failure.metadata["batch_index"] = str(self._acknowledged_count + len(offsets))
             break
         self._acknowledged_count += len(offsets)

@@ -178,16 +178,18 @@ class ProducerSequence(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., base_sequence: _Optional[int] = ...) -> None: ...
 
 class ProduceRequest(_message.Message):
-    __slots__ = ("stream", "partition", "payload", "sequence")
+    __slots__ = ("stream", "partition", "payload", "sequence", "expected_offset")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     stream: str
     partition: int
     payload: Payload
     sequence: ProducerSequence
-    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., payload: _Optional[_Union[Payload, _Mapping]] = ..., sequence: _Optional[_Union[ProducerSequence, _Mapping]] = ...) -> None: ...
+    expected_offset: int
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., payload: _Optional[_Union[Payload, _Mapping]] = ..., sequence: _Optional[_Union[ProducerSequence, _Mapping]] = ..., expected_offset: _Optional[int] = ...) -> None: ...
 
 class ProduceResponse(_message.Message):
     __slots__ = ("base_offset", "record_count")
@@ -198,16 +200,18 @@ class ProduceResponse(_message.Message):
     def __init__(self, base_offset: _Optional[int] = ..., record_count: _Optional[int] = ...) -> None: ...
 
 class ProduceStreamRequest(_message.Message):
-    __slots__ = ("stream", "partition", "payload", "sequence")
+    __slots__ = ("stream", "partition", "payload", "sequence", "expected_offset")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     stream: str
     partition: int
     payload: Payload
     sequence: ProducerSequence
-    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., payload: _Optional[_Union[Payload, _Mapping]] = ..., sequence: _Optional[_Union[ProducerSequence, _Mapping]] = ...) -> None: ...
+    expected_offset: int
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., payload: _Optional[_Union[Payload, _Mapping]] = ..., sequence: _Optional[_Union[ProducerSequence, _Mapping]] = ..., expected_offset: _Optional[int] = ...) -> None: ...
 
 class ProduceStreamResponse(_message.Message):
     __slots__ = ("acknowledged_count", "base_offsets", "drain")
