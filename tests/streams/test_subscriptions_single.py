@@ -1,0 +1,187 @@
+"""Exclusive and Failover: the table of `single.py`, row by row."""
+
+from dataclasses import replace
+
+import pytest
+
+from bearlake.streams.subscriptions.model import Busy, EntryAck, SubscriptionType
+from bearlake.streams.subscriptions.single import SingleActive
+from fixtures.subscription_machines import SETTINGS, FakeLog, feed, join, machine_of
+
+
+def failover(log: FakeLog) -> SingleActive:
+    machine = machine_of(SubscriptionType.FAILOVER, log)
+    assert isinstance(machine, SingleActive)
+    return machine
+
+
+def log_of(count: int) -> FakeLog:
+    log = FakeLog()
+    for _ in range(count):
+        log.append()
+    return log
+
+
+def test_a_second_exclusive_consumer_is_refused_and_nothing_changes() -> None:
+    log = log_of(2)
+    machine = machine_of(SubscriptionType.EXCLUSIVE, log)
+    _, one = join(machine, permits=10)
+
+    with pytest.raises(Busy):
+        join(machine, "two", permits=10)
+    feed(machine, log)
+
+    assert one.bases == [0, 1]
+    assert len(machine.members) == 1
+
+
+@pytest.mark.parametrize(
+    ("joining", "active"),
+    [
+        ([("b", 0)], "b"),
+        ([("b", 0), ("a", 0)], "a"),
+        ([("a", 0), ("b", 0)], "a"),
+        ([("a", 1), ("b", 0)], "b"),
+        ([("c", 0), ("a", 1), ("b", 0)], "b"),
+    ],
+)
+def test_failover_is_active_by_priority_then_name(joining: list[tuple[str, int]], active: str) -> None:
+    machine = failover(log_of(0))
+    for name, priority in joining:
+        join(machine, name, priority=priority)
+
+    assert machine.active is not None
+    assert machine.active.spec.name == active
+
+
+@pytest.mark.parametrize(("index", "active"), [(-1, "a"), (0, "a"), (1, "b"), (2, "c"), (3, "a"), (7, "b")])
+def test_partitions_of_a_stream_are_spread_over_its_consumers(index: int, active: str) -> None:
+    machine = failover(log_of(0))
+    for name in ("c", "a", "b"):
+        join(machine, name, partition_index=index)
+    join(machine, "spare", priority=1, partition_index=index)
+
+    assert machine.active is not None
+    assert machine.active.spec.name == active
+
+
+def test_when_the_active_one_goes_the_next_one_gets_what_is_not_acknowledged() -> None:
+    log = log_of(4)
+    machine = failover(log)
+    one, first = join(machine, "a", permits=10)
+    _, second = join(machine, "b", permits=10)
+    feed(machine, log)
+    machine.acknowledge(one, EntryAck(1))
+
+    machine.remove(one)
+    feed(machine, log)
+
+    assert first.bases == [0, 1, 2, 3]
+    assert second.bases == [0, 2, 3]
+    assert (first.activities, second.activities) == ([True], [False, True])
+
+
+def test_one_with_precedence_waits_until_the_other_has_acknowledged_all_that_it_has() -> None:
+    log = log_of(2)
+    machine = failover(log)
+    one, first = join(machine, "b", permits=10)
+    feed(machine, log)
+    _, second = join(machine, "a", permits=10)
+    log.append()
+    machine.acknowledge(one, EntryAck(1))
+    feed(machine, log)
+    assert second.bases == []
+    assert (first.activities, second.activities) == ([True, False], [True])
+
+    machine.acknowledge(one, EntryAck(0))
+    feed(machine, log)
+
+    assert (first.bases, second.bases) == ([0, 1], [2])
+
+
+def test_what_was_read_for_the_former_one_and_not_delivered_does_not_hold_up_the_hand_over() -> None:
+    log = log_of(3)
+    machine = failover(log)
+    one, first = join(machine, "b", permits=1)
+    feed(machine, log)
+    machine.acknowledge(one, EntryAck(0))
+
+    _, second = join(machine, "a", permits=10)
+    feed(machine, log)
+
+    assert not machine.is_handing_over
+    assert (first.bases, second.bases) == ([0], [1, 2])
+
+
+def test_after_its_time_the_next_one_gets_what_the_former_one_keeps() -> None:
+    log = log_of(2)
+    machine = failover(log)
+    join(machine, "b", permits=10)
+    feed(machine, log)
+    _, second = join(machine, "a", permits=10)
+
+    machine.end_handover()
+    feed(machine, log)
+
+    assert second.bases == [0, 1]
+
+
+def test_nobody_is_told_of_activity_before_permits() -> None:
+    machine = failover(log_of(0))
+    member, sink = join(machine, "a")
+    feed(machine, FakeLog())
+    assert sink.activities == []
+
+    machine.flow(member, 1)
+    feed(machine, FakeLog())
+    feed(machine, FakeLog())
+
+    assert sink.activities == [True]
+
+
+def test_redelivery_starts_at_the_cursor_with_counts_unchanged() -> None:
+    log = log_of(3)
+    machine = machine_of(SubscriptionType.EXCLUSIVE, log)
+    member, sink = join(machine, permits=10)
+    feed(machine, log)
+    machine.acknowledge(member, EntryAck(1))
+
+    machine.redeliver_all(member)
+    feed(machine, log)
+
+    assert sink.bases == [0, 1, 2, 0, 2]
+    assert {delivery.redelivery_count for delivery in sink.deliveries} == {0}
+
+
+def test_with_too_many_holes_nothing_new_is_read_but_the_holes_are_read_again() -> None:
+    log = log_of(20)
+    machine = machine_of(SubscriptionType.EXCLUSIVE, log, settings=replace(SETTINGS, range_count_max=3))
+    member, sink = join(machine, permits=8)
+    feed(machine, log, read_count=1)
+    for base in (1, 3, 5):
+        machine.acknowledge(member, EntryAck(base))
+    machine.flow(member, 100)
+    feed(machine, log, read_count=1)
+    assert sink.bases == list(range(8))
+
+    machine.redeliver_all(member)
+    feed(machine, log, read_count=1)
+    assert sink.bases[8:] == [0, 2, 4]
+    machine.acknowledge(member, EntryAck(0))
+    feed(machine, log, read_count=1)
+
+    assert sink.bases[11:] == list(range(6, 20))
+
+
+def test_lengths_of_more_entries_than_allowed_are_forgotten_oldest_first() -> None:
+    log = log_of(10)
+    machine = machine_of(SubscriptionType.EXCLUSIVE, log, settings=replace(SETTINGS, known_entry_count_max=4))
+    member, _ = join(machine, permits=100)
+    feed(machine, log, read_count=1)
+
+    assert not machine.acknowledge(member, EntryAck(0))
+    machine.acknowledge_read(member, EntryAck(0), 0, 1)
+    assert machine.acknowledge(member, EntryAck(9))
+
+    assert machine.cursor.mark_delete == 1
+    assert machine.cursor.ranges == [(9, 10)]
