@@ -130,6 +130,50 @@ async def test_partitions_are_divided_and_taken_back(grpc_node: GrpcNode) -> Non
     assert len(first.starts) == 4
 
 
+async def test_a_member_that_does_not_answer_cannot_commit_what_it_has_lost(grpc_node: GrpcNode) -> None:
+    await grpc_node.create("one", 2)
+    slow = GroupMember(grpc_node, ["one"])
+    slow.join.rebalance_timeout_ms = 100
+    await slow.start()
+    await slow.until("assigned")
+    other = await GroupMember(grpc_node, ["one"]).start()
+
+    async def news(kind: str) -> Any:
+        """What the slow member is told, which it does not answer."""
+        while (told := await slow.call.read()).WhichOneof("news") != kind:
+            assert told is not grpc.aio.EOF
+        return getattr(told, kind)
+
+    assigned, _ = await asyncio.gather(news("assigned"), other.until("assigned"))
+    (kept,) = (item.partition for item in assigned.positions)
+    answers = []
+    for partition in (kept, 1 - kept):
+        offset = pb.GroupOffset(stream="one", partition=partition, offset=0)
+        await slow.call.write(pb.ConsumeRequest(commit=pb.Commit(tag=partition, offsets=[offset])))
+        answers.append(await news("committed"))
+    await slow.stop()
+    await other.stop()
+
+    assert [answer.tag for answer in answers] == [kept, 1 - kept]
+    assert [answer.error.code for answer in answers] == [0, grpc.StatusCode.ABORTED.value[0]]
+
+
+async def test_a_member_goes_on_where_it_seeks(grpc_node: GrpcNode) -> None:
+    await grpc_node.create("one")
+    await fill(grpc_node, 1, b"a", b"b")
+    member = await GroupMember(grpc_node, ["one"]).start()
+    await member.until("records")
+
+    gone = pb.Position(stream="one", partition=7, earliest=True)
+    back = pb.Position(stream="one", offset=1, tag=5)
+    await member.call.write(pb.ConsumeRequest(seek=[gone, back]))
+    answer = await member.call.read()
+    await member.stop()
+
+    assert answer.records.tag == 5
+    assert [record.value for record in answer.records.payload.records.records] == [b"0-b"]
+
+
 @pytest.mark.parametrize(
     ("join", "code"),
     [

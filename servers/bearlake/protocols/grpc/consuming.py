@@ -124,6 +124,8 @@ class _Member:
         self._leads_counts: dict[str, int] | None = None
         """As leader: the partitions of each stream when they were assigned; a change of these asks for a new round."""
         self._released = asyncio.Event()
+        self._owned: frozenset[PartitionKey] = frozenset()
+        """Partitions that the client may commit: until it has released them, or was asked to for long enough."""
 
     async def run(self) -> None:
         """Round after round. Raises `GroupRefusal`, error kinds."""
@@ -134,12 +136,14 @@ class _Member:
                 await self._begin(positions)
                 await self._stay()
                 await self._give_up()
+                self._owned = frozenset()
             except GroupRefusal as refusal:
                 if refusal.problem in _AGAIN:
                     self._member_id = ""
                 elif refusal.problem is not Problem.REBALANCE_IN_PROGRESS:
                     raise
                 self.feed.clear()
+                self._owned = frozenset()
 
     async def announce_drain(self) -> None:
         """Tell the client to go when the server stops or the call is old. Raises the `Failure` that ends the call."""
@@ -245,6 +249,7 @@ class _Member:
             pb.GroupOffset(stream=item.stream, partition=item.partition, offset=item.offset) for item in positions
         ]
         news = pb.Assigned(member_id=self._member_id, generation=self._generation, positions=offsets)
+        self._owned = frozenset(item.key for item in positions)
         await self.feed.tell(pb.ConsumeResponse(assigned=news))
         for item in positions:
             self.feed.assign(item)
@@ -282,5 +287,8 @@ class _Member:
             if item.offset < 0 or len(item.metadata.encode()) > limit:
                 raise BadField("commit.offsets", f"expected offsets from 0 on, and at most {limit} bytes of metadata")
             view = await self._node.streams.catalog.find(item.stream)
-            found[view.partition(item.partition)] = CommittedOffset(offset=item.offset, metadata=item.metadata)
+            key = view.partition(item.partition)
+            if key not in self._owned:  # the server's generation is a new one already, the client's is not
+                raise GroupRefusal(Problem.ILLEGAL_GENERATION, f"{item.stream}-{item.partition} is not this member's")
+            found[key] = CommittedOffset(offset=item.offset, metadata=item.metadata)
         await self._groups.commit(self._wish.group, self._member_id, self._instance_id, self._generation, found)
