@@ -61,11 +61,11 @@ class SqliteCheckpoint:
         if end is None:
             return PartitionState(stream, epoch=epoch)
         producers = {}
-        for producer_id, epoch, last_ms, batches in self._connection.execute(
+        for producer_id, producer_epoch, last_ms, batches in self._connection.execute(
             "SELECT producer_id, epoch, last_ms, batches FROM partition_producers WHERE partition = ?", (key,)
         ):
             remembered = [field for batch in unpack_rows(batches, PRODUCER_WIDTH) for field in batch]
-            producers[producer_id] = (epoch, last_ms, *remembered)
+            producers[producer_id] = (producer_epoch, last_ms, *remembered)
         return PartitionState(
             stream, start=start, end=end, size=size, size_before=size_before, epoch=epoch, producers=producers
         )
