@@ -29,6 +29,7 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 HTTP_TIMEOUT_S = 5.0
 SHOWN_LOG_LINES = 60
+PROTOCOLS = ("kafka", "rest", "registry", "grpc")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,8 @@ class Server:
         self.log = folder / f"{name}.log"
         self.config = folder / f"{name}.yaml"
         self._ready_file = folder / f"{name}.ready.json"
-        self._settings = {"server.name": name, "listeners.kafka.port": 0, "admin.port": 0, **settings}
+        ports = {f"listeners.{protocol}.port": 0 for protocol in PROTOCOLS}
+        self._settings = {"server.name": name, **ports, "admin.port": 0, **settings}
         self._environment = environment or {}
         self._words = words
         self._process: subprocess.Popen[bytes] | None = None
@@ -97,9 +99,9 @@ class Server:
 
         until(is_ready, START_TIMEOUT_S, f"server {self.name} is ready")
         self._addresses = json.loads(self._ready_file.read_text())
-        for setting, name in (("listeners.kafka.port", "kafka"), ("admin.port", "admin")):
-            if name in self._addresses:  # a compaction worker has no Kafka listener
-                self._settings[setting] = int(self._addresses[name].rpartition(":")[2])
+        for name, address in self._addresses.items():
+            setting = "admin.port" if name == "admin" else f"listeners.{name}.port"
+            self._settings[setting] = int(address.rpartition(":")[2])
 
     def kill(self) -> None:
         """kill -9, as a crash of the process does it."""
@@ -152,6 +154,10 @@ class Server:
     def kafka(self) -> str:
         """`host:port`, also while it does not run."""
         return self._addresses["kafka"]
+
+    def address(self, name: str) -> str:
+        """URL (`rest`, `registry`) or `host:port` (`grpc`) of another listener, also while it does not run."""
+        return self._addresses[name]
 
     @property
     def admin(self) -> str:

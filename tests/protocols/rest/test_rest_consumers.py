@@ -181,6 +181,28 @@ async def test_instances_of_two_servers_share_a_group(rest_servers: MakeServers)
     assert shared[0] | shared[1] == {("t", index) for index in range(4)}
 
 
+async def test_a_partition_that_another_instance_has_by_now_cannot_be_committed(rest_servers: MakeServers) -> None:
+    one, two = await rest_servers(2, consumer_beat_ms=50)
+    await one.create("t", 2)
+    await produce(one, "t", b"a")
+    await produce(one, "t", b"b", partition=1)
+    first, second = await Client.create(one, auto_commit_enable=False), await Client.create(two)
+    await first.subscribe("t")
+    while len(await first.assigned()) != 2:
+        await first.poll(100)
+    await second.subscribe("t")
+    while len(await first.assigned()) != 1 or len(await second.assigned()) != 1:
+        await asyncio.gather(first.poll(100), second.poll(100))
+    ((_, kept),), ((_, lost),) = await first.assigned(), await second.assigned()
+    answers = [
+        await one.post(f"{first.base}/offsets", {"offsets": [{"topic": "t", "partition": index, "offset": 0}]})
+        for index in (kept, lost)
+    ]
+
+    assert [answer.status for answer in answers] == [200, 409]
+    assert "No current assignment" in answers[1].body["message"]
+
+
 async def test_a_draining_server_lets_instances_commit_and_sends_their_clients_elsewhere(
     rest_servers: MakeServers,
 ) -> None:

@@ -282,6 +282,7 @@ class _Member:
 
     async def _commit(self, offsets: Sequence[pb.GroupOffset]) -> None:
         limit = self._groups.settings.offset_metadata_bytes_max
+        member_id, generation = self._member_id, self._generation  # those of the partitions, whatever comes meanwhile
         found: dict[PartitionKey, CommittedOffset] = {}
         for item in offsets:
             if item.offset < 0 or len(item.metadata.encode()) > limit:
@@ -291,4 +292,4 @@ class _Member:
             if key not in self._owned:  # the server's generation is a new one already, the client's is not
                 raise GroupRefusal(Problem.ILLEGAL_GENERATION, f"{item.stream}-{item.partition} is not this member's")
             found[key] = CommittedOffset(offset=item.offset, metadata=item.metadata)
-        await self._groups.commit(self._wish.group, self._member_id, self._instance_id, self._generation, found)
+        await self._groups.commit(self._wish.group, member_id, self._instance_id, generation, found)

@@ -320,18 +320,19 @@ class Consumer:
     # -- commits -------------------------------------------------------------------------------------------------
 
     async def commit(self, offsets: Mapping[Partition, CommittedOffset] | None) -> None:
-        """Commit these offsets, or (None) everything that was answered so far. Raises `Problem`, `GroupRefusal`."""
+        """Commit these offsets, or (None) everything that was answered so far.
+
+        Raises:
+            Problem: 404 for a partition that does not exist; 409 for one that the group has given to another member.
+            GroupRefusal: the coordinator refuses this member.
+        """
+        await self.settle()
         if offsets is None:
             offsets = {partition: CommittedOffset(offset=offset) for partition, offset in self._positions.items()}
-        await self.settle()
-        by_key: dict[PartitionKey, CommittedOffset] = {}
-        for partition, value in offsets.items():
-            key = await self._key(partition)
-            if key is None:
-                raise problems.partition_not_found(*partition)
-            by_key[key] = value
-        await self._commit(by_key)
-        self._committed.update({partition: value.offset for partition, value in offsets.items()})
+        elif self.is_subscribed and self._member.id:
+            for partition in offsets:
+                self._require_assigned(partition)  # the other member may have committed more by now
+        await self._commit(offsets, is_strict=True)
 
     async def commit_acknowledged(self) -> None:
         """Commit what the client had when it last asked for more. Raises `GroupRefusal`."""
@@ -340,15 +341,22 @@ class Consumer:
             for partition, offset in self._acknowledged.items()
             if self._committed.get(partition) != offset
         }
-        by_key = {key: value for partition, value in wanted.items() if (key := await self._key(partition)) is not None}
-        if by_key:
-            await self._commit(by_key)
-            self._committed.update({partition: value.offset for partition, value in wanted.items()})
+        if wanted:
+            await self._commit(wanted, is_strict=False)
 
-    async def _commit(self, offsets: Mapping[PartitionKey, CommittedOffset]) -> None:
+    async def _commit(self, offsets: Mapping[Partition, CommittedOffset], *, is_strict: bool) -> None:
+        """Commit for the present generation; of a partition that is not there, or (strict) raise `Problem`, or say nothing."""
         member_id = self._member.id
         generation = self._member.generation if member_id else -1
-        await self._streams.groups.commit(self.config.group, member_id, None, generation, offsets)
+        by_key: dict[PartitionKey, CommittedOffset] = {}
+        for partition, value in offsets.items():
+            key = await self._key(partition)
+            if key is not None:
+                by_key[key] = value
+            elif is_strict:
+                raise problems.partition_not_found(*partition)
+        await self._streams.groups.commit(self.config.group, member_id, None, generation, by_key)
+        self._committed.update({partition: value.offset for partition, value in offsets.items()})
 
     async def committed(self, partitions: Collection[Partition]) -> dict[Partition, CommittedOffset]:
         """Committed offsets of the group; partitions without one are left out. Raises `GroupRefusal`."""

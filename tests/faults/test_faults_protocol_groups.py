@@ -1,0 +1,142 @@
+"""One group over three protocols and three processes: librdkafka, a REST consumer instance and a gRPC call, each at a server of its own.
+
+The Kafka server coordinates while it lives. When it is killed, the group goes on in the others, with its offsets; when it is back, the
+group is handed over to it, so that Kafka's clients find it again.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+
+from faults.checking import Read, check
+from faults.cluster import Cluster, Stores, running
+from faults.grpc_load import GrpcMember
+from faults.load import Member, create_stream, read_log
+from faults.rest_load import RestMember, RestProducer
+from faults.waiting import until
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+STREAM = "shared"
+GROUP = "all"
+PARTITION_COUNT = 6
+TIMEOUT_S = 60.0
+AnyMember = Member | RestMember | GrpcMember
+
+
+def places(members: Sequence[AnyMember]) -> Counter[tuple[int, int]]:
+    """(partition, offset) of everything that these members got, and how often."""
+    return Counter((read.partition, read.offset) for member in members for read in list(member.read))
+
+
+def has_all(producer: RestProducer, members: Sequence[AnyMember]) -> bool:
+    """Whether the members together have what was acknowledged."""
+    got = places(members)
+    return all((one.partition, one.offset) in got for one in list(producer.acknowledged))
+
+
+def since(members: Sequence[AnyMember], begun_s: float) -> list[set[int]]:
+    """The partitions from which each member has read since then."""
+    return [{read.partition for read in list(member.read) if read.at_s > begun_s} for member in members]
+
+
+def are_shared(members: Sequence[AnyMember], begun_s: float) -> bool:
+    """Whether each of them reads, no partition is read by two, and every partition is read."""
+    parts = since(members, begun_s)
+    return all(parts) and sum(map(len, parts)) == PARTITION_COUNT == len(set().union(*parts))
+
+
+def settled(members: Sequence[AnyMember], what: str) -> list[set[int]]:
+    """Wait until the members share the partitions; which ones each has."""
+    begun_s = time.monotonic()
+
+    def is_so() -> bool:
+        nonlocal begun_s
+        for member in members:
+            member.raise_failure()
+        if are_shared(members, begun_s):
+            return True
+        if sum(map(len, since(members, begun_s))) > PARTITION_COUNT:
+            begun_s = time.monotonic()  # a partition has changed hands: look anew
+        return False
+
+    until(is_so, TIMEOUT_S, what)
+    return since(members, begun_s)
+
+
+def test_a_group_of_three_protocols_outlives_its_coordinator(
+    folder: Path, stores: Stores, load_s: float, tell: Callable[[object], None]
+) -> None:
+    with running(Cluster(folder, stores)) as cluster:
+        kafka, rest, grpc = (cluster.add(role, role=role) for role in ("kafka", "rest", "grpc"))
+        for server in (kafka, rest, grpc):
+            server.start()
+        create_stream([kafka.kafka], STREAM, PARTITION_COUNT)
+        producer = RestProducer("p", [rest.address("rest")], STREAM, PARTITION_COUNT, per_second=300)
+        by_kafka = Member("by-kafka", kafka.kafka, STREAM, GROUP, session_timeout_ms=6_000)
+        by_rest = RestMember("by-rest", [rest.address("rest")], STREAM, GROUP)
+        by_grpc = GrpcMember("by-grpc", [grpc.address("grpc")], STREAM, GROUP)
+        others: list[AnyMember] = [by_rest, by_grpc]
+        members: list[AnyMember] = [by_kafka, *others]
+        for client in (producer, *members):
+            client.start()
+
+        parts = settled(members, "three members share the partitions")
+        begun = Counter(places(members))
+        until(lambda: len(places(members)) > len(begun) + 300 * load_s, TIMEOUT_S, "they read on")
+        twice = places(members) - Counter(dict.fromkeys(places(members), 1))
+        tell(f"shared as {parts}; read {places(members).total():,}, twice {twice.total()}")
+        assert [server.metric("bearlake_group_owned_groups") for server in (kafka, rest, grpc)] == [1, 0, 0]
+        assert not any((partition, offset) not in begun for partition, offset in twice)
+
+        killed_s = time.monotonic()
+        kafka.kill()
+        parts = settled(others, "two members share the partitions")
+        owned = [server.metric("bearlake_group_owned_groups") for server in (rest, grpc)]
+        tell(f"coordinator killed; the others share all as {parts} after {time.monotonic() - killed_s:.1f} s")
+        assert sorted(owned) == [0, 1]
+
+        kafka.start()
+        started_s = time.monotonic()
+        parts = settled(members, "three members share the partitions again")
+        tell(f"Kafka server back; all share as {parts} after {time.monotonic() - started_s:.1f} s")
+        assert [server.metric("bearlake_group_owned_groups") for server in (kafka, rest, grpc)] == [1, 0, 0]
+
+        producer.stop()
+        until(lambda: has_all(producer, members), TIMEOUT_S, "every acknowledged record is read")
+        log = read_log(kafka.kafka, STREAM, PARTITION_COUNT)
+        ends = {partition: len(reads) for partition, reads in log.items()}
+        until(lambda: committed(kafka.kafka) == ends, TIMEOUT_S, "every record that was read is committed")
+        for member in members:
+            member.stop()
+        counts = check(producer.acknowledged, producer.unknown, log, {})
+        complaints = {client.name: dict(client.complaints) for client in (producer, *members)}
+        again = places(members).total() - len(places(members))
+        tell(
+            f"read {len(places(members)):,}, read again {again}; complaints {complaints}; gRPC {dict(by_grpc.statuses)}"
+        )
+        tell(counts)
+
+        counts.assert_exact()
+        assert places(members).keys() == _all(log)
+        assert not producer.broken
+        assert not by_rest.broken
+        assert not by_grpc.statuses
+
+
+def committed(address: str) -> dict[int, int]:
+    """The group's committed offsets by partition."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": GROUP, "log_level": 0})
+    try:
+        parts = [confluent_kafka.TopicPartition(STREAM, partition) for partition in range(PARTITION_COUNT)]
+        return {part.partition: part.offset for part in consumer.committed(parts, timeout=TIMEOUT_S)}
+    finally:
+        consumer.close()
+
+
+def _all(log: dict[int, Sequence[Read]]) -> set[tuple[int, int]]:
+    return {(read.partition, read.offset) for reads in log.values() for read in reads}
