@@ -14,7 +14,7 @@ import os
 import random
 import ssl
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,14 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Resources as of a version of the whole store: those with a newer version may be missing."""
+
+    resources: Sequence[Resource]
+    version: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """Where the API is and how to be let in. `token_file` is read for every request."""
@@ -76,6 +84,7 @@ class Access:
     namespace: str
     tls: ssl.SSLContext
     token_file: Path | None = None
+    is_in_cluster: bool = False
 
     @classmethod
     def find(cls) -> "Access":
@@ -88,6 +97,7 @@ class Access:
                 namespace=(_IN_CLUSTER / "namespace").read_text().strip(),
                 tls=ssl.create_default_context(cafile=str(_IN_CLUSTER / "ca.crt")),
                 token_file=_IN_CLUSTER / "token",
+                is_in_cluster=True,
             )
         return cls.of_kubeconfig(Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube/config"))
 
@@ -134,15 +144,17 @@ class Kube:
         """Close the connections."""
         await self._session.close()
 
-    async def list(self, kind: str, namespace: str | None, labels: str = "") -> list[Resource]:
+    async def list(self, kind: str, namespace: str | None, labels: str = "") -> Listing:
         """All resources of a kind, of one namespace or (None) all. A kind that the cluster does not know has none. Raises `Unavailable`."""
         found: list[Resource] = []
+        version = 0
         query = {"limit": str(PAGE_COUNT)} | ({"labelSelector": labels} if labels else {})
         while True:
             page = await self._ask("GET", _path(kind, namespace), query=query, absent={"items": [], "metadata": {}})
             found += [{"apiVersion": KINDS[kind].api_version, "kind": kind, **item} for item in page["items"]]
+            version = version or int(page["metadata"].get("resourceVersion", 0))
             if not (more := page["metadata"].get("continue")):
-                return found
+                return Listing(found, version)
             query["continue"] = more
 
     async def get(self, kind: str, namespace: str, name: str) -> Resource | None:

@@ -1,0 +1,107 @@
+"""Leadership by a Lease: one operator acts, another may stand by. Whoever cannot renew in time stops at once.
+
+Source: Kubernetes, coordination.k8s.io/v1; the rules are those of client-go's leader election.
+"""
+
+import asyncio
+import logging
+import time
+from datetime import UTC, datetime
+
+from bearlake_operator import metrics
+from bearlake_operator.errors import Conflict, OperatorError
+from bearlake_operator.kube import KINDS, Kube, Resource
+
+log = logging.getLogger(__name__)
+
+NAME = "bearlake-operator"
+
+
+class LeaseLost(Exception):
+    """Another operator leads, or may by now; this process must stop."""
+
+
+class Leadership:
+    """This process's claim to the Lease."""
+
+    def __init__(self, kube: Kube, identity: str, lease_s: int) -> None:
+        self._kube = kube
+        self._identity = identity
+        self._lease_s = lease_s
+        self._renewed_at = 0.0
+        self._seen: tuple[str, float] = ("", 0.0)
+        """The record of another holder as it was seen last, and since when: clocks of hosts are not compared."""
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last renewal."""
+        return time.monotonic() - self._renewed_at
+
+    async def acquire(self) -> None:
+        """Wait until this process leads."""
+        while not await self._try():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(self._lease_s / 5)
+        metrics.IS_LEADER.set(1)
+        log.info("leading", extra={"identity": self._identity})
+
+    async def keep(self) -> None:
+        """Renew for ever. Raises `LeaseLost`."""
+        while True:
+            await asyncio.sleep(self._lease_s / 5)
+            await self._try()
+            if self.age_s > self._lease_s * 2 / 3:
+                metrics.IS_LEADER.set(0)
+                raise LeaseLost(f"the lease {NAME} could not be renewed for {self.age_s:.0f} s")
+
+    async def give_up(self) -> None:
+        """Let another one lead at once."""
+        try:
+            lease = await self._kube.get("Lease", self._kube.namespace, NAME)
+            if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
+                await self._kube.replace(
+                    {**lease, "spec": {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}}
+                )
+        except OperatorError as error:
+            log.warning("lease not given up", extra={"error": str(error)})
+
+    async def _try(self) -> bool:
+        """Take or renew the lease; whether this process has it."""
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(self._lease_s / 3):
+                lease = await self._kube.get("Lease", self._kube.namespace, NAME)
+                if lease is not None and not self._may_take(lease):
+                    return False
+                await self._kube.replace(self._record(lease))
+        except (OperatorError, TimeoutError) as error:
+            if not isinstance(error, Conflict):
+                log.warning("lease not renewed", extra={"error": repr(error)})
+            return False
+        self._renewed_at = started
+        return True
+
+    def _may_take(self, lease: Resource) -> bool:
+        spec = lease["spec"]
+        holder = spec.get("holderIdentity", "")
+        if holder in ("", self._identity):
+            return True
+        record = f"{holder} {spec.get('renewTime')}"
+        if self._seen[0] != record:
+            self._seen = (record, time.monotonic())
+        duration_s: float = spec.get("leaseDurationSeconds", self._lease_s)
+        return time.monotonic() - self._seen[1] > duration_s
+
+    def _record(self, lease: Resource | None) -> Resource:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = dict(lease["spec"]) if lease else {}
+        is_new = spec.get("holderIdentity") != self._identity
+        spec |= {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": self._lease_s,
+            "renewTime": now,
+            "leaseTransitions": spec.get("leaseTransitions", 0) + (1 if is_new and lease else 0),
+        }
+        if is_new:
+            spec["acquireTime"] = now
+        metadata = lease["metadata"] if lease else {"name": NAME, "namespace": self._kube.namespace}
+        return {"apiVersion": KINDS["Lease"].api_version, "kind": "Lease", "metadata": metadata, "spec": spec}

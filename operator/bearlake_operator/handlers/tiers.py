@@ -1,0 +1,114 @@
+"""Worker: the tiers that Streams ask for and the workers of all Compactors, in the operator's own namespace; statuses of Compactors."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from bearlake_operator import api
+from bearlake_operator.admin import AdminClient, Backlogs
+from bearlake_operator.api import CompactorSpec, Resource
+from bearlake_operator.errors import Invalid, OperatorError, Unavailable
+from bearlake_operator.handlers.apply import Applier
+from bearlake_operator.handlers.notes import Notes, now_text
+from bearlake_operator.handlers.world import World
+from bearlake_operator.manifests import Manifest, compactor, labels, tier
+from bearlake_operator.reconcile import claims, needs, status
+from bearlake_operator.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What shall be there, and the Compactors that cannot be."""
+
+    manifests: list[Manifest] = field(default_factory=list)
+    specs: dict[claims.Key, CompactorSpec] = field(default_factory=dict)
+    problems: dict[claims.Key, str] = field(default_factory=dict)
+
+
+class TierWorker:
+    """See the module. `work` is for a `Loop`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        namespace: str,
+        world: World,
+        applier: Applier,
+        notes: Notes,
+        clients: Mapping[str, AdminClient],
+    ) -> None:
+        self._settings = settings
+        self._namespace = namespace
+        self._world = world
+        self._applier = applier
+        self._notes = notes
+        self._clients = clients
+
+    async def work(self) -> float:
+        """One round; returns the seconds until the next. Raises `Unavailable` when something is left to do."""
+        now = datetime.now(UTC)
+        plan = self._plan(now)
+        problems = await self._applier.ensure(plan.manifests)
+        if not problems:  # first what is wanted, then what is not: nothing goes before its successor is there
+            problems += await self._applier.prune(plan.manifests)
+        await self._show(plan, now)
+        if problems:
+            raise Unavailable("; ".join(problems))
+        changes = [due for spec in plan.specs.values() if (due := needs.next_change(spec, now)) is not None]
+        return min([self._settings.resync_seconds, *((due - now).total_seconds() + 1 for due in changes)])
+
+    def _plan(self, now: datetime) -> _Plan:
+        plan = _Plan()
+        found = claims.decide(self._world.of("Stream"))
+        for layer, protocols in needs.tiers(self._settings, found.values()).items():
+            for protocol in protocols:
+                plan.manifests += tier.objects(self._settings, layer, protocol)
+        for resource in self._world.of("Compactor"):
+            if "deletionTimestamp" in resource["metadata"]:
+                continue
+            key = api.key_of(resource)
+            try:
+                spec = api.compactor_spec(resource)
+                if spec.data_layer not in self._settings.data_layers:
+                    raise Invalid(f"There is no data layer {spec.data_layer!r}.")
+                plan.manifests += compactor.objects(self._settings, spec, replicas=needs.replicas(spec, now))
+                plan.specs[key] = spec
+            except Invalid as error:
+                plan.problems[key] = str(error)
+        return plan
+
+    async def _show(self, plan: _Plan, now: datetime) -> None:
+        backlogs = {layer: await self._backlogs(layer) for layer in {spec.data_layer for spec in plan.specs.values()}}
+        for resource in self._world.of("Compactor"):
+            key = api.key_of(resource)
+            if key in plan.problems:
+                view = status.CompactorView(problem=plan.problems[key])
+            elif key in plan.specs:
+                view = self._view(plan.specs[key], backlogs[plan.specs[key].data_layer], now)
+            else:
+                continue
+            await self._notes.show(resource, status.compactor(resource, view, now_text()))
+
+    def _view(self, spec: CompactorSpec, backlogs: Backlogs | None, now: datetime) -> status.CompactorView:
+        name = labels.compactor_name(spec.namespace, spec.name)
+        deployment: Resource = self._world.get("Deployment", self._namespace, name) or {}
+        seen = deployment.get("status", {})
+        wanted = deployment.get("spec", {}).get("replicas", needs.replicas(spec, now))
+        selector = labels.compactor_selector(spec.data_layer, name)
+        return status.CompactorView(
+            replicas=seen.get("replicas", 0),
+            ready_replicas=seen.get("readyReplicas", 0),
+            wanted_replicas=wanted,
+            selector=",".join(f"{key}={value}" for key, value in selector.items()),
+            backlog=backlogs.whole if backlogs else None,
+            aside_count=backlogs.aside_count if backlogs else 0,
+        )
+
+    async def _backlogs(self, layer: str) -> Backlogs | None:
+        try:
+            return await self._clients[layer].backlogs()
+        except OperatorError:  # its servers may not be there yet; the figures are left out
+            return None

@@ -1,0 +1,100 @@
+"""kopf watches, and what it is told goes into the world. Nothing else is left to kopf: no annotations, no finalizers, no retries.
+
+Two sets of watches run: Streams and Compactors where users make them, and the operator's own objects in its own namespace, so that it
+needs no right to see anybody else's. Source: kopf, "Events" and "Embedding".
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import kopf
+
+from bearlake_operator.handlers.apply import CHILD_KINDS, SELECTOR
+from bearlake_operator.handlers.resync import OWN_KINDS, WatchDead
+from bearlake_operator.handlers.world import World
+from bearlake_operator.kube import KINDS, Access, Resource
+
+OPTIONAL_KINDS = frozenset({"ScaledObject", "TriggerAuthentication"})
+"""Kinds that a cluster may not have; listing finds their changes."""
+
+
+async def run(access: Access, world: World, namespaces: Sequence[str]) -> None:
+    """Watch until cancelled; raises what ended a watch. `namespaces` of Streams and Compactors; none: all."""
+    watched = [kind for kind in CHILD_KINDS if kind not in OPTIONAL_KINDS]
+    stop = threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def tell(resource: Resource, is_deleted: bool) -> None:
+        change = world.remove if is_deleted else world.put
+        loop.call_soon_threadsafe(change, resource["kind"], resource)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for kinds, where, selector in (
+                (OWN_KINDS, namespaces, ""),
+                (watched, [access.namespace], SELECTOR),
+            ):
+                operator = _operator(access, tell, kinds, where, selector, stop)
+                group.create_task(asyncio.to_thread(asyncio.run, operator))
+    finally:
+        stop.set()
+
+
+async def _operator(
+    access: Access,
+    tell: Callable[[Resource, bool], None],
+    kinds: Sequence[str],
+    namespaces: Sequence[str],
+    selector: str,
+    stop: threading.Event,
+) -> None:
+    """A kopf operator on a loop and a thread of its own: in the main thread it would take the process's signals."""
+    registry = kopf.OperatorRegistry()
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.peering.standalone = True
+    settings.networking.request_timeout = 30
+    kopf.on.login(registry=registry)(_login(access))
+    for kind in kinds:
+        _listen(registry, tell, kind)
+        if selector:
+            settings.watching.label_selectors[_name(kind)] = selector
+    await kopf.operator(
+        registry=registry,
+        settings=settings,
+        standalone=True,
+        clusterwide=not namespaces,
+        namespaces=namespaces,
+        stop_flag=stop,
+    )
+    if not stop.is_set():
+        raise WatchDead("kopf has stopped watching")
+
+
+def _listen(registry: kopf.OperatorRegistry, tell: Callable[[Resource, bool], None], kind: str) -> None:
+    group, _, version = KINDS[kind].api_version.rpartition("/")
+
+    async def told(event: Any, **_: Any) -> None:
+        resource = {"apiVersion": KINDS[kind].api_version, "kind": kind, **event["object"]}
+        tell(resource, event["type"] == "DELETED")
+
+    kopf.on.event(group=group, version=version, plural=KINDS[kind].plural, registry=registry, id=f"told-{kind}")(told)
+
+
+def _name(kind: str) -> str:
+    """A kind as kopf's settings name it: `deployments.apps`, `services`."""
+    group = KINDS[kind].api_version.rpartition("/")[0]
+    return f"{KINDS[kind].plural}.{group}" if group else KINDS[kind].plural
+
+
+def _login(access: Access) -> Any:
+    def login(**arguments: Any) -> kopf.ConnectionInfo | None:
+        """The same way in as our own requests have: the pod's account, or the kubeconfig."""
+        if access.is_in_cluster:
+            return kopf.login_with_service_account(**arguments)
+        return kopf.login_with_kubeconfig(**arguments)
+
+    return login

@@ -1,0 +1,80 @@
+"""What is known of the cluster, by kind, namespace and name. Watches and lists tell; workers read and are woken.
+
+News may come late and twice: a resource is replaced by a newer version only. Source: KEP-5504 (resource versions are comparable).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from bearlake_operator import api
+from bearlake_operator.kube import Listing, Resource
+from bearlake_operator.reconcile.claims import Key
+
+
+class World:
+    """The known resources. Used from the event loop only."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[Key, Resource]] = {}
+        self._gone: dict[str, dict[Key, int]] = {}
+        self._listeners: list[Callable[[str, Resource], None]] = []
+
+    def on_change(self, listener: Callable[[str, Resource], None]) -> None:
+        """Call `listener` with the kind and the resource (as it is, or as it was before it went) after every change."""
+        self._listeners.append(listener)
+
+    def of(self, kind: str) -> Sequence[Resource]:
+        """All known resources of a kind."""
+        return list(self._known.get(kind, {}).values())
+
+    def get(self, kind: str, namespace: str, name: str) -> Resource | None:
+        """A resource, None when it is not known."""
+        return self._known.get(kind, {}).get((namespace, name))
+
+    def put(self, kind: str, resource: Resource) -> bool:
+        """A resource exists in this version; whether that was news."""
+        known, key = self._known.setdefault(kind, {}), api.key_of(resource)
+        old = known.get(key)
+        newest = max(_version(old) if old else 0, self._gone.get(kind, {}).get(key, 0))
+        if newest and _version(resource) <= newest:
+            return False
+        known[key] = resource
+        self._tell(kind, resource)
+        return True
+
+    def remove(self, kind: str, resource: Resource) -> bool:
+        """A resource has gone, last seen in this version; whether that was news."""
+        key = api.key_of(resource)
+        old = self._known.get(kind, {}).get(key)
+        if old is None or _version(old) > _version(resource):
+            return False
+        del self._known[kind][key]
+        self._gone.setdefault(kind, {})[key] = _version(resource)
+        self._tell(kind, old)
+        return True
+
+    def listed(self, kind: str, found: Listing, namespace: str | None) -> int:
+        """All resources of a kind in the namespace (None: in all); returns how many changes were news.
+
+        Those that are not in the list have gone, unless they are newer than the list.
+        """
+        news = sum(self.put(kind, resource) for resource in found.resources)
+        present = {api.key_of(resource) for resource in found.resources}
+        for key, old in list(self._known.get(kind, {}).items()):
+            is_covered = namespace in (None, key[0]) and _version(old) <= found.version
+            if is_covered and key not in present:
+                news += self.remove(kind, old)
+        return news
+
+    def everything(self) -> Iterator[tuple[str, Resource]]:
+        """All known resources with their kinds."""
+        for kind, known in self._known.items():
+            for resource in known.values():
+                yield kind, resource
+
+    def _tell(self, kind: str, resource: Resource) -> None:
+        for listener in self._listeners:
+            listener(kind, resource)
+
+
+def _version(resource: Resource) -> int:
+    return int(resource["metadata"]["resourceVersion"])
