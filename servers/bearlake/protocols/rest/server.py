@@ -112,7 +112,7 @@ class RestServer:
         idle_until = loop.time() + min(self.settings.drain_idle_ms, deadline_ms / 2) / 1000
         try:
             async with asyncio.timeout(deadline_ms / 1000):
-                while (self._guard.open_count or self.connection_count) and loop.time() < idle_until:  # noqa: ASYNC110
+                while self._is_in_use() and loop.time() < idle_until:
                     await asyncio.sleep(DRAIN_POLL_MS / 1000)
                 await self._proxy.consumers.drain()
                 for site in self._sites:
@@ -121,6 +121,10 @@ class RestServer:
                     await asyncio.sleep(DRAIN_POLL_MS / 1000)
         except TimeoutError:
             log.warning("draining took too long", extra={"requests": self._guard.open_count})
+
+    def _is_in_use(self) -> bool:
+        """Whether clients may still come: over a connection that they have, or to an instance that knows their positions."""
+        return bool(self._guard.open_count or self.connection_count or self._proxy.consumers.count)
 
     async def close(self) -> None:
         """Close listeners and connections; requests under way get a second to end."""

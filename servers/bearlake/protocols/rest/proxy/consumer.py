@@ -92,13 +92,14 @@ class Consumer:
         self._acknowledged: dict[Partition, int] = {}
         self._committed: dict[Partition, int] = {}
         self._turn = 0
-        self._is_closed = False
+        self.is_closed = False
+        """Whether it has ended: it has left its group, and serves no request any more."""
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """One request at a time. Raises `Problem` (40403) when it was closed meanwhile."""
         async with self.lock:
-            if self._is_closed:
+            if self.is_closed:
                 raise problems.consumer_not_found()
             yield
 
@@ -366,9 +367,9 @@ class Consumer:
 
     async def close(self) -> None:
         """Commit if it does so by itself, and leave the group; by the request that holds the lock. Raises `GroupRefusal`."""
-        if self._is_closed:
+        if self.is_closed:
             return
-        self._is_closed = True
+        self.is_closed = True
         await self.settle()
         if self.config.is_auto_commit:
             self._acknowledged = dict(self._positions)

@@ -36,6 +36,11 @@ class Consumers:
         metrics.REST_CONSUMERS.set_function(lambda: len(self._instances))
         metrics.REST_CONSUMERS_MAX.set(settings.consumer_count_max)
 
+    @property
+    def count(self) -> int:
+        """Instances that have not ended."""
+        return sum(not consumer.is_closed for consumer in self._instances.values())
+
     def create(self, config: ConsumerConfig, client_host: str) -> Consumer:
         """A new instance. Raises `Problem` (40902: the name is taken; 429: there are too many)."""
         key = (config.group, config.name)
