@@ -1,6 +1,7 @@
 """Subscriptions on servers: attached, delivered, saved, taken over, given up."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -309,7 +310,8 @@ async def test_a_deleted_stream_closes_its_consumers() -> None:
         await streams.delete(ANONYMOUS, "orders")
 
         for consumer in (reading, idle, local):
-            await consumer.until(lambda consumer=consumer: consumer.closings == [Closed.DELETED])
+            await consumer.until(partial(bool, consumer.closings))
+            assert consumer.closings == [Closed.DELETED]
         with pytest.raises(NotFound):
             await attach(service, made.partition)
 
@@ -416,3 +418,34 @@ async def test_failover_hands_over_when_the_former_one_has_acknowledged_or_had_i
         attachment(early).detach()
         assert await late.got(4) == [0, 1, 1, 2]
         assert late.activities == [True, False, True]
+
+
+@virtual_time
+async def test_a_server_that_is_not_sure_of_its_registration_delivers_nothing_until_it_has_seen_its_lease() -> None:
+    async with lake() as made:
+        streams, service = await made.serve(is_live=lambda: is_live)
+        _, other = await made.serve()
+        is_live = True
+        consumer = await attach(service, made.partition)
+        gone = await attach(service, made.partition, subscription="other")
+        await append(streams, made.view, batch_of(b"a"))
+        await consumer.got(1)
+        await gone.got(1)
+
+        is_live = False
+        await append(streams, made.view, batch_of(b"b"))
+        attachment(consumer).redeliver([0])
+        await asyncio.sleep(5)
+        assert consumer.bases == [0]
+        is_live = True
+        await consumer.got(3)
+        is_live = False
+        await append(streams, made.view, batch_of(b"c"))
+        await asyncio.sleep(5)
+        await made.stores.metadata.servers.leave(streams.server)
+        heir = await attach(other, made.partition)
+        is_live = True
+
+        await consumer.until(lambda: consumer.closings == [Closed.FENCED] == gone.closings)
+        assert sorted(consumer.bases) == [0, 0, 1]
+        assert await heir.got(3) == [0, 1, 2]

@@ -37,6 +37,8 @@ class Surroundings(NamedTuple):
     settings: SubscriptionSettings
     start: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
     """Starts a task that the server owns."""
+    may_deliver: Callable[[PartitionKey], bool]
+    """Whether this server is sure to dispatch the partition now; while it is not, nothing is delivered."""
 
 
 class _Unresolved(NamedTuple):
@@ -127,6 +129,9 @@ class Feeder:
 
     async def _step(self) -> None:
         machine = self._machine
+        if not self._may_deliver():
+            await asyncio.sleep(self._settings.retry_pause_ms / 1000)
+            return
         machine.dispatch(self._around.clock.now_ms())
         if self._unresolved:
             await self._resolve()
@@ -183,8 +188,12 @@ class Feeder:
         if any(self._is_trimmed(fetched) for fetched in found):
             return
         entries = {entry.base: entry for fetched in found for entry in entries_of(fetched)}
-        self._machine.offer_again([entries[base] for base in sorted(entries)])
-        self._on_moved()
+        if self._may_deliver():
+            self._machine.offer_again([entries[base] for base in sorted(entries)])
+            self._on_moved()
+
+    def _may_deliver(self) -> bool:
+        return self._around.may_deliver(self._partition)
 
     async def _resolve(self) -> None:
         """Look up the first entry that was acknowledged without being known, and acknowledge it."""

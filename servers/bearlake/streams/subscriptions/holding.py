@@ -4,10 +4,14 @@
                                                      └──── overtaken ──> absent, at once
 
 While a partition is leaving its acknowledgements still count, and whoever wants it waits until it has left.
+
+A lease lives as long as its holder's registration. A server that was not sure of its own for a moment (it stood still, or the store did
+not answer its heartbeats) delivers nothing until it has seen in the store that its leases are still its own.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from bearlake.errors import BearlakeError, Conflict, Fenced, NotFound, Overloaded
 from bearlake.metadata import Leases
@@ -95,7 +99,10 @@ class Holdings:
         server: ServerRef,
         surroundings: Surroundings,
         saver: Saver,
+        is_live: Callable[[], bool],
     ) -> None:
+        self._is_live = is_live
+        self._doubted: set[PartitionKey] = set()
         self._leases = leases
         self._cursors = cursors
         self._server = server
@@ -174,12 +181,38 @@ class Holdings:
         metrics.LEASE_ACQUIRES.labels("taken").inc()
         return lease
 
+    # -- being sure ----------------------------------------------------------------------------------------------
+
+    def may_deliver(self, partition: PartitionKey) -> bool:
+        """Whether the partition is this server's for sure."""
+        if not self._is_live():
+            self._doubted.update(self._held)
+            return False
+        return partition not in self._doubted
+
+    async def verify(self) -> None:
+        """Look up the leases that are in doubt. Raises `Unavailable`."""
+        if not self._is_live():
+            self._doubted.update(self._held)
+            return
+        for partition in list(self._doubted):
+            held = self._held.get(partition)
+            if held is not None and await self._leases.holder(held.lease.name) != held.lease:
+                self._lose(held)
+            self._doubted.discard(partition)
+
     # -- leaving -------------------------------------------------------------------------------------------------
 
     def overtaken(self, partition: PartitionKey) -> None:
         """Another server has the partition by now: stop at once."""
-        held = self._held.pop(partition, None)
+        held = self._held.get(partition)
         if held is not None:
+            self._lose(held)
+
+    def _lose(self, held: HeldPartition) -> None:
+        partition = held.partition
+        if self._held.get(partition) is held:
+            del self._held[partition]
             log.warning("another server has taken a partition over", extra={"partition": partition})
             metrics.SUBSCRIPTION_PARTITIONS_LOST.inc()
             held.end(Closed.FENCED, Fenced(f"another server dispatches partition {partition}"))

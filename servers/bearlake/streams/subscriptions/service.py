@@ -34,6 +34,7 @@ from bearlake.streams.subscriptions.saving import Saver
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
 from bearlake.streams.subscriptions.subscription import Subscription
 from bearlake.telemetry import metrics
+from bearlake.telemetry.outage import Outage
 
 if TYPE_CHECKING:
     from bearlake.streams.subscriptions import Consumer, EntryReader
@@ -56,18 +57,23 @@ class SubscriptionService:
         is_known: Callable[[PartitionKey], bool],
         clock: Clock,
         settings: SubscriptionSettings,
+        is_live: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`is_known` says whether this server knows the partition's stream as active; if not, the store is asked."""
+        """`is_known` says whether this server knows the partition's stream as active; if not, the store is asked.
+
+        `is_live` says whether this server's registration is certainly live: no other server can have taken its leases.
+        """
         self.settings = settings
         self._leases = metadata.leases
         self._cursors = cursor_store
         self._records = records
         self._is_known = is_known
-        self._around = Surroundings(records, clock, settings, self._start)
+        self._around = Surroundings(records, clock, settings, self._start, lambda partition: True)
+        held = self._around._replace(may_deliver=lambda partition: self._holdings.may_deliver(partition))
         self._saver = Saver(
             cursor_store, self._overtaken, save_ms=settings.save_ms, retry_pause_ms=settings.retry_pause_ms
         )
-        self._holdings = Holdings(metadata.leases, cursor_store, server, self._around, self._saver)
+        self._holdings = Holdings(metadata.leases, cursor_store, server, held, self._saver, is_live)
         self._local: dict[tuple[PartitionKey, str], Subscription] = {}
         self._group: asyncio.TaskGroup | None = None
         self._is_draining = False
@@ -279,13 +285,16 @@ class SubscriptionService:
         return bounds
 
     async def _look_round(self) -> None:
+        outage = Outage(log, "leases and streams not looked up, trying again", "leases and streams looked up again")
         while True:
             await asyncio.sleep(min(self.settings.idle_ms / 4000, LOOK_ROUND_S_MAX))
             await self._holdings.give_up_idle()
             try:
+                await self._holdings.verify()
                 await self._close_deleted()
+                outage.over()
             except BearlakeError as error:
-                log.warning("deleted streams not looked up", extra={"error": repr(error)})
+                outage.failed(error)
 
     async def _close_deleted(self) -> None:
         """Close the consumers of partitions that are no more."""
