@@ -320,3 +320,38 @@ async def test_a_stream_of_conditional_batches_ends_at_the_first_that_comes_too_
     info = details(caught.value)[ErrorInfo]
     assert [offset for answer in answers for offset in answer.base_offsets] == [0, 1]
     assert (info.reason, info.metadata["batch_index"], info.metadata["end"]) == ("UNEXPECTED_OFFSET", "2", "2")
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 40])
+async def test_few_and_many_records_are_stored_the_same_way(grpc_node: GrpcNode, count: int) -> None:
+    await grpc_node.create("one")
+    fields = [(None, b"v"), (b"", None), (b"k", b""), (b"\xff", b"w" * 300)]
+    sent = []
+    for at in range(count):
+        key, value = fields[at % 4]
+        headers = [pb.Header(key=b"\xff", value=b"x"), pb.Header(key=b"h")] * (at % 3)
+        sent.append(pb.Record(key=key, value=value, headers=headers, timestamp_ms=at))
+    sequence = pb.ProducerSequence(producer_id=3, producer_epoch=1)
+    payload = pb.Payload(records=pb.Records(records=sent))
+
+    answer = await grpc_node.call(methods.PRODUCE, pb.ProduceRequest(stream="one", payload=payload, sequence=sequence))
+    call = grpc_node.open(methods.FETCH)
+    start = pb.Position(stream="one", earliest=True)
+    credit = pb.Credit(bytes=1 << 30, messages=9)
+    await call.write(pb.FetchRequest(assign=[start], credit=credit))
+    found = (await call.read()).payload.records.records
+    call.cancel()
+
+    for at, record in enumerate(sent):
+        record.offset = at
+    assert answer.record_count == count
+    assert list(found) == sent
+
+
+async def test_times_that_no_stream_holds_are_refused(grpc_node: GrpcNode) -> None:
+    await grpc_node.create("one")
+
+    for time in (-2, 1 << 62):
+        payload = pb.Payload(records=pb.Records(records=[pb.Record(value=b"v", timestamp_ms=time)]))
+        with pytest.raises(grpc.aio.AioRpcError, match="timestamp_ms"):
+            await grpc_node.call(methods.PRODUCE, pb.ProduceRequest(stream="one", payload=payload))

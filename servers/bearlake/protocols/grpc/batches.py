@@ -1,6 +1,6 @@
 """Payloads that clients write become record batches.
 
-Records and Arrow's columns go through the kernel's columns: nothing is encoded record by record in Python.
+Records and Arrow's columns go through the kernel's columns, but for few records, for which columns cost more than they save.
 """
 
 from array import array
@@ -15,7 +15,8 @@ from bearlake.objects import Buffer
 from bearlake.protocols.grpc import arrow
 from bearlake.protocols.grpc.errors import BadField
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
-from bearlake.records.codec import NOBODY, Producer
+from bearlake.records import codec as record_codec
+from bearlake.records.codec import NOBODY, Producer, Record
 from bearlake.streams.admission import NO_TIMESTAMP, Header
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _MICROSECONDS = 1000
 _TIMESTAMP_END = (1 << 63) // _MICROSECONDS
 """Times go through microseconds: until the year 294,247."""
+_COLUMNS_RECORDS_MIN = 5
+"""Measured: columns cost 25 us and 2.5 us per record, the codec 6 us and 8 us per record."""
 
 
 class Batch(NamedTuple):
@@ -97,18 +100,46 @@ def _producer(sequence: pb.ProducerSequence) -> Producer:
     return Producer(id=sequence.producer_id, epoch=sequence.producer_epoch, base_sequence=sequence.base_sequence)
 
 
-def _encode(records: Sequence[pb.Record], producer: Producer, now_ms: int) -> bytearray:
+def _encode(records: Sequence[pb.Record], producer: Producer, now_ms: int) -> Buffer:
+    times = [record.timestamp_ms if record.HasField("timestamp_ms") else now_ms for record in records]
+    if not NO_TIMESTAMP <= min(times) <= max(times) < _TIMESTAMP_END:
+        raise BadField("payload.records.timestamp_ms", f"expected ms since 1970, less than {_TIMESTAMP_END}")
+    if len(records) < _COLUMNS_RECORDS_MIN:
+        return record_codec.encode(list(map(_record, records, times)), producer=producer)
+    try:
+        encoded, _ = kernel.encode_columns(_columns(records, times, producer), 0, len(records))
+    except Corrupt as error:
+        raise BadField("payload.records", f"they do not fit one record batch: {error}") from error
+    return encoded
+
+
+def _record(record: pb.Record, timestamp_ms: int) -> Record:
+    headers = tuple(
+        (header.key.decode("utf-8", "surrogateescape"), header.value if header.HasField("value") else None)
+        for header in record.headers
+    )
+    return Record(
+        key=record.key if record.HasField("key") else None,
+        value=record.value if record.HasField("value") else None,
+        headers=headers,
+        timestamp=timestamp_ms,
+    )
+
+
+def _columns(records: Sequence[pb.Record], times: Sequence[int], producer: Producer) -> kernel.Columns:
     count = len(records)
     headers = [header for record in records for header in record.headers]
     keys = _texts([record.key if record.HasField("key") else None for record in records])
     values = _texts([record.value if record.HasField("value") else None for record in records])
-    header_values = _texts([header.value if header.HasField("value") else None for header in headers])
-    header_keys = _texts([header.key for header in headers])
-    columns = kernel.Columns(
+    header_keys, header_values = _NO_TEXTS, _NO_TEXTS
+    if headers:
+        header_keys = _texts([header.key for header in headers])
+        header_values = _texts([header.value if header.HasField("value") else None for header in headers])
+    return kernel.Columns(
         row_count=count,
         partition_id=bytes(4 * count),
         offset=array("q", range(count)),
-        timestamp=_times(records, now_ms),
+        timestamp=array("q", [time * _MICROSECONDS for time in times]),
         key_offsets=keys.offsets,
         key_data=keys.content,
         key_validity=keys.validity,
@@ -127,17 +158,15 @@ def _encode(records: Sequence[pb.Record], producer: Producer, now_ms: int) -> by
         producer_epoch=array("i", [producer.epoch]) * count,
         base_sequence=array("i", [producer.base_sequence]) * count,
     )
-    try:
-        encoded, _ = kernel.encode_columns(columns, 0, count)
-    except Corrupt as error:
-        raise BadField("payload.records", f"they do not fit one record batch: {error}") from error
-    return encoded
 
 
 class _Texts(NamedTuple):
     offsets: "array[int]"
     content: bytes
     validity: bytes | None
+
+
+_NO_TEXTS = _Texts(array("i", [0]), b"", None)
 
 
 def _texts(fields: Sequence[bytes | None]) -> _Texts:
@@ -153,10 +182,3 @@ def _texts(fields: Sequence[bytes | None]) -> _Texts:
 
 def _offsets(lengths: Iterable[int]) -> "array[int]":
     return array("i", accumulate(lengths, initial=0))
-
-
-def _times(records: Sequence[pb.Record], now_ms: int) -> "array[int]":
-    times = [record.timestamp_ms if record.HasField("timestamp_ms") else now_ms for record in records]
-    if not NO_TIMESTAMP <= min(times) <= max(times) < _TIMESTAMP_END:
-        raise BadField("payload.records.timestamp_ms", f"expected ms since 1970, less than {_TIMESTAMP_END}")
-    return array("q", [time * _MICROSECONDS for time in times])
