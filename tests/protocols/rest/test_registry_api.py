@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+import zstandard
 
 from bearlake.protocols.rest.registry.settings import RegistrySettings
 from fixtures.schema_registry import RegistryNode, started
@@ -504,3 +505,75 @@ async def test_what_tools_ask_first(registry: RegistryNode) -> None:
     assert (await registry.get("/schemas/ids/1?fetchMaxId=true")).status == 404
     await registry.register("a", V1)
     assert (await registry.get("/schemas/ids/1?fetchMaxId=true")).body["maxId"] == 1
+
+
+async def test_an_alias_is_read_instead_of_its_subject(registry: RegistryNode) -> None:
+    await registry.register("real", '"int"')
+    assert (await registry.put("/config/nick", {"alias": "real"})).status == 200
+    latest = await registry.get("/subjects/nick/versions/latest")
+
+    assert (latest.body["subject"], latest.body["version"]) == ("real", 1)
+    assert (await registry.get("/subjects/nick/versions")).body == [1]
+    assert (await registry.get("/subjects/none/versions")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "code", "words"),
+    [
+        ("GET", "/nothing", None, 404, "no route /nothing"),
+        ("PATCH", "/subjects", {}, 405, "expected GET,HEAD"),
+        ("POST", "/subjects/s/versions", [1], 400, "expected a JSON object"),
+        ("POST", "/subjects/s/versions", b"{", 400, "Malformed JSON"),
+        ("POST", "/subjects/s/versions", {}, 42201, "expected its text in the field schema"),
+        ("POST", "/subjects/s/versions", {"schema": 1}, 400, "schema: expected text"),
+        ("POST", "/subjects/s/versions", {"schema": "1", "references": {}}, 400, "references: expected a list"),
+        ("POST", "/subjects/s/versions", {"schema": "1", "references": [1]}, 400, "name, subject and version"),
+        ("POST", "/subjects/s/versions", {"schema": "1", "schemaType": "XML"}, 42201, "expected AVRO, JSON, PROTOBUF"),
+        ("POST", "/subjects/s/versions", {"schema": "1", "id": "x"}, 400, "id: expected a number"),
+        ("POST", "/subjects/s", {"schema": '"long"'}, 40403, "no version of subject 's' has it"),
+        ("POST", "/subjects/none", {"schema": '"long"'}, 40401, "'none' not found"),
+        ("GET", "/subjects/s/versions/7", None, 40402, "the subject has 1"),
+        ("GET", "/subjects/s/versions/first", None, 42202, "latest"),
+        ("GET", "/subjects?offset=x", None, 400, "offset: expected a whole number, not 'x'"),
+        ("GET", "/subjects/s/metadata?key=a", None, 400, "as many values as keys"),
+        ("GET", "/schemas/ids/99", None, 40403, "Schema 99 not found"),
+        ("GET", "/schemas/guids/x", None, 40403, "Schema x not found"),
+        ("GET", "/config/s", None, 40408, "'s' does not have"),
+        ("GET", "/mode/s", None, 40409, "'s' does not have"),
+        ("PUT", "/config", {"compatibility": "SOME"}, 42203, "full_transitive"),
+        ("PUT", "/config", {"colour": 1}, 422, "compatibilityGroup"),
+        ("PUT", "/config", {"normalize": "yes"}, 422, "expected true or false"),
+        ("PUT", "/mode", {"mode": "SOME"}, 42204, "READONLY_OVERRIDE"),
+        ("DELETE", "/subjects/s?permanent=true", None, 40405, "was not deleted first"),
+        ("DELETE", "/subjects/s/versions/1?permanent=true", None, 40407, "was not deleted first"),
+        ("POST", "/subjects/s/versions", {"schema": '"int"', "id": 7}, 42205, "not in import mode"),
+        ("POST", "/subjects/%3A.c/versions", {"schema": '"int"'}, 42208, "expected :.context:name"),
+        (
+            "POST",
+            "/subjects/s/versions",
+            {"schema": '{"type": "string", "x": 1}', "version": 9},
+            42201,
+            "9 instead of 2",
+        ),
+    ],
+)
+async def test_errors_say_what_was_wrong_and_what_is_expected(
+    registry: RegistryNode, method: str, path: str, body: Any, code: int, words: str
+) -> None:
+    await registry.register("s", '"string"')
+    answer = await registry.ask(method, path, body)
+
+    assert answer.body["error_code"] == code, answer.body
+    assert answer.status == int(str(code)[:3])
+    assert words in answer.body["message"], answer.body["message"]
+
+
+async def test_bodies_may_be_zstd(registry: RegistryNode) -> None:
+    body = zstandard.compress(json.dumps({"schema": '"int"'}).encode())
+    made = await registry.post("/subjects/s/versions", body, headers={"Content-Encoding": "zstd"})
+    damaged = await registry.post("/subjects/s/versions", b"x" * 30, headers={"Content-Encoding": "zstd"})
+    strange = await registry.post("/subjects/s/versions", b"x", headers={"Content-Encoding": "br"})
+
+    assert made.status == 200
+    assert (damaged.status, damaged.body["error_code"]) == (400, 400)
+    assert (strange.status, strange.body["error_code"]) == (415, 415)

@@ -68,7 +68,7 @@ def parse_object(body: bytes) -> Mapping[str, Any]:
     """The JSON object in a body; an empty body is an empty object. Raises `Problem` (400, 422)."""
     value = parse(body) if body.strip() else {}
     if not isinstance(value, dict):
-        raise Problem(422, 422, "the body is not a JSON object")
+        raise Problem(422, 422, "the body: expected a JSON object")
     return value
 
 

@@ -96,7 +96,7 @@ class Guard:
         except web.HTTPException as error:
             if error.status < 400:
                 raise
-            http = Problem(error.status, error.status, f"HTTP {error.status} {error.reason}")
+            http = problems.of_http(request, error)
             response = self._answer(request, http)
             if allowed := error.headers.get(hdrs.ALLOW):
                 response.headers[hdrs.ALLOW] = allowed

@@ -66,6 +66,16 @@ def of_refusal(refusal: GroupRefusal) -> Problem:
     return Problem(status, code, f"Kafka error: {refusal}")
 
 
+def of_http(request: web.Request, error: web.HTTPException) -> Problem:
+    """The problem that a request has which no route takes."""
+    allowed = error.headers.get("Allow")
+    if error.status == 404:
+        hint = f": no route {request.path[:100]}, /openapi.json has all"
+    else:
+        hint = f": {request.method} {request.path[:100]}: expected {allowed}" if allowed else ""
+    return Problem(error.status, error.status, f"HTTP {error.status} {error.reason}{hint}")
+
+
 def topic_not_found(name: str) -> Problem:
     """40401."""
     return Problem(404, 40401, f"Topic not found: {name[:249]}")

@@ -90,4 +90,10 @@ def pick(state: SubjectState, version: int, *, with_deleted: bool) -> VersionRow
     for row in rows:
         if row.number == version:
             return row
-    raise VersionNotFound(f"Version {version} not found.")
+    raise VersionNotFound(f"Version {version} not found: the subject has {_listed([row.number for row in rows])}.")
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    """Numbers for a message, the last ones when there are many."""
+    shown = ", ".join(str(number) for number in numbers[-10:])
+    return shown if len(numbers) <= 10 else f"… {shown}"

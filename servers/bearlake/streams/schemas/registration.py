@@ -73,7 +73,7 @@ class Registrar:
             raise SubjectNotFound(f"Subject '{names.shown(subject)}' not found.")
         found = self._find(state, understood, present)
         if found is None:
-            raise SchemaNotFound("Schema not found")
+            raise SchemaNotFound(f"Schema not found: no version of subject '{names.shown(subject)}' has it")
         return found
 
     async def check(
@@ -91,7 +91,7 @@ class Registrar:
         self, subject: SubjectKey, draft: Draft, is_normalized: bool
     ) -> tuple[SubjectState, _Understood]:
         if not draft.text.strip():
-            raise InvalidSchema("Empty schema")
+            raise InvalidSchema("Empty schema: expected its text in the field schema")
         if any("\ud800" <= character <= "\udfff" for character in draft.text):
             raise InvalidSchema("Invalid schema: the text has half of a character (a lone surrogate)")
         rules.check_metadata(draft.metadata)
@@ -215,7 +215,7 @@ def _check_mode(subject: SubjectKey, mode: Mode, draft: Draft) -> None:
     if mode in (Mode.READONLY, Mode.READONLY_OVERRIDE):
         raise NotPermitted(f"Subject {name} is in read-only mode")
     if draft.id is not None and mode is not Mode.IMPORT:
-        raise NotPermitted(f"Subject {name} is not in import mode")
+        raise NotPermitted(f"Subject {name} is not in import mode: expected a schema without id")
     if draft.id is None and mode is Mode.IMPORT:
         raise NotPermitted(f"Subject {name} is in import mode: the schema needs its id")
 

@@ -23,6 +23,7 @@ TEXT_FIELDS = ("alias", "compatibilityGroup", "compatibilityPolicy")
 FLAG_FIELDS = ("normalize", "validateFields", "validateRules")
 OBJECT_FIELDS = ("defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet")
 METADATA_FIELDS = ("tags", "properties", "sensitive")
+_KINDS: Mapping[type, str] = {str: "text", bool: "true or false", dict: "an object"}
 RULE_FIELDS = ("migrationRules", "domainRules", "encodingRules")
 
 
@@ -160,9 +161,10 @@ def _check(key: str, value: object) -> None:
         return
     expected = str if key in TEXT_FIELDS else bool if key in FLAG_FIELDS else dict if key in OBJECT_FIELDS else None
     if expected is None:
-        raise Invalid(f"unknown field {key!r} of a config")
+        known = ", ".join(("compatibility", *TEXT_FIELDS, *FLAG_FIELDS, *OBJECT_FIELDS))
+        raise Invalid(f"unknown field {key[:64]!r} of a config: expected some of {known}")
     if not isinstance(value, expected):
-        raise Invalid(f"the field {key!r} of a config is of the wrong type")
+        raise Invalid(f"the field {key!r} of a config: expected {_KINDS[expected]}")
     if isinstance(value, dict):
         (check_metadata if key.endswith("Metadata") else check_rule_set)(value)
 

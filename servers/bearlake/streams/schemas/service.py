@@ -211,7 +211,7 @@ class Schemas:
         self, who: Principal, subject: str, deletion: Deletion, *, offset: int = 0, limit: int = -1
     ) -> list[int]:
         """Numbers of the subject's versions. Raises `SubjectNotFound`."""
-        state = await self._existing(self._subject(who, Operation.DESCRIBE, subject))
+        state = await self._existing(who, Operation.DESCRIBE, subject)
         found = [row.number for row in state.versions if _is_listed(row, deletion)]
         if not found:
             raise SubjectNotFound(f"Subject '{subject}' not found.")
@@ -219,8 +219,8 @@ class Schemas:
 
     async def version(self, who: Principal, subject: str, version: int, *, with_deleted: bool = False) -> SchemaVersion:
         """A version (or `names.LATEST`) with its schema. Raises `SubjectNotFound`, `VersionNotFound`."""
-        key = self._subject(who, Operation.READ, subject)
-        state = await self._existing(key)
+        state = await self._existing(who, Operation.READ, subject)
+        key = state.subject
         if not with_deleted and all(row.is_deleted for row in state.versions):
             raise SubjectNotFound(f"Subject '{subject}' not found.")
         row = pick(state, version, with_deleted=with_deleted)
@@ -231,8 +231,8 @@ class Schemas:
         self, who: Principal, subject: str, properties: Document, *, with_deleted: bool = False
     ) -> SchemaVersion:
         """The newest version whose metadata has all these properties. Raises `SubjectNotFound`, `VersionNotFound`."""
-        key = self._subject(who, Operation.READ, subject)
-        state = await self._existing(key)
+        state = await self._existing(who, Operation.READ, subject)
+        key = state.subject
         schemas = await self._library.schemas(key.context, {row.schema_id for row in state.versions})
         for row in reversed(state.versions):
             schema = schemas.get(row.schema_id)
@@ -243,9 +243,9 @@ class Schemas:
 
     async def referrers(self, who: Principal, subject: str, version: int) -> Sequence[int]:
         """Ids of schemas with live versions that reference this one. Raises `SubjectNotFound`, `VersionNotFound`."""
-        key = self._subject(who, Operation.READ, subject)
-        row = pick(await self._existing(key), version, with_deleted=True)
-        return await self._store.referrers(VersionKey(key, row.number))
+        state = await self._existing(who, Operation.READ, subject)
+        row = pick(state, version, with_deleted=True)
+        return await self._store.referrers(VersionKey(state.subject, row.number))
 
     # -- delete --------------------------------------------------------------------------------------------------
 
@@ -354,8 +354,14 @@ class Schemas:
         context = None if key == names.GLOBAL else key.context
         return bool(await self._store.subjects(context=context, deletion=Deletion.ALL, limit=1))
 
-    async def _existing(self, key: SubjectKey) -> SubjectState:
-        return existing(await self._store.subject(key))
+    async def _existing(self, who: Principal, operation: Operation, subject: str) -> SubjectState:
+        """The state of a subject that has versions, or of the one that its config calls its alias."""
+        state = await self._store.subject(self._subject(who, operation, subject))
+        alias = (rules.loaded(state.rules[0].config) or {}).get("alias")
+        if alias:
+            aliased = names.within(alias, state.subject.context)
+            state = await self._store.subject(self._subject(who, operation, names.shown(aliased)))
+        return existing(state)
 
     async def _with_schemas(self, found: Sequence[SubjectVersion]) -> list[SchemaVersion]:
         ids: dict[str, set[int]] = {}

@@ -12,7 +12,7 @@ from aiohttp import hdrs, web
 
 from bearlake import __version__
 from bearlake.errors import BearlakeError
-from bearlake.protocols.rest import cors
+from bearlake.protocols.rest import cors, problems
 from bearlake.protocols.rest.openapi.routes import DocumentRoutes
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.registry import operations
@@ -111,7 +111,7 @@ class Guard:
             limit = self.settings.request_timeout_ms
             return problem(request, 500, 50002, f"Operation timed out: it took more than {limit} ms")
         except web.HTTPException as error:
-            response = problem(request, error.status, error.status, f"HTTP {error.status} {error.reason}")
+            response = problem(request, error.status, error.status, str(problems.of_http(request, error)))
             if allowed := error.headers.get(hdrs.ALLOW):
                 response.headers[hdrs.ALLOW] = allowed
             return response

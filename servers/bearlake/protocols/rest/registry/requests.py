@@ -17,6 +17,7 @@ from bearlake.streams.schemas.problems import InvalidSchema, SchemaNotFound
 T = TypeVar("T")
 
 NUMBER_MAX = 2**31 - 1
+_KINDS: Mapping[type, str] = {str: "text", list: "a list", dict: "an object"}
 
 
 class BadRequest(Invalid):
@@ -83,7 +84,7 @@ async def document_of(request: web.Request, bytes_max: int) -> Mapping[str, Any]
         raise Problem(415, 415, f"HTTP 415 Unsupported Media Type: {request.content_type[:100]!r}: expected {expected}")
     document = bodies.parse(await bodies.read(request, bytes_max))
     if not isinstance(document, dict):
-        raise BadRequest("the body is not a JSON object")
+        raise BadRequest("the body: expected a JSON object")
     return document
 
 
@@ -114,17 +115,19 @@ def _type(name: str | None) -> SchemaType:
     if name is None:
         return SchemaType.AVRO
     if name.upper() not in SchemaType.__members__:
-        raise InvalidSchema(f"Invalid schema: no such schema type: {name[:64]!r}")
+        raise InvalidSchema(
+            f"Invalid schema: no such schema type: {name[:64]!r}: expected {', '.join(SchemaType.__members__)}"
+        )
     return SchemaType[name.upper()]
 
 
 def _reference(request: web.Request, document: Any) -> Reference:
     if not isinstance(document, dict):
-        raise BadRequest("a reference is an object with name, subject and version")
+        raise BadRequest("references: expected objects with name, subject and version")
     name, subject = _field(document, "name", str), _field(document, "subject", str)
     version = document.get("version")
     if name is None or subject is None or not isinstance(version, int) or isinstance(version, bool):
-        raise BadRequest("a reference has name, subject and version")
+        raise BadRequest("references: expected name and subject as texts, and version as a number")
     if version != names.LATEST and not 1 <= version <= names.VERSION_MAX:
         raise InvalidSchema(f"Invalid schema: the reference {name!r} has no version {version}")
     context = names.split(subject_of(request)).context
@@ -135,7 +138,7 @@ def _field(document: Mapping[str, Any], name: str, kind: type) -> Any:
     # Any: the field's type is `kind`.
     value = document.get(name)
     if value is not None and not isinstance(value, kind):
-        raise BadRequest(f"the field {name!r} is of the wrong type")
+        raise BadRequest(f"{name}: expected {_KINDS[kind]}")
     return value
 
 
@@ -145,7 +148,7 @@ def _positive(document: Mapping[str, Any], name: str) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or value > NUMBER_MAX:
-        raise BadRequest(f"the field {name!r} is not a number from 1 to {NUMBER_MAX}")
+        raise BadRequest(f"{name}: expected a number from 1 to {NUMBER_MAX}")
     return value if value > 0 else None
 
 
@@ -155,5 +158,5 @@ def _number(request: web.Request, name: str, default: int) -> int:
         return default
     digits = text.removeprefix("-") if default < 0 else text
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
-        raise BadRequest(f"{name}: expected a whole number")
+        raise BadRequest(f"{name}: expected a whole number, not {text[:20]!r}")
     return min(int(text), NUMBER_MAX)

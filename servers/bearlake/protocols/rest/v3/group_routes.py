@@ -8,6 +8,7 @@ from typing import NamedTuple
 from aiohttp import web
 
 from bearlake.metadata.model import PARTITION_BITS
+from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy import assignor
@@ -16,6 +17,7 @@ from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer
 from bearlake.streams.groups.model import Group, GroupState, Member
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.groups.problems import Problem as GroupProblem
+from bearlake.streams.principal import Operation, Resource
 from bearlake.streams.service import Streams
 
 _GROUPS = CLUSTER + "/consumer-groups"
@@ -65,7 +67,7 @@ class GroupRoutes:
         names = {listing.group for listing in await self._streams.groups.all()}
         shown = []
         for name in sorted(names):
-            group = await self._find(name)
+            group = await self._find(name) if self._may(request, name) else None
             if group is not None:
                 shown.append(_group(site, group))
         return answer(site.listing("KafkaConsumerGroupList", "/consumer-groups", shown))
@@ -124,10 +126,14 @@ class GroupRoutes:
 
     async def _existing(self, request: web.Request) -> Group:
         name = request.match_info["group"]
-        group = await self._find(name)
+        group = await self._find(name) if self._may(request, name) else None
         if group is None:
             raise Problem(404, 404, f"Consumer group {name[:249]} cannot be found.")
         return group
+
+    def _may(self, request: web.Request, name: str) -> bool:
+        who = principal_of(request)
+        return self._streams.authorizer.allows(who, Operation.DESCRIBE, Resource.GROUP, name)
 
     async def _find(self, name: str) -> Group | None:
         try:

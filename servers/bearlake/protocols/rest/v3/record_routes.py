@@ -52,7 +52,8 @@ class RecordRoutes:
         """Records in, reports out."""
         site = Site(request, self._members)
         if request.content_type not in _TYPES:
-            raise Problem(415, 415, f"HTTP 415 Unsupported Media Type: {request.content_type[:100]!r}")
+            wanted_type = f"{request.content_type[:100]!r}: expected {JSON_TYPE}"
+            raise Problem(415, 415, f"HTTP 415 Unsupported Media Type: {wanted_type}")
         view, who = await find(self._streams, request, Operation.WRITE), principal_of(request)
         response = web.StreamResponse(headers={"Content-Type": JSON_TYPE})
         objects = Objects(self._settings.request_bytes_max)

@@ -88,7 +88,7 @@ class Objects:
 def wanted(item: Any, now_ms: int) -> Wanted:
     """What an object says. Raises `Problem` (400, 422)."""
     if not isinstance(item, dict):
-        raise Problem(400, 400, "a record is an object")
+        raise Problem(400, 400, "a record: expected an object with key, value, headers, partition_id and timestamp")
     partition = item.get("partition_id")
     if partition is not None and not (_is_int(partition) and 0 <= partition <= _INDEX_MAX):
         raise Problem(400, 400, "partition_id: expected a number from 0")

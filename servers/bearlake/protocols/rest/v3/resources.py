@@ -17,6 +17,7 @@ from bearlake.streams.service import Streams
 CLUSTERS = "/v3/clusters"
 CLUSTER = "/v3/clusters/{cluster_id}"
 _INDEX_MAX = 2**31 - 1
+_KINDS: Mapping[type, str] = {str: "text", int: "a number", bool: "true or false", list: "a list", dict: "an object"}
 
 
 class Site:
@@ -27,7 +28,7 @@ class Site:
         self.cluster_id = members.cluster_id
         wanted = request.match_info.get("cluster_id")
         if wanted is not None and wanted != self.cluster_id:
-            raise Problem(404, 404, f"Cluster {wanted[:100]} cannot be found.")
+            raise Problem(404, 404, f"Cluster {wanted[:100]} cannot be found: this is {self.cluster_id}")
         self._root = f"{request.scheme}://{request.host}{CLUSTERS}/{self.cluster_id}"
 
     def url(self, path: str) -> str:
@@ -59,22 +60,23 @@ async def find(streams: Streams, request: web.Request, operation: Operation) -> 
     try:
         view = await streams.catalog.find(name)
     except NotFound as error:
-        raise unknown_topic() from error
+        raise unknown_topic(name) from error
     if not streams.may(principal_of(request), operation, name):
-        raise unknown_topic()
+        raise unknown_topic(name)
     return view
 
 
-def unknown_topic() -> Problem:
+def unknown_topic(name: str) -> Problem:
     """40403."""
-    return Problem(404, 40403, "This server does not host this topic-partition.")
+    return Problem(404, 40403, f"This server does not host this topic-partition: there is no topic {name[:249]}")
 
 
 def index_of(request: web.Request, view: StreamView) -> int:
     """The partition of the path. Raises `Problem` (404)."""
     text = request.match_info["partition"]
     if not (text.isascii() and text.isdigit() and len(text) < 11 and int(text) < view.partition_count):
-        raise Problem(404, 404, f"Partition {text[:20]} of topic {view.name} cannot be found.")
+        last = view.partition_count - 1
+        raise Problem(404, 404, f"Partition {text[:20]} of topic {view.name} cannot be found: they are 0 to {last}")
     return int(text)
 
 
@@ -84,7 +86,7 @@ def field(body: Mapping[str, Any], name: str, kind: type, default: Any = None) -
     if value is None:
         return default
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise Problem(400, 400, f"{name}: expected {kind.__name__}")
+        raise Problem(400, 400, f"{name}: expected {_KINDS[kind]}")
     return value
 
 
