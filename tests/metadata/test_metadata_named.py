@@ -201,7 +201,12 @@ async def test_names_go_with_their_stream(scene: Any, key: Any) -> None:
     assert (await scene.metadata.producers.named(again, "name")).partition_epoch == 0
 
 
-@pytest.mark.parametrize("name", ["", "x" * 1025])
+@pytest.mark.parametrize("name", ["", "x" * 1025, "ä" * 513, "a\0b"])
 async def test_a_name_has_bounds(scene: Any, key: Any, name: str) -> None:
     with pytest.raises(Invalid, match="1 to 1024"):
         await scene.metadata.producers.named(key, name)
+
+
+async def test_a_name_is_text(scene: Any, key: Any) -> None:
+    with pytest.raises(Invalid, match="not UTF-8"):
+        await scene.metadata.producers.named(key, b"\xff".decode("ascii", "surrogateescape"))

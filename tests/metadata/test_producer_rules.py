@@ -2,14 +2,12 @@
 
 import pytest
 
-from bearlake.errors import Invalid
-from bearlake.metadata.model import PRODUCER_NAME_BYTES_MAX, OutcomeKind
+from bearlake.metadata.model import OutcomeKind
 from bearlake.metadata.producers import (
     BATCHES_REMEMBERED,
     Producer,
     advanced,
     advanced_named,
-    check_name,
     judge,
     judge_named,
 )
@@ -134,9 +132,3 @@ def test_five_named_batches_are_remembered_newest_first() -> None:
     assert known is not None
     bases = [judge_named(known, 0, 0, sequence, is_in_step=False)[1] for sequence in range(0, 70, 10)]
     assert bases == [-1, -1, 120, 130, 140, 150, 160]
-
-
-@pytest.mark.parametrize("name", ["", "x" * (PRODUCER_NAME_BYTES_MAX + 1), "ä" * (PRODUCER_NAME_BYTES_MAX // 2 + 1)])
-def test_names_have_bounds(name: str) -> None:
-    with pytest.raises(Invalid, match="1 to 1024"):
-        check_name(name)

@@ -11,8 +11,8 @@ Rules that hold for every method:
 - Every change of what readers see (commits, trims, deletions, later swaps to segments) is an entry of the *commit log*, in one total
   order of `position`s without gaps that a follower could miss (facts of PostgreSQL sequences notwithstanding).
 
-The values are in `metadata/model.py`; those of compaction in `metadata/compaction.py`, the schema
-registry's, with its Protocol, in `metadata/schemas.py`.
+The values are in `metadata/model.py`; those of compaction in `metadata/compaction.py`; the schema registry's and the subscriptions',
+with their Protocols, in `metadata/schemas.py` and `metadata/subscriptions.py`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -52,6 +52,7 @@ from bearlake.metadata.model import (
     StreamSpec,
 )
 from bearlake.metadata.schemas import SchemaStore
+from bearlake.metadata.subscriptions import CursorStore
 
 
 class StreamCatalog(Protocol):
@@ -398,6 +399,7 @@ class Metadata(Protocol):
     tasks: TaskQueue
     objects: ObjectRegister
     schemas: SchemaStore
+    cursors: CursorStore
 
     async def cluster_id(self) -> str:
         """The deployment's id: 22 characters of URL-safe base64 (a UUID), made once when the store is first opened."""

@@ -25,6 +25,7 @@ from bearlake.metadata import (
     TaskQueue,
 )
 from bearlake.metadata.schemas import SchemaStore
+from bearlake.metadata.subscriptions import CursorStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,7 @@ class FaultyMetadata:
         self.tasks: TaskQueue = cast("TaskQueue", FaultyNoun(inner.tasks, self._line))
         self.objects: ObjectRegister = cast("ObjectRegister", FaultyNoun(inner.objects, self._line))
         self.schemas: SchemaStore = cast("SchemaStore", FaultyNoun(inner.schemas, self._line))
+        self.cursors: CursorStore = cast("CursorStore", FaultyNoun(inner.cursors, self._line))
 
     def misbehave(self, faults: MetadataFaults) -> None:
         """Behave like this from now on."""

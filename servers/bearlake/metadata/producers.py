@@ -20,8 +20,7 @@ In any step, the epoch is that of the partition (Pulsar's topic epoch: raised wh
 epoch sends what was not answered once more, and is told what was stored.
 """
 
-from bearlake.errors import Invalid
-from bearlake.metadata.model import PRODUCER_NAME_BYTES_MAX, OutcomeKind
+from bearlake.metadata.model import OutcomeKind
 
 SEQUENCE_MASK = 0x7FFF_FFFF
 """Sequences of idempotent producers wrap from 2**31 - 1 to 0 (KIP-98)."""
@@ -99,10 +98,3 @@ def advanced_named(
     newest = (epoch, now_ms, sequence, sequence, base)
     keeps = known is not None and (known[0] == epoch or not is_in_step)
     return newest + known[HEAD_FIELDS:KEPT] if known is not None and keeps else newest
-
-
-def check_name(name: str) -> None:
-    """Raise `Invalid` unless a producer may have that name."""
-    size = len(name.encode())
-    if not 0 < size <= PRODUCER_NAME_BYTES_MAX:
-        raise Invalid(f"a producer's name has {size} bytes, expected 1 to {PRODUCER_NAME_BYTES_MAX}")

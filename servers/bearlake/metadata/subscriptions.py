@@ -18,12 +18,14 @@ what was acknowledged and not saved is delivered again after a crash, never the 
 Source: Apache Pulsar, ManagedCursor (mark-delete position, individually deleted messages).
 """
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from bearlake.errors import Corrupt
+from bearlake.errors import Corrupt, TooLarge
 from bearlake.metadata.model import Lease, PartitionKey
+from bearlake.metadata.names import check_name
 
 EARLIEST = 0
 """`mark_delete` of a cursor that shall start at its partition's start, wherever that is."""
@@ -124,6 +126,26 @@ class CursorStore(Protocol):
 def dispatch_lease(partition: PartitionKey) -> str:
     """Name of the lease that a partition's dispatcher holds."""
     return f"dispatch/{partition}"
+
+
+def check_cursor_name(name: str) -> None:
+    """Raise `Invalid` unless a subscription may have that name."""
+    check_name("a subscription's name", name, CURSOR_NAME_BYTES_MAX)
+
+
+def pack_properties(properties: Mapping[str, str]) -> str:
+    """Properties as a store keeps them: JSON in ASCII. Raises `TooLarge`."""
+    text = json.dumps(dict(properties))
+    if len(text) > PROPERTIES_BYTES_MAX:
+        raise TooLarge("properties of a subscription", len(text), PROPERTIES_BYTES_MAX)
+    return text
+
+
+def check_ranges(acknowledged: bytes) -> bytes:
+    """The packed ranges themselves. Raises `TooLarge`."""
+    if len(acknowledged) > ACKNOWLEDGED_BYTES_MAX:
+        raise TooLarge("acknowledged ranges of a subscription", len(acknowledged), ACKNOWLEDGED_BYTES_MAX)
+    return acknowledged
 
 
 def pack_ranges(mark_delete: int, ranges: Iterable[tuple[int, int]]) -> bytes:

@@ -212,6 +212,7 @@ class RemoteMetadata:
         self.tasks: Any = _RemoteNoun(network, inner.tasks, "tasks")
         self.objects: Any = _RemoteNoun(network, inner.objects, "objects")
         self.schemas: Any = _RemoteNoun(network, inner.schemas, "schemas")
+        self.cursors: Any = _RemoteNoun(network, inner.cursors, "cursors")
         self._inner = inner
 
     async def cluster_id(self) -> str:

@@ -132,5 +132,6 @@ class ObservedMetadata:
         self.tasks: Any = inner.tasks
         self.objects: Any = inner.objects
         self.schemas: Any = inner.schemas
+        self.cursors: Any = inner.cursors
         self.cluster_id = inner.cluster_id
         self.close = inner.close

@@ -27,6 +27,7 @@ from bearlake.metadata.model import (
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import open_postgresql
 from bearlake.metadata.schemas import Deletion, Registration, SubjectKey, VersionKey
+from bearlake.metadata.subscriptions import CursorSave, CursorUpdate
 from fixtures.postgresql import PostgresqlServer
 
 SETTINGS = PostgresqlSettings(connections_max=3, poll_interval_ms=5, listen_backoff_min_ms=5, listen_backoff_max_ms=20)
@@ -107,6 +108,11 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "schemas.referrers": lambda m: m.schemas.referrers(VersionKey(SUBJECT, 1)),
     "schemas.contexts": lambda m: m.schemas.contexts(),
     "schemas.last_id": lambda m: m.schemas.last_id("."),
+    "cursors.create": lambda m: m.cursors.create(P, "s", mark_delete=0, properties={}),
+    "cursors.load": lambda m: m.cursors.load(P),
+    "cursors.save": lambda m: m.cursors.save([CursorSave(P, [CursorUpdate("s", 0, b"", 1)], LEASE)]),
+    "cursors.delete": lambda m: m.cursors.delete(P, ["s"], LEASE),
+    "cursors.list": lambda m: m.cursors.list(1),
     "cluster_id": lambda m: m.cluster_id(),
 }
 

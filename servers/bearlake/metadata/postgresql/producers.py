@@ -1,10 +1,11 @@
 """Producers in PostgreSQL: ids from one counter, names, the partitions' epochs, and the expiry of what producers left behind."""
 
 from bearlake.errors import Invalid
-from bearlake.metadata.model import Lease, NamedProducer, PartitionKey
+from bearlake.metadata.model import PRODUCER_NAME_BYTES_MAX, Lease, NamedProducer, PartitionKey
+from bearlake.metadata.names import check_name
 from bearlake.metadata.postgresql.database import Database
 from bearlake.metadata.postgresql.servers import lease_values
-from bearlake.metadata.producers import ASKED_STEP_MS, check_name
+from bearlake.metadata.producers import ASKED_STEP_MS
 
 
 class PostgresqlProducerIds:
@@ -24,7 +25,7 @@ class PostgresqlProducerIds:
 
     async def named(self, partition: PartitionKey, name: str) -> NamedProducer:
         """See `ProducerIds.named`."""
-        check_name(name)
+        check_name("a producer's name", name, PRODUCER_NAME_BYTES_MAX)
         row = await self._database.row(
             "select producer_id, producer_epoch, last_sequence, partition_epoch from bearlake.named_producer($1, $2, $3)",
             partition,

@@ -16,6 +16,7 @@ from bearlake.metadata import (
     StreamCatalog,
     TaskQueue,
 )
+from bearlake.metadata.postgresql.cursors import PostgresqlCursors
 from bearlake.metadata.postgresql.database import Database, split_url
 from bearlake.metadata.postgresql.groups import PostgresqlGroups
 from bearlake.metadata.postgresql.log import PostgresqlLog
@@ -29,6 +30,7 @@ from bearlake.metadata.postgresql.streams import PostgresqlStreams
 from bearlake.metadata.postgresql.tasks import PostgresqlTasks
 from bearlake.metadata.postgresql.watch import Watch
 from bearlake.metadata.schemas import SchemaStore
+from bearlake.metadata.subscriptions import CursorStore
 
 
 class PostgresqlMetadata:
@@ -47,6 +49,7 @@ class PostgresqlMetadata:
         self.tasks: TaskQueue = PostgresqlTasks(self._database)
         self.objects: ObjectRegister = PostgresqlObjects(self._database)
         self.schemas: SchemaStore = PostgresqlSchemas(self._database)
+        self.cursors: CursorStore = PostgresqlCursors(self._database)
 
     async def open(self, migrations: Sequence[Migration]) -> None:
         """Connect, bring the layout up to date, make the cluster id if there is none. Raises as `open_postgresql`."""

@@ -9,8 +9,9 @@ import sqlite3
 from bearlake.clock import Clock
 from bearlake.errors import Invalid, NotFound
 from bearlake.metadata.ledger import PartitionState
-from bearlake.metadata.model import Lease, NamedProducer, PartitionKey
-from bearlake.metadata.producers import ASKED_STEP_MS, HEAD_FIELDS, check_name
+from bearlake.metadata.model import PRODUCER_NAME_BYTES_MAX, Lease, NamedProducer, PartitionKey
+from bearlake.metadata.names import check_name
+from bearlake.metadata.producers import ASKED_STEP_MS, HEAD_FIELDS
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.log import SqliteLog
 from bearlake.metadata.sqlite.servers import check_lease
@@ -32,7 +33,7 @@ class SqliteProducerIds:
 
     async def named(self, partition: PartitionKey, name: str) -> NamedProducer:
         """See `ProducerIds.named`."""
-        check_name(name)
+        check_name("a producer's name", name, PRODUCER_NAME_BYTES_MAX)
         return await self._database.run(self._named, partition, name)
 
     async def raise_epoch(self, partition: PartitionKey, lease: Lease) -> int:

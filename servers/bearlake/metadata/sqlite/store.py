@@ -18,6 +18,7 @@ from bearlake.metadata import (
     TaskQueue,
 )
 from bearlake.metadata.schemas import SchemaStore
+from bearlake.metadata.sqlite.cursors import SqliteCursors
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.groups import SqliteGroups
 from bearlake.metadata.sqlite.log import SqliteLog
@@ -29,6 +30,7 @@ from bearlake.metadata.sqlite.servers import SqliteLeases, SqliteServers
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.streams import SqliteStreams
 from bearlake.metadata.sqlite.tasks import SqliteTasks
+from bearlake.metadata.subscriptions import CursorStore
 
 
 class SqliteMetadata:
@@ -50,6 +52,7 @@ class SqliteMetadata:
         self.tasks: TaskQueue = SqliteTasks(self._database, self._log, clock)
         self.objects: ObjectRegister = SqliteObjects(self._database, clock)
         self.schemas: SchemaStore = SqliteSchemas(self._database)
+        self.cursors: CursorStore = SqliteCursors(self._database, self._log, clock)
 
     async def open(self) -> None:
         """Connect, bring the layout up to date, make the cluster id if there is none.

@@ -13,6 +13,7 @@ LEFT_BEHIND = (
     ("partition_producers", "partition, producer_id"),
     ("producer_names", "partition, name"),
     ("partition_epochs", "partition"),
+    ("cursors", "partition, name"),
     ("group_offsets", "name, partition"),
     ("partitions", "partition"),
 )

@@ -1,0 +1,94 @@
+"""Cursors of durable subscriptions in PostgreSQL. Every move checks its lease in its transaction."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+
+import asyncpg
+
+from bearlake.metadata.model import Lease, PartitionKey, partition_key
+from bearlake.metadata.postgresql.database import Database
+from bearlake.metadata.postgresql.servers import lease_values
+from bearlake.metadata.subscriptions import (
+    Cursor,
+    CursorId,
+    CursorSave,
+    check_cursor_name,
+    check_ranges,
+    pack_properties,
+)
+
+COLUMNS = "partition, name, mark_delete, acknowledged, properties, created_ms, revision"
+LISTED = f"""
+select {COLUMNS.replace("acknowledged", "''::bytea as acknowledged")}
+  from bearlake.subscription_cursor c
+ where (c.partition, c.name) > ($1, $2) and c.partition < $3
+   and exists (select from bearlake.partition_group g where g.group_key = c.partition >> 5)
+ order by c.partition, c.name limit $4"""
+
+
+class PostgresqlCursors:
+    """`metadata.subscriptions.CursorStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create(
+        self, partition: PartitionKey, name: str, *, mark_delete: int, properties: Mapping[str, str]
+    ) -> Cursor:
+        """See `CursorStore.create`."""
+        check_cursor_name(name)
+        row = await self._database.row(
+            f"select {COLUMNS} from bearlake.create_cursor($1, $2, $3, $4)",
+            partition,
+            name,
+            mark_delete,
+            pack_properties(properties),
+        )
+        assert row is not None
+        return _cursor(row)
+
+    async def load(self, partition: PartitionKey) -> Sequence[Cursor]:
+        """See `CursorStore.load`."""
+        rows = await self._database.rows(f"select {COLUMNS} from bearlake.cursors_of($1)", partition)
+        return [_cursor(row) for row in rows]
+
+    async def save(self, saves: Collection[CursorSave]) -> set[PartitionKey]:
+        """See `CursorStore.save`."""
+        updates = [(number, update) for number, save in enumerate(saves, 1) for update in save.updates]
+        overtaken = await self._database.rows(
+            "select * from bearlake.save_cursors($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+            [save.partition for save in saves],
+            *map(list, zip(*(lease_values(save.lease) for save in saves), strict=True) if saves else [()] * 4),
+            [number for number, _ in updates],
+            [update.name for _, update in updates],
+            [update.mark_delete for _, update in updates],
+            [check_ranges(update.acknowledged) for _, update in updates],
+            [update.revision for _, update in updates],
+            [None if update.properties is None else pack_properties(update.properties) for _, update in updates],
+        )
+        return {row[0] for row in overtaken}
+
+    async def delete(self, partition: PartitionKey, names: Collection[str], lease: Lease) -> None:
+        """See `CursorStore.delete`."""
+        await self._database.rows(
+            "select bearlake.delete_cursors($1, $2, $3, $4, $5, $6)", *lease_values(lease), partition, list(names)
+        )
+
+    async def list(self, stream_number: int, *, after: CursorId | None = None, limit: int = 1000) -> Sequence[Cursor]:
+        """See `CursorStore.list`."""
+        first = after or CursorId(partition_key(stream_number, 0), "")
+        rows = await self._database.rows(LISTED, *first, partition_key(stream_number + 1, 0), limit)
+        return [_cursor(row) for row in rows]
+
+
+def _cursor(row: asyncpg.Record) -> Cursor:
+    partition, name, mark_delete, acknowledged, properties, created_ms, revision = row
+    return Cursor(
+        partition=partition,
+        name=name,
+        mark_delete=mark_delete,
+        acknowledged=acknowledged,
+        properties=json.loads(properties),
+        created_ms=created_ms,
+        revision=revision,
+    )

@@ -1,0 +1,147 @@
+"""Cursors of durable subscriptions in SQLite. Every move checks its lease in its transaction."""
+
+import json
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+
+from bearlake.clock import Clock
+from bearlake.errors import Fenced, NotFound
+from bearlake.metadata.model import Lease, PartitionKey, partition_key, stream_number
+from bearlake.metadata.sqlite.database import Database
+from bearlake.metadata.sqlite.log import SqliteLog
+from bearlake.metadata.sqlite.servers import check_lease
+from bearlake.metadata.subscriptions import (
+    Cursor,
+    CursorId,
+    CursorSave,
+    check_cursor_name,
+    check_ranges,
+    pack_properties,
+)
+
+COLUMNS = "partition, name, mark_delete, acknowledged, properties, created_ms, revision"
+EXISTS = "EXISTS (SELECT 1 FROM streams WHERE number = ? AND is_deleted = 0)"
+FIND = f"SELECT {COLUMNS} FROM cursors WHERE partition = ? AND name = ? AND {EXISTS}"
+LOAD = f"SELECT {COLUMNS} FROM cursors WHERE partition = ? AND {EXISTS} ORDER BY name"
+LIST = (
+    "SELECT partition, name, mark_delete, x'', properties, created_ms, revision FROM cursors"
+    f" WHERE (partition, name) > (?, ?) AND partition < ? AND {EXISTS} ORDER BY partition, name LIMIT ?"
+)
+MOVE = (
+    "UPDATE cursors SET mark_delete = ?, acknowledged = ?, properties = coalesce(?, properties), revision = ?"
+    " WHERE partition = ? AND name = ? AND revision < ?"
+)
+
+Moves = list[tuple[object, ...]]
+"""Of each update what `MOVE` wants."""
+
+
+class SqliteCursors:
+    """`metadata.subscriptions.CursorStore`."""
+
+    def __init__(self, database: Database, log: SqliteLog, clock: Clock) -> None:
+        self._database = database
+        self._log = log
+        self._clock = clock
+
+    async def create(
+        self, partition: PartitionKey, name: str, *, mark_delete: int, properties: Mapping[str, str]
+    ) -> Cursor:
+        """See `CursorStore.create`."""
+        check_cursor_name(name)
+        return await self._database.run(self._create, partition, name, mark_delete, pack_properties(properties))
+
+    async def load(self, partition: PartitionKey) -> Sequence[Cursor]:
+        """See `CursorStore.load`."""
+        return await self._database.run_read(self._rows, LOAD, partition, stream_number(partition))
+
+    async def save(self, saves: Collection[CursorSave]) -> set[PartitionKey]:
+        """See `CursorStore.save`."""
+        return await self._database.run(self._save, [(save.partition, save.lease, _moves(save)) for save in saves])
+
+    async def delete(self, partition: PartitionKey, names: Collection[str], lease: Lease) -> None:
+        """See `CursorStore.delete`."""
+        await self._database.run(self._delete, partition, names, lease)
+
+    async def list(self, stream_number: int, *, after: CursorId | None = None, limit: int = 1000) -> Sequence[Cursor]:
+        """See `CursorStore.list`."""
+        first = after or CursorId(partition_key(stream_number, 0), "")
+        end = partition_key(stream_number + 1, 0)
+        return await self._database.run_read(self._rows, LIST, *first, end, stream_number, limit)
+
+    def _rows(self, find: str, *values: object) -> Sequence[Cursor]:
+        with self._database.reading() as connection:
+            return [_cursor(*row) for row in connection.execute(find, values)]
+
+    # Steps, on the writer's thread.
+
+    def _create(self, partition: PartitionKey, name: str, mark_delete: int, properties: str) -> Cursor:
+        which = (partition, name, stream_number(partition))
+        with self._database.looking() as connection:  # who comes back finds it: without the write lock
+            row = connection.execute(FIND, which).fetchone()
+            if row is not None:
+                return _cursor(*row)
+        with self._database.writing() as connection:
+            self._log.follower.catch_up()
+            state = self._log.follower.ledger.existing(partition)
+            if state is None:
+                raise NotFound(f"there is no partition {partition}")
+            connection.execute(
+                f"INSERT OR IGNORE INTO cursors ({COLUMNS}) VALUES (?, ?, ?, x'', ?, ?, 0)",
+                (partition, name, min(max(mark_delete, state.start), state.end), properties, self._clock.now_ms()),
+            )
+            return _cursor(*connection.execute(FIND, which).fetchone())
+
+    def _save(self, saves: Sequence[tuple[PartitionKey, Lease, Moves]]) -> set[PartitionKey]:
+        overtaken = set()
+        with self._database.writing() as connection:
+            for partition, lease, moves in saves:
+                if _is_held(connection, lease):
+                    connection.executemany(MOVE, moves)
+                else:
+                    overtaken.add(partition)
+        return overtaken
+
+    def _delete(self, partition: PartitionKey, names: Collection[str], lease: Lease) -> None:
+        with self._database.writing() as connection:
+            check_lease(connection, lease)
+            connection.executemany(
+                "DELETE FROM cursors WHERE partition = ? AND name = ?", [(partition, name) for name in names]
+            )
+
+
+def _moves(save: CursorSave) -> Moves:
+    return [
+        (
+            mark_delete,
+            check_ranges(acknowledged),
+            None if properties is None else pack_properties(properties),
+            revision,
+            save.partition,
+            name,
+            revision,
+        )
+        for name, mark_delete, acknowledged, revision, properties in save.updates
+    ]
+
+
+def _is_held(connection: sqlite3.Connection, lease: Lease) -> bool:
+    try:
+        check_lease(connection, lease)
+    except Fenced:
+        return False
+    return True
+
+
+def _cursor(
+    partition: PartitionKey, name: str, mark: int, ranges: bytes, properties: str, created_ms: int, revision: int
+) -> Cursor:
+    return Cursor(
+        partition=partition,
+        name=name,
+        mark_delete=mark,
+        acknowledged=ranges,
+        properties=json.loads(properties),
+        created_ms=created_ms,
+        revision=revision,
+    )
