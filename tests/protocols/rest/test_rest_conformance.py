@@ -51,7 +51,15 @@ async def test_the_conformance_suite_passes(rest_servers: MakeServers, tmp_path:
         f"runConformanceTests({{ baseUrl: {json.dumps(rest.url)}, longPollTimeoutMs: 2000 }})\n"
     )
     report = tmp_path / "report.json"
-    words = ("npx", "vitest", "run", "suite.test.mjs", "--reporter=json", f"--outputFile={report}")
+    words = (
+        "npx",
+        "vitest",
+        "run",
+        "suite.test.mjs",
+        "--reporter=json",
+        f"--outputFile={report}",
+        "--testTimeout=30000",
+    )
     _, output = await _run(*words, cwd=tmp_path, timeout_s=RUN_S)
     assert report.exists(), output[-2000:]
     results = json.loads(report.read_text())["testResults"][0]["assertionResults"]

@@ -8,7 +8,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bearlake.protocols.rest.tailing.producers import Claim, Decision, Producers
+from bearlake.metadata.model import NamedProducer
+from bearlake.protocols.rest.tailing.producers import Claim, Decision, decide
 from bearlake.telemetry import metrics
 from fixtures.rest_server import MakeServers, RestNode
 
@@ -151,16 +152,127 @@ async def test_a_retry_after_a_client_went_away_is_a_duplicate(rest: RestNode) -
     ],
 )
 def test_appends_of_producers_are_decided_by_epoch_and_sequence(claim: Claim, expected: Decision) -> None:
-    producers = Producers(10)
-    producers.accepted(Claim("p", 1, 2))
+    known = {"p": NamedProducer(7, 1, 2, 0)}
 
-    assert producers.decide(claim) is expected
+    assert decide(claim, known.get(claim.id, NamedProducer(8, -1, -1, 0))) is expected
 
 
-def test_the_producer_that_was_quiet_for_longest_is_forgotten() -> None:
-    producers = Producers(2)
-    for name in ("a", "b", "a", "c"):
-        producers.accepted(Claim(name, 0, 0))
+def producer(epoch: int, sequence: int) -> dict[str, str]:
+    return {**JSON, "Producer-Id": "Träger/1", "Producer-Epoch": str(epoch), "Producer-Seq": str(sequence)}
 
-    assert producers.last("b") is None
-    assert producers.last("a") is not None
+
+async def test_producers_are_known_to_all_servers_and_after_a_restart(rest_servers: MakeServers) -> None:
+    one, two = await rest_servers(2)
+    await one.put("/v1/stream/t", b"", headers=JSON)
+    first = await one.post("/v1/stream/t", b"[0]", headers=producer(0, 0))
+    again = await two.post("/v1/stream/t", b"[0]", headers=producer(0, 0))
+    gap = await two.post("/v1/stream/t", b"[9]", headers=producer(0, 2))
+    after = await two.post("/v1/stream/t", b"[1]", headers=producer(0, 1))
+    late = await one.post("/v1/stream/t", b"[0]", headers=producer(0, 0))
+    (three,) = await rest_servers(1)  # as one that was started anew: it knows nothing but the stores
+    fresh = await three.post("/v1/stream/t", b"[1]", headers=producer(0, 1))
+    wrong = await three.post("/v1/stream/t", b"[2]", headers=producer(1, 5))
+    newer = await three.post("/v1/stream/t", b"[2]", headers=producer(1, 0))
+    zombie = await one.post("/v1/stream/t", b"[9]", headers=producer(0, 2))
+
+    assert [one.status for one in (first, again, gap, after, late)] == [200, 204, 409, 200, 204]
+    assert (gap.headers["Producer-Expected-Seq"], gap.headers["Producer-Received-Seq"]) == ("1", "2")
+    assert late.headers["Producer-Seq"] == "1"
+    assert [one.status for one in (fresh, wrong, newer, zombie)] == [204, 400, 200, 403]
+    assert zombie.headers["Producer-Epoch"] == "1"
+    assert (await two.get("/v1/stream/t")).body == [0, 1, 2]
+
+
+async def test_a_producer_s_appends_are_in_flight_together_and_keep_their_order(rest: RestNode) -> None:
+    await rest.put("/v1/stream/t", b"", headers=JSON)
+    session_order = [
+        asyncio.create_task(rest.post("/v1/stream/t", b"[%d]" % n, headers=producer(0, n))) for n in range(8)
+    ]
+    answers = await asyncio.gather(*session_order)
+    sequence = next((n for n, answer in enumerate(answers) if answer.status != 200), 8)
+    for n in range(sequence, 8):  # those that a connection of its own let overtake others
+        assert (await rest.post("/v1/stream/t", b"[%d]" % n, headers=producer(0, n))).status in (200, 204)
+
+    assert {answer.status for answer in answers} <= {200, 409}
+    assert (await rest.get("/v1/stream/t")).body == list(range(8))
+
+
+async def test_the_same_append_at_two_servers_at_once_is_done_once(rest_servers: MakeServers) -> None:
+    one, two = await rest_servers(2)
+    await one.put("/v1/stream/t", b"", headers=JSON)
+    for n in range(20):
+        both = [server.post("/v1/stream/t", b"[%d]" % n, headers=producer(0, n)) for server in (one, two)]
+        assert sorted(answer.status for answer in await asyncio.gather(*both)) == [200, 204]
+
+    assert (await one.get("/v1/stream/t")).body == list(range(20))
+
+
+async def test_a_close_is_done_once_for_all_servers(rest_servers: MakeServers) -> None:
+    one, two = await rest_servers(2)
+    await one.put("/v1/stream/t", b"", headers=JSON)
+    closing = {**producer(0, 0), "Stream-Closed": "true"}
+    closed = await one.post("/v1/stream/t", b"[0]", headers=closing)
+    await two.streams.catalog.refresh([(await one.streams.catalog.find("t")).stream.number])
+    again = await two.post("/v1/stream/t", b"[0]", headers=closing)
+    other = await two.post("/v1/stream/t", b"[1]", headers=producer(0, 1))
+    bare = await two.post("/v1/stream/t", headers={"Stream-Closed": "true"})
+
+    assert [one.status for one in (closed, again, other, bare)] == [200, 204, 409, 204]
+    assert {one.headers["Stream-Closed"] for one in (closed, again, other, bare)} == {"true"}
+    assert {one.headers["Stream-Next-Offset"] for one in (closed, again, other, bare)} == {f"{1:020}"}
+
+
+async def test_an_append_while_another_server_closes_is_before_the_end_or_refused(rest_servers: MakeServers) -> None:
+    one, two = await rest_servers(2)
+    refused = 0
+    for turn in range(20):
+        path = f"/v1/stream/t{turn}"
+        await one.put(path, b"", headers=JSON)
+        appends = [two.post(path, b"[%d]" % n, headers=JSON) for n in range(4)]
+        closed, *appended = await asyncio.gather(one.post(path, headers={"Stream-Closed": "true"}), *appends)
+        end = int(closed.headers["Stream-Next-Offset"])
+        seen = (await one.get(path)).body
+        kept = [n for n, answer in enumerate(appended) if answer.status == 204]
+        refused += 4 - len(kept)
+
+        assert {answer.status for answer in appended} <= {204, 409}
+        assert sorted(seen) == kept
+        assert all(answer.headers["Stream-Next-Offset"] == f"{end:020}" for answer in appended if answer.status == 409)
+        assert len(seen) == end
+    assert refused >= 0
+
+
+async def test_what_other_protocols_write_behind_the_end_is_not_read_here(rest: RestNode) -> None:
+    await rest.put("/v1/stream/t", b"[0]", headers={**JSON, "Stream-Closed": "true"})
+    await rest.post("/topics/t", {"records": [{"value": 1}]}, kind="json")
+    seen = await rest.get("/v1/stream/t")
+
+    assert (seen.body, seen.headers["Stream-Closed"]) == ([0], "true")
+    assert (await rest.ask("HEAD", "/v1/stream/t")).headers["Stream-Next-Offset"] == f"{1:020}"
+
+
+async def test_an_append_of_a_producer_that_was_cut_off_before_its_close_is_closed_by_the_retry(rest: RestNode) -> None:
+    await rest.put("/v1/stream/t", b"", headers=JSON)
+    await rest.post("/v1/stream/t", b"[0]", headers=producer(0, 0))  # the close did not happen any more
+    again = await rest.post("/v1/stream/t", b"[0]", headers={**producer(0, 0), "Stream-Closed": "true"})
+
+    assert (again.status, again.headers["Stream-Closed"]) == (204, "true")
+    assert (await rest.get("/v1/stream/t")).headers["Stream-Closed"] == "true"
+
+
+@pytest.mark.parametrize("name", ["", "x" * 1_001])
+async def test_a_producer_without_a_good_name_is_refused(rest: RestNode, name: str) -> None:
+    await rest.put("/v1/stream/t", b"", headers=JSON)
+    headers = {**JSON, "Producer-Id": name, "Producer-Epoch": "0", "Producer-Seq": "0"}
+
+    assert (await rest.post("/v1/stream/t", b"[0]", headers=headers)).status == 400
+
+
+async def test_a_producer_s_append_is_one_batch_or_too_large(rest: RestNode) -> None:
+    await rest.put("/v1/stream/t", b"", headers=JSON)
+    large = json.dumps([1] * 200_000).encode()
+    refused = await rest.post("/v1/stream/t", large, headers=producer(0, 0))
+    plain = await rest.post("/v1/stream/t", large, headers=JSON)
+
+    assert (refused.status, plain.status) == (413, 204)
+    assert (await rest.post("/v1/stream/t", b"[0]", headers=producer(0, 0))).status == 200

@@ -24,7 +24,7 @@ from bearlake.records import codec as record_codec
 from bearlake.records import partitioning
 from bearlake.records.codec import Record
 from bearlake.streams.admission import Header, admit
-from bearlake.streams.append import Append, Verdict
+from bearlake.streams.append import Append, Result, Verdict
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams
@@ -113,6 +113,29 @@ class Writing:
         assert len(done) == len(placed)
         metrics.REST_RECORDS.labels("in").inc(len(done))
         return done
+
+    async def write_once(
+        self,
+        who: Principal,
+        view: StreamView,
+        partition: int,
+        records: Sequence[Record],
+        sign: Callable[[Append], Append],
+    ) -> Result:
+        """Append records as one batch, which `sign` completes: its producer, its condition. Its outcome, as the waist says it.
+
+        Raises:
+            Denied: `who` may not write to the stream.
+            TooLarge: they are no batch for this stream.
+            Invalid: they cannot be encoded, or the stream does not take such ones.
+        """
+        self.require(who, view)
+        admitted = _admitted(view, partition, records, self.now_ms())
+        if not isinstance(admitted, Append):
+            raise admitted
+        (result,) = await self._streams.append([sign(admitted)])
+        metrics.REST_RECORDS.labels("in").inc(len(records))
+        return result
 
 
 def error_of(verdict: int) -> BearlakeError | None:

@@ -1,25 +1,45 @@
-"""POST: streams are appended to and closed."""
+"""POST: streams are appended to and closed.
+
+Appends of one producer keep the order in which they came; those of others are not waited for. Whatever server takes a retry, the
+answer is that of the first time: producers and `Stream-Seq` are checked where offsets are given, and a close is noted in the stream.
+"""
 
 import asyncio
+from functools import partial
+from typing import NamedTuple
 
 from aiohttp import web
 
+from bearlake.errors import Overloaded
+from bearlake.metadata import ProducerIds
 from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.problems import Problem
-from bearlake.protocols.rest.produce import Writing
+from bearlake.protocols.rest.produce import Writing, error_of
 from bearlake.protocols.rest.settings import RestSettings
-from bearlake.protocols.rest.tailing import lineage, state
+from bearlake.protocols.rest.tailing import lineage, producers, state
 from bearlake.protocols.rest.tailing.appending import Appending
 from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
-from bearlake.protocols.rest.tailing.producers import Claim, Decision
-from bearlake.protocols.rest.tailing.state import Tail, Tails
+from bearlake.protocols.rest.tailing.producers import Claim, Decision, Producers
+from bearlake.protocols.rest.tailing.state import Tails
+from bearlake.records.codec import Record
+from bearlake.streams.append import Verdict
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import Operation
-from bearlake.streams.service import Streams
+from bearlake.streams.principal import ANONYMOUS, Operation
 
 _PRODUCER_HEADERS = ("Producer-Id", "Producer-Epoch", "Producer-Seq")
+_PRODUCER_COUNT_MAX = 100_000
 _NUMBER_MAX = 2**53 - 1
 _TEXT_LENGTH_MAX = 1_000
+_TRY_COUNT = 10
+
+
+class _Done(NamedTuple):
+    """An append that is done: where the log ended then (None: nothing was appended now), what the answer says of its producer, and
+    whether the close that came with it is to be done."""
+
+    end: int | None
+    headers: dict[str, str]
+    is_last: bool
 
 
 class AppendRoutes:
@@ -27,33 +47,33 @@ class AppendRoutes:
 
     def __init__(
         self,
-        streams: Streams,
         settings: RestSettings,
         lives: Lifetimes,
         tails: Tails,
         writing: Writing,
         appending: Appending,
+        names: ProducerIds,
     ) -> None:
-        self._streams = streams
         self._settings = settings
         self._lives = lives
         self._tails = tails
         self._writing = writing
         self._appending = appending
+        self._producers = Producers(names, _PRODUCER_COUNT_MAX)
         self._tasks: set[asyncio.Task[web.Response]] = set()
 
     async def append(self, request: web.Request) -> web.Response:
         """Append the body; with `Stream-Closed` close, too."""
-        closes = state.closes(request)
         claim = _claim(request)
+        _text(request, "Stream-Seq")
         await self._writing.room()
         body = await bodies.read(request, self._settings.request_bytes_max)
         view, index = await self._tails.find(request, Operation.WRITE)
-        if not body and not closes:
+        if not body and not state.closes(request):
             raise Problem(400, 400, "the body is empty")
         if body and "Content-Type" not in request.headers:
             raise Problem(400, 400, "Content-Type: expected that of the stream")
-        # Not undone when the client goes away meanwhile: its retry must find the producer's state as the log is.
+        # Not given up when the client goes away: what it asked for is done or not, but not the append without the close.
         task = asyncio.get_running_loop().create_task(self._append(request, view, index, body, claim))
         self._tasks.add(task)
         task.add_done_callback(self._finished)
@@ -66,67 +86,89 @@ class AppendRoutes:
     ) -> web.Response:
         closes = state.closes(request)
         await self._lives.use(view)
-        tail = self._tails.get(view, index)
-        async with tail.lock:
-            view = await self._streams.catalog.find(view.name)
-            done = await self._known(view, index, tail, claim, closes_only=closes and not body)
-            if done is not None:
-                return done
-            wanted = request.headers.get("Content-Type", "")
-            if body and state.media_type(wanted) != state.media_type(state.content_type(view)):
-                raise Problem(409, 409, f"the stream has content type {state.content_type(view)}")
-            sequence = _sequence(request, tail)
-            records = self._appending.records(state.content_type(view), body, is_first=False)
-            if records:
-                end = await self._appending.write(view, index, records)
-                await self._appending.still_open(view, index, end)
-            else:
-                end = await self._appending.end(view, index)
-            if sequence is not None:
-                tail.sequence = sequence
-            if claim is not None:
-                tail.producers.accepted(claim)
-            if closes:
-                view = await self._appending.close(view, str(claim or ""))
-                tail.closed.set()
-        headers = {"Stream-Next-Offset": state.token(lineage.base_of(view) + end)}
-        if closes:
-            headers["Stream-Closed"] = "true"
+        if state.is_closed(view):
+            return await self._answer_closed(view, index, claim, closes_only=closes and not body)
+        kind = state.content_type(view)
+        if body and state.media_type(request.headers["Content-Type"]) != state.media_type(kind):
+            raise Problem(409, 409, f"the stream has content type {kind}")
+        records = self._appending.records(kind, body, is_first=False)
         if claim is not None:
-            headers |= {"Producer-Epoch": str(claim.epoch), "Producer-Seq": str(claim.sequence)}
-        return web.Response(status=200 if claim is not None and records else 204, headers=headers)
+            done = await self._claimed(view, index, claim, records)
+        elif records:
+            done = _Done(await self._unclaimed(request, view, index, records), {}, is_last=True)
+        else:
+            done = _Done(None, {}, is_last=True)
+        headers = done.headers
+        if closes and done.is_last:
+            view = await self._appending.close(view, str(claim or ""))
+            self._tails.get(view, index).closed.set()
+            headers["Stream-Closed"] = "true"
+        end = await self._appending.end(view, index) if done.end is None else done.end
+        headers["Stream-Next-Offset"] = state.token(lineage.base_of(view) + end)
+        return web.Response(status=200 if claim is not None and done.end is not None else 204, headers=headers)
 
-    async def _known(
-        self, view: StreamView, index: int, tail: Tail, claim: Claim | None, *, closes_only: bool
-    ) -> web.Response | None:
-        """The answer to an append that was done before, None for a new one. Raises `Problem` for one that must not be done."""
-        closed = state.is_closed(view)
+    async def _unclaimed(self, request: web.Request, view: StreamView, index: int, records: list[Record]) -> int:
+        """Append what says nothing of its producer; the end of the log then."""
+        sequence = request.headers.get("Stream-Seq")
+        tail = self._tails.get(view, index)
+        if sequence is None:
+            end = await self._appending.write(view, index, records)
+        else:
+            async with tail.lock:
+                if tail.sequence is not None and sequence <= tail.sequence:
+                    raise Problem(409, 409, f"Stream-Seq: expected more than {tail.sequence}")
+                end = await self._appending.write(view, index, records)
+                tail.sequence = sequence
+        await self._appending.still_open(view, index, end)
+        return end
+
+    async def _claimed(self, view: StreamView, index: int, claim: Claim, records: list[Record]) -> _Done:
+        """Append what a producer sends, unless it was appended before.
+
+        A close without records is only looked at: after it, there is no next append to be in step with.
+        """
+        partition = view.partition(index)
+        for _ in range(_TRY_COUNT):
+            if records:
+                producer_id = await self._producers.id_of(partition, claim)
+                verdict, base, _ = await self._writing.write_once(
+                    ANONYMOUS, view, index, records, partial(claim.sign, producer_id=producer_id)
+                )
+                if verdict == Verdict.ACCEPTED:
+                    await self._appending.still_open(view, index, base + len(records))
+                    return _Done(base + len(records), _echo(claim.epoch, claim.sequence), is_last=True)
+                error = error_of(verdict)
+                if error is not None and verdict not in (Verdict.OUT_OF_ORDER, Verdict.FENCED):
+                    raise error
+            last = await self._producers.last(partition, claim)
+            decision = producers.decide(claim, last)
+            if decision is Decision.DUPLICATE:
+                # The last one may have been cut off between its append and its close.
+                is_last = bool(records) and claim.sequence == last.last_sequence
+                return _Done(None, _echo(last.epoch, last.last_sequence), is_last=is_last)
+            if decision is not Decision.ACCEPT:
+                raise producers.problem_of(decision, claim, last)
+            if not records:
+                return _Done(None, _echo(claim.epoch, claim.sequence), is_last=True)
+            # The one before it came in meanwhile: it is its turn now.
+        raise Overloaded("this producer's appends come in another order all the time")
+
+    async def _answer_closed(
+        self, view: StreamView, index: int, claim: Claim | None, *, closes_only: bool
+    ) -> web.Response:
+        """The answer of a closed stream: well done, to who closed it or wants it closed; else a `Problem`."""
+        view = await self._appending.close(view, "")  # which may have been cut off
         end = lineage.base_of(view) + await self._appending.end(view, index)
-        headers = {"Stream-Next-Offset": state.token(end)}
-        if closed:
-            headers["Stream-Closed"] = "true"
+        headers = {"Stream-Next-Offset": state.token(end), "Stream-Closed": "true"}
         if claim is not None:
-            decision = tail.producers.decide(claim)
-            last = tail.producers.last(claim.id)
-            if decision is Decision.STALE_EPOCH:
-                assert last is not None
-                epoch = {"Producer-Epoch": str(last.epoch)}
-                raise Problem(403, 403, f"the producer's epoch is {last.epoch} by now", epoch)
-            if decision is Decision.DUPLICATE and (not closed or state.closed_by(view) == str(claim)):
-                assert last is not None
-                headers |= {"Producer-Epoch": str(last.epoch), "Producer-Seq": str(last.sequence)}
-                return web.Response(status=204, headers=headers)
-            if not closed and decision is Decision.EPOCH_STARTS_AT_ZERO:
-                raise Problem(400, 400, "Producer-Seq: a new epoch starts at 0")
-            if not closed and decision is Decision.GAP:
-                expected = last.sequence + 1 if last is not None else 0
-                numbers = {"Producer-Expected-Seq": str(expected), "Producer-Received-Seq": str(claim.sequence)}
-                raise Problem(409, 409, f"Producer-Seq: expected {expected}", numbers)
-        if closed:
-            if closes_only and claim is None:
-                return web.Response(status=204, headers=headers)
-            raise Problem(409, 409, "the stream is closed", headers)
-        return None
+            last = await self._producers.last(view.partition(index), claim)
+            if producers.decide(claim, last) is Decision.STALE_EPOCH:
+                raise producers.problem_of(Decision.STALE_EPOCH, claim, last)
+            if state.closed_by(view) == str(claim):
+                return web.Response(status=204, headers=headers | _echo(claim.epoch, claim.sequence))
+        elif closes_only:
+            return web.Response(status=204, headers=headers)
+        raise Problem(409, 409, "the stream is closed", headers)
 
     def _finished(self, task: asyncio.Task[web.Response]) -> None:
         self._tasks.discard(task)
@@ -134,29 +176,32 @@ class AppendRoutes:
             task.exception()  # who asked may have gone
 
 
+def _echo(epoch: int, sequence: int) -> dict[str, str]:
+    return {"Producer-Epoch": str(epoch), "Producer-Seq": str(sequence)}
+
+
 def _claim(request: web.Request) -> Claim | None:
-    given = [request.headers.get(name) for name in _PRODUCER_HEADERS]
-    if given == [None, None, None]:
+    producer_id, epoch, sequence = (_text(request, name) for name in _PRODUCER_HEADERS)
+    if producer_id is None and epoch is None and sequence is None:
         return None
-    producer_id, epoch, sequence = given
     if producer_id is None or epoch is None or sequence is None:
         raise Problem(400, 400, f"{', '.join(_PRODUCER_HEADERS)}: expected all or none")
-    if not 1 <= len(producer_id) <= _TEXT_LENGTH_MAX:
-        raise Problem(400, 400, f"Producer-Id: expected 1 to {_TEXT_LENGTH_MAX} characters")
+    if not producer_id:
+        raise Problem(400, 400, "Producer-Id: expected at least one character")
     return Claim(producer_id, _number(epoch, "Producer-Epoch"), _number(sequence, "Producer-Seq"))
+
+
+def _text(request: web.Request, name: str) -> str | None:
+    text = request.headers.get(name)
+    try:
+        if text is not None and len(text.encode()) > _TEXT_LENGTH_MAX:
+            raise Problem(400, 400, f"{name}: at most {_TEXT_LENGTH_MAX} bytes")
+    except UnicodeEncodeError as error:
+        raise Problem(400, 400, f"{name}: expected UTF-8") from error
+    return text
 
 
 def _number(text: str, name: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 16 and int(text) <= _NUMBER_MAX):
         raise Problem(400, 400, f"{name}: expected a whole number from 0 to {_NUMBER_MAX}")
     return int(text)
-
-
-def _sequence(request: web.Request, tail: Tail) -> str | None:
-    sequence = request.headers.get("Stream-Seq")
-    if sequence is not None:
-        if len(sequence) > _TEXT_LENGTH_MAX:
-            raise Problem(400, 400, f"Stream-Seq: at most {_TEXT_LENGTH_MAX} characters")
-        if tail.sequence is not None and sequence <= tail.sequence:
-            raise Problem(409, 409, f"Stream-Seq: expected more than {tail.sequence}")
-    return sequence

@@ -26,7 +26,7 @@ class TailingRoutes:
         tails = Tails(streams, self.lifetimes)
         appending = Appending(streams, writing)
         self._create = CreateRoutes(streams, settings, self.lifetimes, tails, writing, appending)
-        self._append = AppendRoutes(streams, settings, self.lifetimes, tails, writing, appending)
+        self._append = AppendRoutes(settings, self.lifetimes, tails, writing, appending, streams.metadata.producers)
         self._read = ReadRoutes(streams, settings, self.lifetimes, tails, draining)
 
     def add_to(self, router: web.UrlDispatcher) -> None:

@@ -15,7 +15,6 @@ from aiohttp import web
 from bearlake.errors import NotFound
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
-from bearlake.protocols.rest.tailing.producers import Producers
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import ANONYMOUS, Operation
@@ -33,7 +32,6 @@ _DIGITS = 20
 _ZERO = re.compile(r"0{16}_0{16}")
 """The first offset in the reference server's form, which clients and tests know by heart."""
 _PARTITION_COUNT_MAX = 100_000
-_PRODUCER_COUNT_MAX = 10_000
 _CURSOR_EPOCH_S = 1_728_432_000  # 2024-10-09, section 8.1 of the protocol
 _CURSOR_S = 20
 _JITTER_S_MAX = 3600
@@ -43,7 +41,6 @@ _JITTER_S_MAX = 3600
 class Tail:
     """What only this server knows of a partition."""
 
-    producers: Producers = field(default_factory=lambda: Producers(_PRODUCER_COUNT_MAX))
     sequence: str | None = None
     """The largest `Stream-Seq`."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
