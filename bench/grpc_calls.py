@@ -19,6 +19,7 @@ from pathlib import Path
 
 import grpc.aio
 import psutil
+import pyarrow
 
 from bearlake.protocols.grpc import methods
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
@@ -27,11 +28,24 @@ from bearlake.records import codec
 MIB = 1024 * 1024
 WARM_UP_S = 1.0
 READ_BYTES = 64 * MIB
+SMALL_COUNT = 4096
+"""Records of 100 bytes in a message, about 400 KiB."""
 
 
 def batch_of(size_bytes):
     """A record batch of one record."""
     return codec.encode([codec.Record(key=b"key", value=bytes(size_bytes), timestamp=int(time.time() * 1000))])
+
+
+def small_records():
+    """Many records of 100 bytes in one message."""
+    return pb.Records(records=[pb.Record(key=b"key", value=bytes(100)) for _ in range(SMALL_COUNT)])
+
+
+def small_arrow():
+    """The same as columns."""
+    rows = pyarrow.record_batch({"key": [b"key"] * SMALL_COUNT, "value": [bytes(100)] * SMALL_COUNT})
+    return pb.ArrowRecords(schema=bytes(rows.schema.serialize()), record_batch=bytes(rows.serialize()))
 
 
 def stub(channel, method):
@@ -132,18 +146,28 @@ async def measure(process, address, seconds, wanted):
         "ProduceStream, 16 KiB records": lambda channel, meter: produce(
             channel, "small", pb.Payload(records=records_16k), meter, 512
         ),
+        "ProduceStream, 100 B records": lambda channel, meter: produce(
+            channel, "small", pb.Payload(records=small_records()), meter, 16
+        ),
+        "ProduceStream, 100 B records in Arrow": lambda channel, meter: produce(
+            channel, "small", pb.Payload(arrow=small_arrow()), meter, 16
+        ),
         "Fetch, 1 MiB of batches": lambda channel, meter: fetch(channel, "read", pb.FORM_RECORD_BATCHES, meter),
         "Fetch, 16 KiB records": lambda channel, meter: fetch(channel, "read_small", pb.FORM_RECORDS, meter),
+        "Fetch, 100 B records": lambda channel, meter: fetch(channel, "read_tiny", pb.FORM_RECORDS, meter),
+        "Fetch, 100 B records in Arrow": lambda channel, meter: fetch(channel, "read_tiny", pb.FORM_ARROW, meter),
     }
+    tiny = codec.encode([codec.Record(key=b"key", value=bytes(100), timestamp=1)] * SMALL_COUNT)
     sizes = {"ProduceStream, 1 MiB batches": len(raw_1m)}
+    sizes |= dict.fromkeys(["ProduceStream, 100 B records", "ProduceStream, 100 B records in Arrow"], len(tiny))
     async with grpc.aio.insecure_channel(address, options) as channel:
-        for name in ("large", "small", "read", "read_small"):
+        for name in ("large", "small", "read", "read_small", "read_tiny"):
             await channel.unary_unary(
                 methods.CREATE_STREAM.path,
                 request_serializer=pb.CreateStreamRequest.SerializeToString,
                 response_deserializer=pb.Stream.FromString,
             )(pb.CreateStreamRequest(name=name, partition_count=1, configs={"max.message.bytes": str(4 * MIB)}))
-        for name, batch in (("read", raw_1m), ("read_small", raw_16k)):
+        for name, batch in (("read", raw_1m), ("read_small", raw_16k), ("read_tiny", tiny)):
             call = stub(channel, methods.PRODUCE_STREAM)
             for _ in range(READ_BYTES // len(batch)):
                 await call.write(pb.ProduceStreamRequest(stream=name, payload=pb.Payload(record_batches=batch)))

@@ -5,9 +5,11 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 
-from bearlake.client import AsyncClient, CallFailed, ClientSettings, Record
+from bearlake.client import AsyncClient, CallFailed, ClientSettings, Record, Refused
+from bearlake.client.connections import Pauses
 from fixtures.grpc_server import GrpcNode, MakeGrpc
 
 QUICK = ClientSettings(linger_ms=1, retry_pause_ms=5, retry_pause_max_ms=50)
@@ -80,7 +82,7 @@ async def test_a_following_reader_waits_for_what_is_written(client: AsyncClient)
         for at in range(3):
             await producer.send_and_wait("one", b"%d" % at)
             assert (await anext(reader)).value == b"%d" % at
-    await reader.aclose()  # type: ignore[attr-defined]
+    await reader.aclose()
 
 
 async def test_records_with_one_key_stay_in_order_in_one_partition(client: AsyncClient) -> None:
@@ -151,7 +153,7 @@ async def test_a_server_that_stops_costs_no_record_and_no_failed_call(grpc_clust
                     await asyncio.sleep(0.005)
             offsets = await asyncio.gather(*futures)
         followed = [await anext(reader) for _ in range(600)]
-        await reader.aclose()  # type: ignore[attr-defined]
+        await reader.aclose()
         await stopping
 
         assert sorted(Counter(offsets).values()) == [2] * 300
@@ -170,3 +172,88 @@ async def test_unary_calls_do_not_fail_while_their_server_drains(grpc_cluster: M
             await client.describe_stream("one")
 
         await draining
+
+
+async def test_an_append_is_one_batch_at_the_offset_that_was_expected(client: AsyncClient) -> None:
+    await client.create_stream("one")
+
+    first = await client.append("one", [b"a", None], key=b"k", headers=[("h", b"1")])
+    second = await client.append("one", [b"c"], expected_offset=2)
+    with pytest.raises(Refused) as caught:
+        await client.append("one", [b"lost"], expected_offset=2)
+    third = await client.append("one", [b"d"], expected_offset=int(caught.value.metadata["end"]))
+    found = await collect(client, "one")
+
+    assert (first, second, third) == (0, 2, 3)
+    assert caught.value.reason == "UNEXPECTED_OFFSET"
+    assert [(item.key, item.value) for item in found] == [(b"k", b"a"), (b"k", None), (None, b"c"), (None, b"d")]
+    assert found[1].headers == (("h", b"1"),)
+
+
+async def test_one_of_many_writers_wins_each_offset(client: AsyncClient, grpc_node: GrpcNode) -> None:
+    await client.create_stream("one")
+
+    async def count_up(writer: AsyncClient, times: int) -> None:
+        while times:
+            values = [int(item.value or b"") for item in await collect(writer, "one")]
+            try:
+                await writer.append("one", [b"%d" % len(values)], expected_offset=len(values))
+            except Refused:
+                continue
+            times -= 1
+
+    async with AsyncClient(grpc_node.address, settings=QUICK) as other:
+        await asyncio.gather(count_up(client, 10), count_up(other, 10))
+
+    assert [int(item.value or b"") for item in await collect(client, "one")] == list(range(20))
+
+
+@pytest.mark.parametrize("how", ["drain", "kill"])
+async def test_appends_are_stored_once_while_their_server_stops(grpc_cluster: MakeGrpc, how: str) -> None:
+    pair = await grpc_cluster(2)
+    async with AsyncClient(pair[0].address, pair[1].address, settings=QUICK) as client:
+        await client.create_stream("one")
+        stopping: asyncio.Task[None] | None = None
+        for at in range(60):
+            if at == 20:
+                stop = pair[0].server.drain(10_000) if how == "drain" else pair[0].server.close()
+                stopping = asyncio.create_task(stop)
+            assert await client.append("one", [b"%d" % at], expected_offset=at) == at
+        assert stopping is not None
+        await stopping
+
+        assert [int(item.value or b"") for item in await collect(client, "one")] == list(range(60))
+
+
+async def test_columns_are_written_and_read(client: AsyncClient) -> None:
+    await client.create_stream("one", partition_count=2)
+    rows = pa.record_batch({"key": pa.array(["a", None]), "value": pa.array([b"1", b"2"])})
+
+    for partition in range(2):
+        await client.append_arrow("one", rows.schema.serialize(), rows.serialize(), partition=partition)
+    pieces = [piece async for piece in client.read_arrow("one", follow=False)]
+
+    assert sorted(piece.partition for piece in pieces) == [0, 1]
+    for piece in pieces:
+        found = pa.ipc.open_stream(piece.content).read_all()
+        assert found.column_names == ["offset", "timestamp", "key", "value", "headers"]
+        assert found["offset"].to_pylist() == [0, 1]
+        assert found["key"].to_pylist() == [b"a", None]
+        assert piece.next_offset == 2
+
+
+async def test_time_without_news_does_not_count_as_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    hours, time = 0, loop.time
+    monkeypatch.setattr(loop, "time", lambda: time() + 3600 * hours)
+    pauses = Pauses(QUICK, timeout_s=10.0)
+    failure = CallFailed("UNAVAILABLE", "gone", is_retriable=True)
+
+    hours = 1  # a quiet stream, then its server goes
+    await pauses.wait(failure)
+    pauses.reset()
+    hours = 2
+    await pauses.wait(failure)
+    hours = 3  # attempts that have failed for an hour
+    with pytest.raises(CallFailed, match="gone"):
+        await pauses.wait(failure)

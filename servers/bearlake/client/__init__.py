@@ -28,11 +28,12 @@ from bearlake.client.errors import (
     TimedOut,
     Unavailable,
 )
-from bearlake.client.records import Record, Start, StreamDescription
+from bearlake.client.records import ArrowRecords, Record, Start, StreamDescription
 from bearlake.client.synchronous import Client, Consumer
 
 __all__ = [
     "AlreadyExists",
+    "ArrowRecords",
     "AsyncClient",
     "AsyncConsumer",
     "CallFailed",

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -11,17 +11,48 @@ from google.protobuf.message import Message
 
 from bearlake.client.connections import Connections, Pauses
 from bearlake.client.errors import call_failed, failure_of_status
-from bearlake.client.records import Record, from_message
+from bearlake.client.records import ArrowRecords, Record, from_message
 from bearlake.protocols.grpc import methods
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 
 Place = tuple[str, int]
+"""(stream, partition)"""
+Ends = Mapping[Place, int]
 
 
 async def read(
-    connections: Connections, positions: Sequence[pb.Position], ends: Mapping[Place, int] | None
-) -> AsyncIterator[Record]:
-    """Records from the positions on; ends when all `ends` (offsets by stream and partition) are reached, else never.
+    connections: Connections, positions: Sequence[pb.Position], ends: Ends | None
+) -> AsyncGenerator[Record, None]:
+    """Records from the positions on; ends when all `ends` (offsets) are reached, else never. Raises as `answers`."""
+    async with contextlib.aclosing(answers(connections, positions, ends, pb.FORM_RECORDS)) as found:
+        async for answer in found:
+            place = (answer.stream, answer.partition)
+            end = None if ends is None else ends[place]
+            for item in answer.payload.records.records:
+                if end is None or item.offset < end:
+                    yield from_message(item, *place)
+
+
+async def read_arrow(
+    connections: Connections, positions: Sequence[pb.Position], ends: Ends | None
+) -> AsyncGenerator[ArrowRecords, None]:
+    """The same as columns, in pieces; the last ones may go on behind `ends`. Raises as `answers`."""
+    schema = b""  # the same for all, and told first
+    async with contextlib.aclosing(answers(connections, positions, ends, pb.FORM_ARROW)) as found:
+        async for answer in found:
+            schema = answer.payload.arrow.schema or schema
+            yield ArrowRecords(
+                stream=answer.stream,
+                partition=answer.partition,
+                next_offset=answer.next_offset,
+                content=schema + answer.payload.arrow.record_batch,
+            )
+
+
+async def answers(
+    connections: Connections, positions: Sequence[pb.Position], ends: Ends | None, form: pb.Form
+) -> AsyncGenerator[pb.FetchResponse, None]:
+    """Payloads from the positions on; ends when all `ends` are reached, else never.
 
     Raises:
         CallFailed: a partition cannot be read (any more), or no server is reached in time.
@@ -34,11 +65,11 @@ async def read(
         call = connections.open(channel, methods.FETCH)
         try:
             credit = pb.Credit(bytes=settings.read_bytes, messages=settings.read_messages)
-            await call.write(pb.FetchRequest(assign=list(places.values()), credit=credit))
+            await call.write(pb.FetchRequest(form=form, assign=list(places.values()), credit=credit))
             while (answer := await call.read()) is not grpc.aio.EOF and not answer.HasField("drain"):
                 pauses.reset()
-                for record in _take(answer, places, ends):
-                    yield record
+                _note(answer, places, ends)
+                yield answer
                 if not places:
                     return
                 await tell(call, pb.FetchRequest(credit=pb.Credit(bytes=answer.credit_bytes, messages=1)))
@@ -54,20 +85,15 @@ async def read(
             call.cancel()
 
 
-def _take(answer: pb.FetchResponse, places: dict[Place, pb.Position], ends: Mapping[Place, int] | None) -> list[Record]:
-    """The answer's records up to the end that is wanted; notes where to go on."""
+def _note(answer: pb.FetchResponse, places: dict[Place, pb.Position], ends: Ends | None) -> None:
+    """Where to go on, if there is more to read. Raises the failure that the answer tells."""
     place = (answer.stream, answer.partition)
     if answer.HasField("error"):
         raise failure_of_status(answer.error)
-    end = None if ends is None else ends[place]
-    records = [
-        from_message(item, *place) for item in answer.payload.records.records if end is None or item.offset < end
-    ]
-    if end is not None and answer.next_offset >= end:
+    if ends is not None and answer.next_offset >= ends[place]:
         places.pop(place, None)
     else:
         places[place] = pb.Position(stream=place[0], partition=place[1], offset=answer.next_offset)
-    return records
 
 
 async def tell(call: Any, message: Message | None) -> None:  # grpc's calls are not typed by message

@@ -30,6 +30,18 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArrowRecords:
+    """Records of one partition as columns: offset, timestamp, key, value, headers."""
+
+    stream: str
+    partition: int
+    next_offset: int
+    """The offset behind the last of them."""
+    content: bytes
+    """An Arrow IPC stream of one record batch: `pyarrow.ipc.open_stream(content).read_all()`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamDescription:
     """A stream, and the offsets [start, end) of its partitions, by index."""
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 from bearlake.client.asynchronous import AsyncClient, AsyncProducer
 from bearlake.client.connections import ClientSettings, Tls
 from bearlake.client.consumer import AsyncConsumer, ConsumerOptions
-from bearlake.client.records import Headers, Record, Start, StreamDescription
+from bearlake.client.records import ArrowRecords, Headers, Record, Start, StreamDescription
 
 T = TypeVar("T")
 
@@ -68,6 +68,39 @@ class Client:
 
         return Producer(self._loop, self._run(make()))
 
+    def append(
+        self,
+        stream: str,
+        values: Sequence[bytes | None],
+        *,
+        partition: int = 0,
+        key: bytes | None = None,
+        headers: Headers = (),
+        expected_offset: int | None = None,
+    ) -> int:
+        """See `AsyncClient.append`."""
+        return self._run(
+            self._client.append(
+                stream, values, partition=partition, key=key, headers=headers, expected_offset=expected_offset
+            )
+        )
+
+    def append_arrow(
+        self,
+        stream: str,
+        schema: bytes,
+        record_batch: bytes,
+        *,
+        partition: int = 0,
+        expected_offset: int | None = None,
+    ) -> int:
+        """See `AsyncClient.append_arrow`."""
+        return self._run(
+            self._client.append_arrow(
+                stream, schema, record_batch, partition=partition, expected_offset=expected_offset
+            )
+        )
+
     def consumer(self, group: str, *streams: str, options: ConsumerOptions | None = None) -> "Consumer":
         """See `AsyncClient.consumer`."""
 
@@ -87,12 +120,23 @@ class Client:
         """See `AsyncClient.read`."""
         return self._iterate(self._client.read(name, start=start, partitions=partitions, follow=follow))
 
-    def _iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
+    def read_arrow(
+        self,
+        name: str,
+        *,
+        start: Start | Mapping[int, Start] = "earliest",
+        partitions: Sequence[int] | None = None,
+        follow: bool = True,
+    ) -> Iterator[ArrowRecords]:
+        """See `AsyncClient.read_arrow`."""
+        return self._iterate(self._client.read_arrow(name, start=start, partitions=partitions, follow=follow))
+
+    def _iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
         async def following() -> T | None:
             return await anext(items, None)
 
         async def close() -> None:
-            await items.aclose()  # type: ignore[attr-defined] # of an async generator
+            await items.aclose()
 
         try:
             while (item := self._run(following())) is not None:
