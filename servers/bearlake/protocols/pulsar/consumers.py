@@ -41,6 +41,7 @@ class Consumer:
 
     def __init__(self, connection: "Connection", request: CommandSubscribe) -> None:
         self.connection = connection
+        self.request = request
         self.id = request.consumer_id
         self.name = request.consumer_name
         self.subscription = request.subscription
@@ -51,7 +52,8 @@ class Consumer:
         self.attachment: Attachment | None = None
         """None while it is being attached."""
         self.since = datetime.now(UTC)
-        self._task = asyncio.current_task()
+        self.task: asyncio.Task[None] | None = None
+        """Attaches it."""
         self._activity: bool | None = None  # told before the client knew that it is attached
         self._epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
         self._is_over = False
@@ -148,8 +150,8 @@ class Consumer:
         """The client closes it: what it has not acknowledged goes to others."""
         if self.attachment is not None:
             self.attachment.detach()
-        elif self._task is not None:
-            self._task.cancel()
+        elif self.task is not None:
+            self.task.cancel()
         self._end()
 
     def disconnected(self) -> None:

@@ -36,10 +36,14 @@ Refuse = Callable[[Any, int, str], bytes]
 
 
 class Request(NamedTuple):
-    """A request: `handle` returns the frame to answer with, or None if it has answered; `refuse` makes one of an error."""
+    """A request: `handle` returns the frame to answer with, or None if it has answered; `refuse` makes one of an error.
+
+    `begin`, if there is one, is called before the next command is read; False: there is nothing left to do.
+    """
 
     handle: "Callable[[Connection, Any], Awaitable[bytes | None]]"
     refuse: Refuse
+    begin: "Callable[[Connection, Any], bool] | None" = None
 
 
 def carry_out(connection: "Connection", number: int, command: BaseCommand) -> None:
@@ -58,20 +62,31 @@ def carry_out(connection: "Connection", number: int, command: BaseCommand) -> No
     inline = _INLINE.get(name)
     if inline is not None:
         inline(connection, body)
+        return
+    request = _REQUESTS[name]
+    try:
+        is_open = request.begin is None or request.begin(connection, body)
+    except BearlakeError as error:
+        _answer_refusal(connection, request, body, error)
     else:
-        connection.start(_answer(connection, _REQUESTS[name], body))
+        if is_open:
+            connection.start(_answer(connection, request, body))
 
 
 async def _answer(connection: "Connection", request: Request, body: Message) -> None:
     try:
         frame = await request.handle(connection, body)
     except BearlakeError as error:
-        number = error_of(error)
-        connection.server.count_error(number)
-        connection.send(request.refuse(body, number, str(error)))
+        _answer_refusal(connection, request, body, error)
         return
     if frame is not None:
         connection.send(frame)
+
+
+def _answer_refusal(connection: "Connection", request: Request, body: Message, error: BearlakeError) -> None:
+    number = error_of(error)
+    connection.server.count_error(number)
+    connection.send(request.refuse(body, number, str(error)))
 
 
 def _refuse(body: Any, number: int, message: str) -> bytes:  # any request
@@ -147,8 +162,8 @@ _REQUESTS: dict[str, Request] = {
     "partitioned_metadata": Request(lookups.partitioned_metadata, lookups.refuse_metadata),
     "lookup": Request(lookups.lookup, lookups.refuse_lookup),
     "get_topics_of_namespace": Request(lookups.topics_of_namespace, _refuse),
-    "producer": Request(producers.open_producer, _refuse),
-    "subscribe": Request(subscribing.subscribe, _refuse),
+    "producer": Request(producers.open_producer, _refuse, producers.begin),
+    "subscribe": Request(subscribing.subscribe, _refuse, subscribing.begin),
     "seek": Request(subscribing.seek, _refuse),
     "unsubscribe": Request(subscribing.unsubscribe, _refuse),
     "consumer_stats": Request(subscribing.stats, subscribing.refuse_stats),

@@ -292,18 +292,27 @@ class Producer:
 # -- commands ----------------------------------------------------------------------------------------------------
 
 
-async def open_producer(connection: "Connection", request: CommandProducer) -> bytes:
-    """PRODUCER; of one that has to wait for its turn, the first of two answers. Raises what it is refused with."""
+def begin(connection: "Connection", request: CommandProducer) -> bool:
+    """PRODUCER, before anything else is read: the producer can be closed from now on. Raises what it is refused with."""
     known = connection.producers.get(request.producer_id)
     if known is not None:
-        if known.state is State.OPEN:
-            return _opened(known, request.request_id)  # asked again
-        raise Refused("ServiceNotReady", "the producer is being opened or closed on this connection")
-    broker = connection.broker
-    if broker.is_draining:
+        if known.state is not State.OPEN:
+            raise Refused("ServiceNotReady", "the producer is being opened or closed on this connection")
+        connection.send(_opened(known, request.request_id))  # asked again
+        return False
+    if connection.broker.is_draining:
         raise Refused("ServiceNotReady", "this server is draining: look the topic up again")
     connection.check_room()
-    producer = connection.producers[request.producer_id] = Producer(connection, request)
+    connection.producers[request.producer_id] = Producer(connection, request)
+    return True
+
+
+async def open_producer(connection: "Connection", request: CommandProducer) -> bytes:
+    """PRODUCER; of one that has to wait for its turn, the first of two answers. Raises what it is refused with."""
+    broker = connection.broker
+    producer = connection.producers.get(request.producer_id)
+    if producer is None or producer.request is not request:
+        raise Refused("ServiceNotReady", "the producer was closed before it was open")
     try:
         topic = await broker.topics.resolve(connection.who, request.topic, Operation.WRITE)
         schema = request.schema if request.HasField("schema") else None

@@ -4,6 +4,7 @@ A consumer is served from the answer to SUBSCRIBE until it is closed by either s
 for one that never was, are ignored as in Pulsar: they were under way when it ended.
 """
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from bearlake.errors import BearlakeError
@@ -30,27 +31,34 @@ from bearlake.streams.subscriptions import Attachment
 from bearlake.streams.subscriptions.model import EARLIEST, LATEST, ConsumerSpec, SubscriptionType
 
 if TYPE_CHECKING:
-
     from bearlake.protocols.pulsar.broker import Broker
     from bearlake.protocols.pulsar.connection import Connection
 
 _READER = EntryReader()
 
 
-async def subscribe(connection: "Connection", request: CommandSubscribe) -> None:
-    """SUBSCRIBE. Raises what it is refused with."""
+def begin(connection: "Connection", request: CommandSubscribe) -> bool:
+    """SUBSCRIBE, before anything else is read: the consumer can be closed from now on. Raises what it is refused with."""
     known = connection.consumers.get(request.consumer_id)
     if known is not None:
         if known.attachment is None:
             raise Refused("ServiceNotReady", "the consumer is being attached on this connection")
         connection.send(commands.success(request.request_id))  # asked again
-        return
-    broker = connection.broker
-    if broker.is_draining:
+        return False
+    if connection.broker.is_draining:
         raise Refused("ServiceNotReady", "this server is draining: look the topic up again")
     connection.check_room()
-    consumer = Consumer(connection, request)
-    connection.consumers[consumer.id] = consumer
+    connection.consumers[request.consumer_id] = Consumer(connection, request)
+    return True
+
+
+async def subscribe(connection: "Connection", request: CommandSubscribe) -> None:
+    """SUBSCRIBE: attach the consumer. Raises what it is refused with."""
+    consumer = connection.consumers.get(request.consumer_id)
+    if consumer is None or consumer.request is not request:
+        raise Refused("ServiceNotReady", "the consumer was closed before it was attached")
+    consumer.task = asyncio.current_task()
+    broker = connection.broker
     try:
         topic = await broker.topics.resolve(
             connection.who, request.topic, Operation.READ, may_create=request.force_topic_creation
