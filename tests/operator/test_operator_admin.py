@@ -1,0 +1,106 @@
+"""The operator's client of the admin API against the real one: the contract between the two planes."""
+
+import pytest
+
+from bearlake.metadata.open import open_metadata
+from bearlake.objects.open import open_store
+from bearlake.serving.admin.access import AdminSettings
+from bearlake.serving.admin.compaction import CompactionRoutes
+from bearlake.serving.admin.server import AdminServer
+from bearlake.serving.admin.streams import StreamRoutes
+from bearlake.serving.listener import ListenerSettings, open_listener
+from bearlake.serving.membership import Member, ServerSettings
+from bearlake.streams.service import Streams
+from bearlake_operator.admin import AdminClient, Backlog, StreamChange
+from bearlake_operator.errors import Invalid, Unavailable
+
+TOKEN = "sixteen-characters"
+
+
+@pytest.fixture
+async def admin_url():
+    metadata, store = await open_metadata("memory:///"), open_store("memory:///")
+    member = await Member.join(metadata.servers, ServerSettings(name="one"), {"kafka": "127.0.0.1:9092"})
+    streams = Streams(metadata, store, member.server)
+    await streams.start()
+    server = AdminServer(
+        open_listener(ListenerSettings(), "admin"),
+        metadata.log,
+        member,
+        AdminSettings(),
+        routes=[StreamRoutes(streams), CompactionRoutes(metadata)],
+        token=TOKEN,
+    )
+    await server.start()
+    yield f"http://{server.endpoints['admin']}"
+    await server.close()
+    await streams.close()
+    await store.close()
+    await metadata.close()
+
+
+@pytest.fixture
+async def client(admin_url):
+    opened = AdminClient(lambda: ["http://127.0.0.1:9", admin_url], lambda: TOKEN)  # the first one is dead
+    yield opened
+    await opened.close()
+
+
+def new(name, partitions=1, **configs):
+    given = {key.replace("_", "."): value for key, value in configs.items()}
+    return StreamChange(name=name, is_new=True, partitions=partitions, set_configs=given)
+
+
+async def test_streams_are_made_changed_shown_and_deleted(client):
+    assert await client.change([new("a", 2, retention_ms="1000"), new("b")]) == {}
+    change = StreamChange(
+        name="a", is_new=False, partitions=3, set_configs={"max.message.bytes": "9"}, unset_configs=["retention.ms"]
+    )
+    assert await client.change([change]) == {}
+
+    found = await client.streams()
+
+    assert sorted(found) == ["a", "b"]
+    assert (found["a"].partitions, found["a"].configs) == (3, {"max.message.bytes": "9"})
+    assert await client.delete(["a", "never"]) == {}
+    assert sorted(await client.streams()) == ["b"]
+
+
+async def test_a_thousand_streams_are_made_in_a_few_requests(client):
+    assert await client.change([new(f"s{number:04}") for number in range(1000)]) == {}
+
+    assert len(await client.streams()) == 1000
+
+
+async def test_problems_are_told_by_stream_and_do_not_keep_the_others(client):
+    problems = await client.change([new("a", nonsense="1"), new("b")])
+
+    assert problems == {"a": "Unknown topic config name: nonsense"}
+    assert sorted(await client.streams()) == ["b"]
+
+
+async def test_backlogs(client):
+    found = await client.backlogs()
+
+    assert (found.whole, found.streams, found.aside_count) == (Backlog(), {}, 0)
+
+
+async def test_a_data_layer_without_a_server_is_unavailable(admin_url):
+    client = AdminClient(list, lambda: TOKEN)
+
+    with pytest.raises(Unavailable, match="it has no server yet"):
+        await client.streams()
+    await client.close()
+
+
+async def test_a_wrong_token_may_be_an_old_one_and_is_unavailable(admin_url):
+    client = AdminClient(lambda: [admin_url], lambda: "the-token-of-yesterday")
+
+    with pytest.raises(Unavailable, match="Token needed"):
+        await client.streams()
+    await client.close()
+
+
+async def test_a_request_that_is_refused_is_told(client):
+    with pytest.raises(Invalid, match="Too large"):
+        await client._ask("POST", "/v1/streams", body={"streams": [{"name": "a"}] * 1001})

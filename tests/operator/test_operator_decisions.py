@@ -1,0 +1,299 @@
+"""Claims, changes, tiers, schedules and statuses: pure decisions."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from bearlake_operator.admin import Backlog, ObservedStream, StreamChange
+from bearlake_operator.api import compactor_spec, stream_spec
+from bearlake_operator.errors import Invalid
+from bearlake_operator.reconcile import claims, needs, status, streams
+from bearlake_operator.settings import AdminAccess, DataLayer, ListenerType, Settings, Tier, TierListener
+
+NOW = "2026-01-01T00:00:00Z"
+
+
+def stream(name="orders", namespace="a", created="2026-01-01T00:00:00Z", generation=1, **spec):
+    return {
+        "apiVersion": "bearlake.dev/v1alpha1",
+        "kind": "Stream",
+        "metadata": {
+            "namespace": namespace,
+            "name": name,
+            "creationTimestamp": created,
+            "generation": generation,
+            "uid": f"{namespace}/{name}",
+        },
+        "spec": spec,
+    }
+
+
+def settings(**tiers):
+    layer = DataLayer(settings={}, admin=AdminAccess(secret="token"), tiers=tiers)
+    return Settings(image="server", compactor_image="compactor", data_layers={"default": layer, "other": layer})
+
+
+def observed(partitions=1, record_count=0, **configs):
+    return ObservedStream(
+        name="orders",
+        id="id-1",
+        partitions=partitions,
+        configs={key.replace("_", "."): value for key, value in configs.items()},
+        record_count=record_count,
+    )
+
+
+# Claims.
+
+
+def test_the_oldest_stream_has_the_name_whatever_the_order():
+    young = stream("b", created="2026-01-02T00:00:00Z") | {"spec": {"name": "orders"}}
+    old = stream("z", created="2026-01-01T00:00:00Z") | {"spec": {"name": "orders"}}
+
+    for order in ([young, old], [old, young]):
+        found = claims.decide(order)
+        assert found["a", "z"].is_owner
+        assert found["a", "b"].owner == ("a", "z")
+
+
+def test_streams_of_the_same_second_are_ordered_by_namespace_and_name():
+    found = claims.decide([stream("orders", namespace="b"), stream("orders", namespace="a")])
+
+    assert found["a", "orders"].is_owner
+    assert not found["b", "orders"].is_owner
+
+
+def test_the_same_name_in_two_data_layers_is_no_conflict():
+    found = claims.decide(
+        [stream("orders"), stream("more", namespace="b") | {"spec": {"name": "orders", "dataLayer": "other"}}]
+    )
+
+    assert all(claim.is_owner for claim in found.values())
+
+
+def test_a_stream_that_is_being_deleted_claims_nothing():
+    going = stream("a")
+    going["metadata"]["deletionTimestamp"] = NOW
+    going["spec"] = {"name": "orders"}
+
+    found = claims.decide([going, stream("orders", created="2026-02-01T00:00:00Z")])
+
+    assert list(found) == [("a", "orders")]
+    assert found["a", "orders"].is_owner
+
+
+# Changes.
+
+
+def test_a_stream_that_is_missing_is_made():
+    spec = stream_spec(stream(partitions=3, retention={"time": "1d"}))
+
+    assert streams.change_of(spec, None, ()) == StreamChange(
+        name="orders", is_new=True, partitions=3, set_configs={"retention.ms": "86400000"}
+    )
+
+
+def test_a_stream_as_it_should_be_needs_nothing_and_what_others_set_stays():
+    spec = stream_spec(stream(partitions=3, configs={"max.message.bytes": "5"}))
+
+    assert streams.change_of(spec, observed(3, max_message_bytes="5", retention_ms="7"), ["max.message.bytes"]) is None
+
+
+def test_drift_is_repaired_and_a_config_that_is_not_named_any_more_is_unset():
+    spec = stream_spec(stream(partitions=4, configs={"max.message.bytes": "5"}))
+
+    change = streams.change_of(
+        spec, observed(2, max_message_bytes="6", retention_ms="7"), ["max.message.bytes", "retention.ms", "segment.ms"]
+    )
+
+    assert change == StreamChange(
+        name="orders",
+        is_new=False,
+        partitions=4,
+        set_configs={"max.message.bytes": "5"},
+        unset_configs=["retention.ms"],
+    )
+
+
+def test_more_partitions_than_wanted_are_told_and_left_alone():
+    spec = stream_spec(stream(partitions=2))
+
+    assert streams.change_of(spec, observed(5), ()) is None
+    assert streams.complaint_of(spec, observed(5)) == (
+        "The stream has 5 partitions, spec says 2: partitions can only grow."
+    )
+
+
+# Tiers and schedules.
+
+
+def test_tiers_are_those_that_owners_ask_for():
+    found = claims.decide(
+        [
+            stream("one", protocols=["rest", "kafka"]),
+            stream("two", protocols=["grpc"], dataLayer="other"),
+            stream("late", created="2027-01-01T00:00:00Z", protocols=["pulsar"])
+            | {"spec": {"name": "one", "protocols": ["pulsar"]}},
+            stream("lost", protocols=["pulsar"], dataLayer="nowhere"),
+        ]
+    )
+
+    assert needs.tiers(settings(), found.values()) == {"default": ("kafka", "rest"), "other": ("grpc",)}
+
+
+def compactor(**spec):
+    return compactor_spec({"metadata": {"namespace": "a", "name": "main"}, "spec": spec})
+
+
+NIGHT = {"days": ["Fri"], "start": "22:00", "end": "06:00", "timeZone": "Europe/Berlin", "replicas": 9}
+
+
+@pytest.mark.parametrize(
+    ("time", "replicas"),
+    [
+        ("2026-01-02T20:59:00", 2),  # Friday, 21:59 in Berlin
+        ("2026-01-02T21:00:00", 9),
+        ("2026-01-03T04:59:00", 9),  # Saturday morning belongs to Friday's window
+        ("2026-01-03T05:00:00", 2),
+        ("2026-01-03T22:00:00", 2),  # Saturday night
+    ],
+)
+def test_a_window_over_midnight_is_that_of_the_day_it_began(time, replicas):
+    now = datetime.fromisoformat(time).replace(tzinfo=UTC)
+
+    assert needs.replicas(compactor(replicas=2, schedule=[NIGHT]), now) == replicas
+
+
+def test_the_next_change_is_when_a_window_begins_or_ends():
+    now = datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+    assert needs.next_change(compactor(schedule=[NIGHT]), now) == datetime(2026, 1, 2, 21, tzinfo=UTC)
+    assert needs.next_change(compactor(), now) is None
+
+
+def test_a_time_zone_that_nobody_knows_is_told():
+    with pytest.raises(Invalid, match="there is no time zone 'Mars/Base'"):
+        needs.replicas(compactor(schedule=[NIGHT | {"timeZone": "Mars/Base"}]), datetime.now(UTC))
+
+
+# Statuses.
+
+
+def shown(resource, view, now=NOW, values=None):
+    return status.stream(values or settings(), "bearlake", resource, view, now)
+
+
+def view_of(resource, **more):
+    (claim,) = claims.decide([resource]).values()
+    return status.StreamView(claim=claim, observed=more.pop("observed", None), **more)
+
+
+def ready(found):
+    (one,) = [one for one in found["conditions"] if one["type"] == "Ready"]
+    return one["status"], one["reason"]
+
+
+def test_a_stream_that_is_served_shows_where_and_what_it_holds():
+    resource = stream(protocols=["kafka", "rest"])
+    values = settings(
+        kafka=Tier(listeners=(TierListener(name="EXTERNAL", type=ListenerType.NODE_PORT, port=9094, node_port=30094),))
+    )
+    view = view_of(resource, observed=observed(1, record_count=7), backlog=Backlog(size_bytes=5, age_ms=71_000))
+
+    found = shown(resource, view, values=values)
+
+    assert ready(found) == ("True", "Serving")
+    assert (found["recordCount"], found["table"]) == (
+        7,
+        {"name": "streams.orders", "freshness": "1m", "backlogBytes": 5},
+    )
+    assert [(one["protocol"], one["listener"], one["address"]) for one in found["endpoints"]] == [
+        ("kafka", "internal", "bearlake-default-kafka.bearlake.svc:9092"),
+        ("kafka", "EXTERNAL", "<node>:30094"),
+        ("rest", "internal", "http://bearlake-default-rest.bearlake.svc:8082"),
+        ("registry", "internal", "http://bearlake-default-rest.bearlake.svc:8081"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({}, ("Unknown", "Pending")),
+        ({"observed": observed(), "waiting": ["kafka"]}, ("False", "TierNotReady")),
+        ({"problem": "no", "is_reachable": False}, ("Unknown", "DataLayerUnavailable")),
+        ({"problem": "no such config"}, ("False", "Refused")),
+        ({"observed": observed(9), "complaint": "9 partitions"}, ("False", "MorePartitions")),
+    ],
+)
+def test_a_stream_that_is_not_served_says_why(more, expected):
+    resource = stream()
+
+    assert ready(shown(resource, view_of(resource, **more))) == expected
+
+
+def test_what_was_known_stays_while_the_data_layer_does_not_answer():
+    resource = stream()
+    resource["status"] = shown(resource, view_of(resource, observed=observed(3, record_count=5)))
+
+    found = shown(resource, view_of(resource, problem="no answer", is_reachable=False))
+
+    assert (found["recordCount"], found["partitions"], found["streamId"]) == (5, 3, "id-1")
+
+
+def test_the_same_world_gives_the_same_status_at_any_time():
+    resource = stream()
+    view = view_of(resource, observed=observed())
+    resource["status"] = shown(resource, view, now="2026-01-01T00:00:00Z")
+
+    assert shown(resource, view, now="2026-09-09T09:09:09Z") == resource["status"]
+
+
+def test_a_condition_that_changes_gets_a_new_time_and_the_others_keep_theirs():
+    resource = stream()
+    resource["status"] = shown(
+        resource, view_of(resource, observed=observed(), waiting=["kafka"]), now="2026-01-01T00:00:00Z"
+    )
+
+    found = shown(resource, view_of(resource, observed=observed()), now="2026-01-02T00:00:00Z")
+
+    times = {one["type"]: one["lastTransitionTime"] for one in found["conditions"]}
+    assert times == {
+        "Ready": "2026-01-02T00:00:00Z",
+        "Synced": "2026-01-01T00:00:00Z",
+        "Claimed": "2026-01-01T00:00:00Z",
+    }
+
+
+def test_a_younger_stream_of_the_same_name_says_who_has_it():
+    old, young = stream("orders"), stream("late", created="2027-01-01T00:00:00Z") | {"spec": {"name": "orders"}}
+    claim = claims.decide([old, young])["a", "late"]
+
+    found = shown(young, status.StreamView(claim=claim, observed=None))
+
+    assert ready(found) == ("False", "NameTaken")
+    assert found["conditions"][0]["message"] == "The older Stream a/orders has the name orders."
+
+
+def test_a_compactor_shows_its_backlog():
+    resource = {"metadata": {"generation": 3}}
+    view = status.CompactorView(
+        replicas=2,
+        ready_replicas=2,
+        wanted_replicas=2,
+        backlog=Backlog(size_bytes=3 << 29, age_ms=125_000),
+        aside_count=1,
+    )
+
+    found = status.compactor(resource, view, NOW)
+
+    assert (found["backlog"], found["lag"], found["observedGeneration"]) == ("1.5Gi", "2m", 3)
+    assert ready(found) == ("True", "Working")
+    assert found["conditions"][1]["type"] == "TasksAside"
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(0, "0s"), (9_999, "0s"), (59_000, "50s"), (60_000, "1m"), (7_300_000, "2h"), (200_000_000, "2d")],
+)
+def test_ages_in_words(milliseconds, text):
+    assert status.age(milliseconds) == text

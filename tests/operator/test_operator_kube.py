@@ -1,0 +1,291 @@
+"""The client of the Kubernetes API against a server that fails as API servers do."""
+
+import asyncio
+import json
+import ssl
+
+import pytest
+from aiohttp import web
+
+from bearlake_operator import kube
+from bearlake_operator.errors import Conflict, Invalid, Unavailable
+from bearlake_operator.handlers.apply import Applier
+from bearlake_operator.handlers.lease import Leadership
+from bearlake_operator.handlers.world import World
+from bearlake_operator.kube import Access, Kube
+
+MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "n", "name": "a"}, "data": {"k": "v"}}
+
+
+class ApiServer:
+    """Answers as scripted, then as `answer` says; remembers what it was asked."""
+
+    def __init__(self):
+        self.script = []
+        self.asked = []
+        self.version = 0
+        self.answer = self.echo
+
+    def echo(self, request, body):
+        """Server-side apply, roughly: what was sent, in a new version."""
+        self.version += 1
+        metadata = {"uid": "1", **body.get("metadata", {}), "resourceVersion": str(self.version)}
+        return 200, {**body, "metadata": metadata}
+
+    async def handle(self, request):
+        text = await request.text()
+        body = json.loads(text) if text else {}
+        self.asked.append((request.method, request.path_qs, body, dict(request.headers)))
+        if self.script:
+            scripted = self.script.pop(0)
+            if scripted == "cut":
+                request.transport.close()
+                return web.Response()
+            status, headers = scripted if isinstance(scripted, tuple) else (scripted, {})
+            return web.json_response({"message": f"scripted {status}"}, status=status, headers=headers)
+        status, answer = self.answer(request, body)
+        return web.json_response(answer, status=status)
+
+
+@pytest.fixture
+async def api():
+    server = ApiServer()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield server
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def client(api, tmp_path, monkeypatch):
+    naps = []
+
+    async def nap(seconds):
+        naps.append(seconds)
+
+    monkeypatch.setattr(kube.asyncio, "sleep", nap)
+    (tmp_path / "token").write_text("first\n")
+    access = Access(server=api.url, namespace="n", tls=ssl.create_default_context(), token_file=tmp_path / "token")
+    opened = Kube(access)
+    opened.naps = naps
+    opened.token_file = tmp_path / "token"
+    yield opened
+    await opened.close()
+
+
+@pytest.mark.parametrize("failure", [409, 429, 500, 502, 503, 504, "cut"])
+async def test_what_may_succeed_later_is_tried_again(api, client, failure):
+    api.script = [failure] * 3
+
+    found = await client.apply(MANIFEST)
+
+    assert found["data"] == {"k": "v"}
+    assert len(api.asked) == 4
+    assert client.naps == sorted(client.naps) or len(client.naps) == 3
+
+
+async def test_the_server_says_how_long_to_wait(api, client):
+    api.script = [(429, {"Retry-After": "7"})]
+
+    await client.apply(MANIFEST)
+
+    assert client.naps == [7.0]
+
+
+async def test_a_server_that_never_answers_well_is_unavailable(api, client, monkeypatch):
+    monkeypatch.setattr(kube, "DEADLINE_S", 0.5)
+    api.script = [503] * 100
+
+    with pytest.raises(Unavailable, match="scripted 503"):
+        await client.apply(MANIFEST)
+
+
+@pytest.mark.parametrize("status", [400, 403, 422])
+async def test_what_is_wrong_is_told_at_once_in_the_servers_words(api, client, status):
+    api.script = [status]
+
+    with pytest.raises(Invalid, match=f"PATCH /api/v1/namespaces/n/configmaps/a: scripted {status}"):
+        await client.apply(MANIFEST)
+    assert len(api.asked) == 1
+
+
+async def test_the_token_is_read_for_every_request(api, client):
+    await client.apply(MANIFEST)
+    client.token_file.write_text("second")
+    await client.apply(MANIFEST)
+
+    assert [headers["Authorization"] for *_, headers in api.asked] == ["Bearer first", "Bearer second"]
+
+
+async def test_lists_are_read_in_pages_and_an_unknown_kind_has_none(api, client):
+    def page(request, body):
+        if "scaledobjects" in request.path:
+            return 404, {}
+        more = "" if "continue" in request.query else "next"
+        return 200, {
+            "items": [{"metadata": {}}],
+            "metadata": {"continue": more, "resourceVersion": "7" if more else "9"},
+        }
+
+    api.answer = page
+
+    found = await client.list("Stream", None)
+
+    assert (len(found.resources), found.version) == (2, 7)
+    assert found.resources[0]["kind"] == "Stream"
+    assert (await client.list("ScaledObject", "n")).resources == []
+
+
+async def test_deleting_what_has_gone_or_was_made_anew_is_fine(api, client):
+    api.script = [404]
+    await client.delete("ConfigMap", "n", "a", "uid")
+    api.script = [409]
+    await client.delete("ConfigMap", "n", "a", "uid")
+
+    assert api.asked[0][2]["preconditions"] == {"uid": "uid"}
+
+
+async def test_replacing_another_version_is_a_conflict(api, client):
+    api.script = [409]
+
+    with pytest.raises(Conflict):
+        await client.replace({"kind": "Lease", "metadata": {"namespace": "n", "name": "a", "resourceVersion": "1"}})
+    assert api.asked[0][:2] == ("PUT", "/apis/coordination.k8s.io/v1/namespaces/n/leases/a")
+
+
+# Silence.
+
+
+def manifest(name="a", **data):
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "bearlake-operator"}},
+        "data": data,
+    }
+
+
+async def test_nothing_is_sent_when_nothing_changed(api, client):
+    applier = Applier(client, World(), lambda: None)
+    desired = [manifest("a", k="1"), manifest("b")]
+    assert await applier.ensure(desired) == []
+    asked = len(api.asked)
+
+    for _ in range(10):
+        await applier.ensure(desired)
+        await applier.prune(desired)
+
+    assert (asked, len(api.asked)) == (2, 2)
+
+
+async def test_drift_deletion_and_new_wishes_are_sent(api, client):
+    world = World()
+    applier = Applier(client, world, lambda: None)
+    await applier.ensure([manifest("a", k="1")])
+    live = world.get("ConfigMap", "n", "a")
+
+    world.put("ConfigMap", {**live, "data": {"k": "edited"}, "metadata": {**live["metadata"], "resourceVersion": "50"}})
+    api.version = 60
+    await applier.ensure([manifest("a", k="1")])
+    assert len(api.asked) == 2
+    world.remove("ConfigMap", world.get("ConfigMap", "n", "a"))
+    api.version = 70
+    await applier.ensure([manifest("a", k="1")])
+    assert len(api.asked) == 3
+    await applier.ensure([manifest("a", k="2")])
+    assert len(api.asked) == 4
+
+
+async def test_a_status_of_others_is_no_drift(api, client):
+    world = World()
+    applier = Applier(client, world, lambda: None)
+    await applier.ensure([manifest("a")])
+    live = world.get("ConfigMap", "n", "a")
+
+    metadata = {**live["metadata"], "resourceVersion": "50", "annotations": {"deployment.kubernetes.io/revision": "2"}}
+    world.put("ConfigMap", {**live, "status": {"replicas": 3}, "metadata": metadata})
+    await applier.ensure([manifest("a")])
+
+    assert len(api.asked) == 1
+
+
+async def test_what_is_not_wanted_any_more_goes_and_what_is_not_ours_stays(api, client):
+    world = World()
+    applier = Applier(client, world, lambda: None)
+    await applier.ensure([manifest("a"), manifest("b")])
+    foreign = {"namespace": "n", "name": "foreign", "uid": "2", "resourceVersion": "1", "labels": {}}
+    world.put("ConfigMap", {"kind": "ConfigMap", "metadata": foreign})
+
+    await applier.prune([manifest("a")])
+
+    assert [(verb, path) for verb, path, *_ in api.asked if verb == "DELETE"] == [
+        ("DELETE", "/api/v1/namespaces/n/configmaps/b")
+    ]
+
+
+async def test_an_object_that_is_refused_does_not_keep_the_others(api, client):
+    api.script = [422]
+
+    problems = await Applier(client, World(), lambda: None).ensure([manifest("a"), manifest("b")])
+
+    assert len(problems) == 1
+    assert "scripted 422" in problems[0]
+    assert len(api.asked) == 2
+
+
+# Leadership.
+
+
+class Leases:
+    """A Lease that behaves: versions, creation, conflicts."""
+
+    def __init__(self, api):
+        self.lease = None
+        api.answer = self.answer
+
+    def answer(self, request, body):
+        if request.method == "GET":
+            return (200, self.lease) if self.lease else (404, {})
+        if request.method == "POST" and self.lease is not None:
+            return 409, {"message": "exists"}
+        if request.method == "PUT" and body["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
+            return 409, {"message": "the object has been modified"}
+        version = int(self.lease["metadata"]["resourceVersion"]) + 1 if self.lease else 1
+        self.lease = {**body, "metadata": {**body["metadata"], "resourceVersion": str(version)}}
+        return 200, self.lease
+
+
+async def test_one_leads_and_another_waits_until_it_gives_up(api, client):
+    leases = Leases(api)
+    first, second = Leadership(client, "first", 15), Leadership(client, "second", 15)
+    await first.acquire()
+
+    waiting = asyncio.ensure_future(second.acquire())
+    while len(api.asked) < 10:
+        await asyncio.wait({waiting}, timeout=0.01)
+    assert leases.lease["spec"]["holderIdentity"] == "first"
+    await first.give_up()
+    await waiting
+
+    assert leases.lease["spec"]["holderIdentity"] == "second"
+    assert leases.lease["spec"]["leaseTransitions"] >= 1
+
+
+async def test_a_holder_that_is_silent_for_long_is_followed(api, client, monkeypatch):
+    leases = Leases(api)
+    now = 100.0
+    monkeypatch.setattr("bearlake_operator.handlers.lease.time.monotonic", lambda: now)
+    await Leadership(client, "first", 15).acquire()
+    second = Leadership(client, "second", 15)
+
+    assert not await second._try()
+    now += 14
+    assert not await second._try()
+    now += 2
+    assert await second._try()
+    assert leases.lease["spec"]["holderIdentity"] == "second"

@@ -1,0 +1,60 @@
+"""What is known of the cluster: late, double and missing news."""
+
+from bearlake_operator.handlers.world import World
+from bearlake_operator.kube import Listing
+
+
+def resource(version, name="a", namespace="n", **more):
+    return {"metadata": {"namespace": namespace, "name": name, "resourceVersion": str(version)}, **more}
+
+
+def world_with(*resources):
+    world, told = World(), []
+    for one in resources:
+        world.put("Stream", one)
+    world.on_change(lambda kind, one: told.append((kind, one["metadata"]["name"])))
+    return world, told
+
+
+def test_newer_versions_replace_and_are_told():
+    world, told = world_with(resource(1))
+
+    assert world.put("Stream", resource(2, spec="new"))
+
+    assert world.of("Stream") == [resource(2, spec="new")]
+    assert told == [("Stream", "a")]
+
+
+def test_late_and_repeated_news_are_no_news():
+    world, told = world_with(resource(5))
+
+    assert not world.put("Stream", resource(5))
+    assert not world.put("Stream", resource(4))
+    assert not world.remove("Stream", resource(4))
+
+    assert (world.of("Stream"), told) == ([resource(5)], [])
+
+
+def test_what_has_gone_does_not_come_back_by_late_news():
+    world, _ = world_with(resource(5))
+    world.remove("Stream", resource(6))
+
+    assert not world.put("Stream", resource(5))
+    assert world.put("Stream", resource(7))
+
+
+def test_a_list_brings_what_is_missing_and_takes_what_has_gone():
+    world, told = world_with(resource(1, "gone"), resource(2, "same"), resource(3, "old"))
+
+    news = world.listed("Stream", Listing([resource(2, "same"), resource(9, "old"), resource(8, "new")], 9), None)
+
+    assert news == 3
+    assert sorted(one["metadata"]["name"] for one in world.of("Stream")) == ["new", "old", "same"]
+    assert sorted(told) == [("Stream", "gone"), ("Stream", "new"), ("Stream", "old")]
+
+
+def test_a_list_says_nothing_of_what_is_newer_or_elsewhere():
+    world, told = world_with(resource(12, "newer"), resource(1, "b", namespace="elsewhere"))
+
+    assert world.listed("Stream", Listing([], 10), "n") == 0
+    assert (len(world.of("Stream")), told) == (2, [])
