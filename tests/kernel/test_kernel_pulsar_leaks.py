@@ -1,0 +1,96 @@
+"""The native transcoding of Pulsar entries gives back every reference, block and buffer, also on its error paths."""
+
+import contextlib
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from bearlake.errors import BearlakeError
+from bearlake.kernel import fallback
+from bearlake.protocols.pulsar.proto.metadata_pb2 import KeyValue, SingleMessageMetadata
+from bearlake.records.codec import Record, encode
+from fixtures.pulsar_entries import metadata, pack
+
+HEAD = metadata(num_messages_in_batch=3, uncompressed_size=1).SerializeToString()
+PAYLOAD = pack(
+    [
+        (SingleMessageMetadata(sequence_id=7, partition_key="QQ==", partition_key_b64_encoded=True), b"v" * 200),
+        (SingleMessageMetadata(sequence_id=9, properties=[KeyValue(key="a", value="b")] * 9), b""),
+        (SingleMessageMetadata(sequence_id=9, partition_key="k", ordering_key=b"o"), b"v"),
+    ]
+)
+SINGLE = metadata(partition_key="k").SerializeToString()
+BATCH = fallback.encode_entry(HEAD, PAYLOAD, False)[0]
+SMALL = fallback.encode_entry(SINGLE, b"v", False)[0]
+FOREIGN = encode([Record(key=b"\xff" * 90, headers=(("a", b"\xff" * 99),) * 9)] * 4)
+SWAPPED = encode([Record(headers=(("__pulsar.message", b"\x0a"), ("__pulsar.entry", b"\1\0" + HEAD)))] * 3)
+
+
+def calls(native: ModuleType) -> list[Callable[[], Any]]:
+    return [
+        lambda: native.encode_entry(HEAD, PAYLOAD, False),
+        lambda: native.encode_entry(HEAD, PAYLOAD, True),
+        lambda: native.encode_entry(SINGLE, PAYLOAD, False),
+        lambda: native.encode_entry(HEAD, PAYLOAD[:-1], False),
+        lambda: native.encode_entry(HEAD[:-1], PAYLOAD, False),
+        lambda: native.encode_entry(HEAD, 7, False),
+        lambda: native.encode_entry(7, PAYLOAD, False),
+        lambda: native.encode_entry(HEAD, PAYLOAD),
+        lambda: native.decode_entry(BATCH, None, 2**40, 10**6),
+        lambda: native.decode_entry(BATCH[:61], BATCH[61:], 2**40, 10**6),
+        lambda: native.decode_entry(BATCH, None, 2**40, 100),
+        lambda: native.decode_entry(BATCH[:-1], None, 2**40, 10**6),
+        lambda: native.decode_entry(BATCH[:50], None, 2**40, 10**6),
+        lambda: native.decode_entry(BATCH, 7, 2**40, 10**6),
+        lambda: native.decode_entry(BATCH, None, "x", 10**6),
+        lambda: native.decode_entry(SMALL, None, 2**40, 10**6),
+        lambda: native.decode_entry(SMALL, None, 2**40, 0),
+        lambda: native.decode_entry(SMALL[:-1], None, 2**40, 0),
+        lambda: native.decode_entry(FOREIGN, None, 2**40, 10**6),
+        lambda: native.decode_entry(FOREIGN, None, 2**40, 400),
+        lambda: native.decode_entry(SWAPPED, None, 2**40, 10**6),
+        lambda: native.entry_routing(BATCH, None),
+        lambda: native.entry_routing(FOREIGN[:61], FOREIGN[61:]),
+        lambda: native.entry_routing(BATCH[:70], None),
+        lambda: native.entry_routing(BATCH, 7),
+    ]
+
+
+def repeat(call: Callable[[], Any], count: int) -> None:
+    for _ in range(count):
+        with contextlib.suppress(BearlakeError, ValueError, TypeError):
+            call()
+
+
+def counts(native: ModuleType) -> list[int]:
+    return [
+        sys.getrefcount(value) for value in (None, True, False, native, HEAD, PAYLOAD, BATCH, FOREIGN, BearlakeError)
+    ]
+
+
+def test_nothing_of_an_entry_is_leaked(native: ModuleType) -> None:
+    for call in calls(native):
+        repeat(call, 50)
+        before, blocks = counts(native), sys.getallocatedblocks()
+
+        repeat(call, 500)
+
+        assert sys.getallocatedblocks() - blocks < 50
+        assert all(abs(now - then) < 50 for now, then in zip(counts(native), before, strict=True))
+
+
+def test_buffers_of_entries_are_released(native: ModuleType) -> None:
+    buffer = bytearray(BATCH)
+    for call in (
+        lambda: native.encode_entry(buffer, buffer, False),
+        lambda: native.encode_entry(buffer, 7, False),
+        lambda: native.encode_entry(HEAD, buffer, False),
+        lambda: native.decode_entry(buffer, None, 0, 10**6),
+        lambda: native.decode_entry(buffer, buffer, 0, 10**6),
+        lambda: native.decode_entry(buffer, 7, 0, 10**6),
+        lambda: native.entry_routing(buffer, buffer),
+    ):
+        repeat(call, 3)
+
+    buffer.append(0)  # raises BufferError while a view is held
