@@ -44,21 +44,31 @@ def serve(port: int) -> None:
         member = await Member.join(metadata.servers, ServerSettings(name="bench"), dict([listener.endpoint("rest")]))
         streams = Streams(metadata, store, member.server)
         await streams.start()
-        server = RestServer(streams, Schemas(metadata.schemas), member, RestSettings(unsent_bytes_max=1024 * 1024), [listener])
+        server = RestServer(
+            streams, Schemas(metadata.schemas), member, RestSettings(unsent_bytes_max=1024 * 1024), [listener]
+        )
         await server.start()
         await asyncio.gather(streams.run(), member.run(), server.run())
 
     uvloop.run(run())
 
 
-async def produce(url: str, process: psutil.Process, kind: str, record: object, record_count: int) -> None:
+AVRO = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}, {"name": "text", "type": "string"}]}'
+JSON = '{"type": "object", "properties": {"id": {"type": "integer"}, "text": {"type": "string"}}, "required": ["id"]}'
+PROTOBUF = 'syntax = "proto3"; message R { int64 id = 1; string text = 2; }'
+
+
+async def produce(
+    url: str, process: psutil.Process, kind: str, record: object, record_count: int, schema: str | None = None
+) -> None:
     """v2, some records per request."""
-    body = json.dumps({"records": [record] * record_count}).encode()
+    with_schema = {} if schema is None else {"value_schema": schema}
+    body = json.dumps({**with_schema, "records": [record] * record_count}).encode()
     headers = {"Content-Type": f"application/vnd.kafka.{kind}.v2+json"}
 
     async def client(session: aiohttp.ClientSession) -> None:
         for _ in range(REQUEST_COUNT // CLIENT_COUNT):
-            async with session.post(f"{url}/topics/t", data=body, headers=headers) as response:
+            async with session.post(f"{url}/topics/{kind}", data=body, headers=headers) as response:
                 assert response.status == 200, await response.text()
                 await response.read()
 
@@ -111,6 +121,9 @@ async def main(url: str, process: psutil.Process) -> None:
     await produce(url, process, "binary", {"value": value}, 100)
     await produce(url, process, "json", {"value": {"text": "x" * 88}}, 100)
     await produce(url, process, "json", {"value": {"text": "x" * 88}}, 1)
+    value_of_fields = {"id": 1, "text": "x" * 80}
+    for kind, schema in (("avro", AVRO), ("jsonschema", JSON), ("protobuf", PROTOBUF)):
+        await produce(url, process, kind, {"value": value_of_fields}, 100, schema)
     await events(url, process)
 
 

@@ -18,6 +18,7 @@ from bearlake.streams.schemas.values.model import Unfit
 PATTERN_STEP_COUNT_MAX = 100_000
 """Steps that a pattern with look-around or back-references may take back; what needs more does not match."""
 
+_compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _VALIDATORS = {
     "draft-04": jsonschema_rs.Draft4Validator,
     "draft-06": jsonschema_rs.Draft6Validator,
@@ -43,7 +44,7 @@ class JsonValues:
         """See `Values.write`."""
         try:
             self._validator.validate(value)
-            return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+            return _compact(value).encode()
         except jsonschema_rs.ValidationError as error:
             place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.instance_path)
             raise Unfit(error.message[:500], place[:500]) from error
