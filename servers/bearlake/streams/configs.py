@@ -127,6 +127,12 @@ ALL: tuple[Config, ...] = (
     Config("http.forked", _B, "false", "Whether the stream was ever forked by HTTP."),
     Config("http.incomplete", _B, "false", "Being created by HTTP: its first content is not written yet."),
     Config(
+        "http.sequences",
+        _S,
+        "",
+        "Stream-Seq by HTTP: up to which offset it was read, and the largest, by partition, as JSON.",
+    ),
+    Config(
         "http.ttl.seconds",
         _L,
         "-1",

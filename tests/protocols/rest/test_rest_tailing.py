@@ -9,7 +9,9 @@ import aiohttp
 import pytest
 
 from bearlake.metadata.model import NamedProducer
+from bearlake.protocols.rest.tailing import sequences
 from bearlake.protocols.rest.tailing.producers import Claim, Decision, decide
+from bearlake.streams.principal import INTERNAL
 from bearlake.telemetry import metrics
 from fixtures.rest_server import MakeServers, RestNode
 
@@ -269,10 +271,77 @@ async def test_a_producer_without_a_good_name_is_refused(rest: RestNode, name: s
 
 
 async def test_a_producer_s_append_is_one_batch_or_too_large(rest: RestNode) -> None:
-    await rest.put("/v1/stream/t", b"", headers=JSON)
-    large = json.dumps([1] * 200_000).encode()
+    await rest.create("t", http_content_type="application/json", max_message_bytes="1000")
+    large = json.dumps([1] * 200).encode()
     refused = await rest.post("/v1/stream/t", large, headers=producer(0, 0))
     plain = await rest.post("/v1/stream/t", large, headers=JSON)
 
     assert (refused.status, plain.status) == (413, 204)
     assert (await rest.post("/v1/stream/t", b"[0]", headers=producer(0, 0))).status == 200
+    assert len((await rest.get("/v1/stream/t")).body) == 201
+
+
+def in_sequence(sequence: str, **more: str) -> dict[str, str]:
+    return {**JSON, "Stream-Seq": sequence, **more}
+
+
+async def test_stream_seq_grows_whatever_server_takes_the_append(rest_servers: MakeServers) -> None:
+    one, two = await rest_servers(2)
+    await one.create("t", http_content_type="application/json")
+    await one.post("/topics/t", {"records": [{"value": "of Kafka"}]}, kind="json")
+    first = await one.post("/v1/stream/t", b'["b"]', headers=in_sequence("b"))
+    same = await two.post("/v1/stream/t", b'["b"]', headers=in_sequence("b"))
+    less = await two.post("/v1/stream/t", b'["a"]', headers=in_sequence("a"))
+    await one.post("/topics/t", {"records": [{"value": "again"}]}, kind="json")
+    more = await two.post("/v1/stream/t", b'["\xc3\xa4"]', headers={**JSON, "Stream-Seq": "ä"})
+    (three,) = await rest_servers(1)  # as one that was started anew
+    late = await three.post("/v1/stream/t", b'["z"]', headers=in_sequence("z"))
+    plain = await three.post("/v1/stream/t", b'["plain"]', headers=JSON)
+
+    assert [one.status for one in (first, same, less, more, late, plain)] == [204, 409, 409, 204, 409, 204]
+    assert (await one.get("/v1/stream/t")).body == ["of Kafka", "b", "again", "ä", "plain"]
+
+
+async def test_of_appends_with_one_stream_seq_at_two_servers_one_is_taken(rest_servers: MakeServers) -> None:
+    one, two = await rest_servers(2)
+    await one.put("/v1/stream/t", b"", headers=JSON)
+    for n in range(100, 115):
+        both = [server.post("/v1/stream/t", b"[%d]" % n, headers=in_sequence(str(n))) for server in (one, two)]
+        assert sorted(answer.status for answer in await asyncio.gather(*both)) == [204, 409]
+
+    assert (await one.get("/v1/stream/t")).body == list(range(100, 115))
+
+
+async def test_a_producer_s_retry_with_stream_seq_is_a_duplicate_not_a_conflict(rest_servers: MakeServers) -> None:
+    one, two = await rest_servers(2)
+    await one.put("/v1/stream/t", b"", headers=JSON)
+    headers = producer(0, 0) | {"Stream-Seq": "a"}
+    answers = [await server.post("/v1/stream/t", b"[1]", headers=headers) for server in (one, two, one)]
+    old = await two.post("/v1/stream/t", b"[2]", headers=producer(0, 1) | {"Stream-Seq": "a"})
+    new = await two.post("/v1/stream/t", b"[2]", headers=producer(0, 1) | {"Stream-Seq": "b"})
+
+    assert [answer.status for answer in answers] == [200, 204, 204]
+    assert (old.status, new.status) == (409, 200)
+    assert (await one.get("/v1/stream/t")).body == [1, 2]
+
+
+async def test_what_is_noted_of_stream_seq_outlives_its_records(rest_servers: MakeServers, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sequences, "_NOTE_STEP", 2)
+    (one,) = await rest_servers(1)
+    await one.put("/v1/stream/t", b"", headers=JSON)
+    for name in "abcd":
+        await one.post("/v1/stream/t", b"[0]", headers=in_sequence(name))
+    noted = json.loads((await one.streams.catalog.find("t")).stream.configs["http.sequences"])
+    await one.streams.trim(INTERNAL, "t", 0, 4)
+    (two,) = await rest_servers(1)
+    old = await two.post("/v1/stream/t", b"[0]", headers=in_sequence("b"))
+
+    assert noted == {"0": [2, "b"]}
+    assert old.status == 409
+
+
+async def test_a_config_of_stream_seq_that_somebody_else_wrote_is_begun_anew(rest: RestNode) -> None:
+    await rest.create("t", http_content_type="application/json", http_sequences="[1]")
+    answers = [await rest.post("/v1/stream/t", b"[0]", headers=in_sequence(name)) for name in ("b", "a")]
+
+    assert [answer.status for answer in answers] == [204, 409]

@@ -5,6 +5,7 @@ answer is that of the first time: producers and `Stream-Seq` are checked where o
 """
 
 import asyncio
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -20,9 +21,10 @@ from bearlake.protocols.rest.tailing import lineage, producers, state
 from bearlake.protocols.rest.tailing.appending import Appending
 from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
 from bearlake.protocols.rest.tailing.producers import Claim, Decision, Producers
+from bearlake.protocols.rest.tailing.sequences import Sequences
 from bearlake.protocols.rest.tailing.state import Tails
 from bearlake.records.codec import Record
-from bearlake.streams.append import Verdict
+from bearlake.streams.append import Append, Result, Verdict
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import ANONYMOUS, Operation
 
@@ -53,6 +55,7 @@ class AppendRoutes:
         writing: Writing,
         appending: Appending,
         names: ProducerIds,
+        sequences: Sequences,
     ) -> None:
         self._settings = settings
         self._lives = lives
@@ -60,6 +63,7 @@ class AppendRoutes:
         self._writing = writing
         self._appending = appending
         self._producers = Producers(names, _PRODUCER_COUNT_MAX)
+        self._sequences = sequences
         self._tasks: set[asyncio.Task[web.Response]] = set()
 
     async def append(self, request: web.Request) -> web.Response:
@@ -92,10 +96,11 @@ class AppendRoutes:
         if body and state.media_type(request.headers["Content-Type"]) != state.media_type(kind):
             raise Problem(409, 409, f"the stream has content type {kind}")
         records = self._appending.records(kind, body, is_first=False)
+        sequence = request.headers.get("Stream-Seq")
         if claim is not None:
-            done = await self._claimed(view, index, claim, records)
+            done = await self._claimed(view, index, claim, records, sequence)
         elif records:
-            done = _Done(await self._unclaimed(request, view, index, records), {}, is_last=True)
+            done = _Done(await self._unclaimed(view, index, records, sequence), {}, is_last=True)
         else:
             done = _Done(None, {}, is_last=True)
         headers = done.headers
@@ -107,33 +112,50 @@ class AppendRoutes:
         headers["Stream-Next-Offset"] = state.token(lineage.base_of(view) + end)
         return web.Response(status=200 if claim is not None and done.end is not None else 204, headers=headers)
 
-    async def _unclaimed(self, request: web.Request, view: StreamView, index: int, records: list[Record]) -> int:
+    async def _unclaimed(self, view: StreamView, index: int, records: list[Record], sequence: str | None) -> int:
         """Append what says nothing of its producer; the end of the log then."""
-        sequence = request.headers.get("Stream-Seq")
-        tail = self._tails.get(view, index)
         if sequence is None:
             end = await self._appending.write(view, index, records)
         else:
-            async with tail.lock:
-                if tail.sequence is not None and sequence <= tail.sequence:
-                    raise Problem(409, 409, f"Stream-Seq: expected more than {tail.sequence}")
-                end = await self._appending.write(view, index, records)
-                tail.sequence = sequence
+            verdict, base, _ = await self._once(view, index, records, sequence, lambda append: append)
+            if (error := error_of(verdict)) is not None:
+                raise error
+            end = base + len(records)
         await self._appending.still_open(view, index, end)
         return end
 
-    async def _claimed(self, view: StreamView, index: int, claim: Claim, records: list[Record]) -> _Done:
+    async def _once(
+        self,
+        view: StreamView,
+        index: int,
+        records: Sequence[Record],
+        sequence: str | None,
+        sign: Callable[[Append], Append],
+    ) -> Result:
+        """Append as one batch; in the order of `Stream-Seq` if there is one."""
+
+        async def write(records: Sequence[Record], complete: Callable[[Append], Append]) -> Result:
+            return await self._writing.write_once(
+                ANONYMOUS, view, index, records, lambda append: complete(sign(append))
+            )
+
+        if sequence is None:
+            return await write(records, lambda append: append)
+        return await self._sequences.append(view, index, self._tails.get(view, index), sequence, records, write)
+
+    async def _claimed(
+        self, view: StreamView, index: int, claim: Claim, records: list[Record], sequence: str | None
+    ) -> _Done:
         """Append what a producer sends, unless it was appended before.
 
         A close without records is only looked at: after it, there is no next append to be in step with.
         """
         partition = view.partition(index)
         for _ in range(_TRY_COUNT):
-            if records:
+            if records and not await self._is_known(view, index, claim, sequence):
                 producer_id = await self._producers.id_of(partition, claim)
-                verdict, base, _ = await self._writing.write_once(
-                    ANONYMOUS, view, index, records, partial(claim.sign, producer_id=producer_id)
-                )
+                sign = partial(claim.sign, producer_id=producer_id)
+                verdict, base, _ = await self._once(view, index, records, sequence, sign)
                 if verdict == Verdict.ACCEPTED:
                     await self._appending.still_open(view, index, base + len(records))
                     return _Done(base + len(records), _echo(claim.epoch, claim.sequence), is_last=True)
@@ -152,6 +174,12 @@ class AppendRoutes:
                 return _Done(None, _echo(claim.epoch, claim.sequence), is_last=True)
             # The one before it came in meanwhile: it is its turn now.
         raise Overloaded("this producer's appends come in another order all the time")
+
+    async def _is_known(self, view: StreamView, index: int, claim: Claim, sequence: str | None) -> bool:
+        """Whether a repeat would be taken for an old `Stream-Seq` before the commit can tell that it is one."""
+        if sequence is None:
+            return False
+        return producers.decide(claim, await self._producers.last(view.partition(index), claim)) is not Decision.ACCEPT
 
     async def _answer_closed(
         self, view: StreamView, index: int, claim: Claim | None, *, closes_only: bool

@@ -11,6 +11,7 @@ from bearlake.protocols.rest.tailing.appending import Appending
 from bearlake.protocols.rest.tailing.create_routes import CreateRoutes
 from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
 from bearlake.protocols.rest.tailing.read_routes import ReadRoutes
+from bearlake.protocols.rest.tailing.sequences import Sequences
 from bearlake.protocols.rest.tailing.state import Tails
 from bearlake.streams.service import Streams
 
@@ -26,7 +27,15 @@ class TailingRoutes:
         tails = Tails(streams, self.lifetimes)
         appending = Appending(streams, writing)
         self._create = CreateRoutes(streams, settings, self.lifetimes, tails, writing, appending)
-        self._append = AppendRoutes(settings, self.lifetimes, tails, writing, appending, streams.metadata.producers)
+        self._append = AppendRoutes(
+            settings,
+            self.lifetimes,
+            tails,
+            writing,
+            appending,
+            streams.metadata.producers,
+            Sequences(streams, settings),
+        )
         self._read = ReadRoutes(streams, settings, self.lifetimes, tails, draining)
 
     def add_to(self, router: web.UrlDispatcher) -> None:

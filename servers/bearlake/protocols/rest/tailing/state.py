@@ -1,7 +1,7 @@
 """Partitions as this server follows them: what is written in the stream's configs, and what only this server knows.
 
-In the configs, for every server: the content type, whether it is closed and where it ended. In memory, for as long as this server
-lives: the sequences of idempotent producers and `Stream-Seq`, each partition's appends by HTTP one after the other.
+In the configs, for every server: the content type, whether it is closed and where it ended. In memory, to be found again by any other
+server: how far the log was read for `Stream-Seq`, and the largest one.
 """
 
 import asyncio
@@ -42,9 +42,11 @@ class Tail:
     """What only this server knows of a partition."""
 
     sequence: str | None = None
-    """The largest `Stream-Seq`."""
+    """The largest `Stream-Seq` before the offset `seen` of the log (-1: not looked yet), up to which `noted` is in the config."""
+    seen: int = -1
+    noted: int = -1
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while something is appended or closed."""
+    """Held while something is appended with `Stream-Seq`."""
     closed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the stream was closed here; wakes those who follow."""
 
