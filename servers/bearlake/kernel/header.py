@@ -175,14 +175,14 @@ ProduceOutcome: TypeAlias = tuple[int, int, int]
 """(verdict, base_offset, start_offset) of one batch; verdict 0: it was appended"""
 
 AppendLike: TypeAlias = (
-    "tuple[int, bytes, bytes | bytearray | memoryview, HoldLike | None, int, int, int, int, int, int, int]"
+    "tuple[int, bytes, bytes | bytearray | memoryview, HoldLike | None, int, int, int, int, int, int, int, int]"
 )
 """(partition, stream_id, batch, hold, record_count, max_timestamp, producer_id, producer_epoch, base_sequence, flags,
-expected_offset), as `streams.append.Append`"""
+expected_offset, after_sequence), as `streams.append.Append`"""
 
-CommitLike: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int]
+CommitLike: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int]
 """(partition, position, length, record_count, max_timestamp, producer_id, producer_epoch, base_sequence, flags,
-expected_offset), as `metadata.model.BatchCommit`"""
+expected_offset, after_sequence), as `metadata.model.BatchCommit`"""
 
 PlainRules: TypeAlias = tuple[bytes, int, int, int, int, int]
 """(stream_id, key of the stream's partition 0, partition_count, batch_bytes_max, earliest base timestamp, latest max timestamp)"""

@@ -71,6 +71,7 @@ def admit_plain(
             sequence,
             0,
             -1,
+            -1,
         )
         appends.append(tuple.__new__(make, fields))
     return len(entries)

@@ -23,7 +23,7 @@ Sources: Pulsar's "Binary protocol specification" (MessageMetadata, SingleMessag
 
 from struct import Struct
 
-from bearlake.errors import Corrupt
+from bearlake.errors import Corrupt, Unsupported
 from bearlake.kernel.fallback.checksum import Buffer, crc32c, view_of
 from bearlake.kernel.fallback.pulsar_fields import (
     MESSAGE,
@@ -47,7 +47,9 @@ VERSION = 1
 IS_OPAQUE, SEQUENCES_FOLLOW, KEYS_ARE_BASE64 = 1, 2, 4
 ALL_FLAGS = 7
 
-PRODUCER_NAME, SEQUENCE_ID, PUBLISH_TIME, MESSAGE_COUNT = 1, 2, 3, 11
+PRODUCER_NAME, SEQUENCE_ID, PUBLISH_TIME, COMPRESSION, MESSAGE_COUNT = 1, 2, 3, 8, 11
+COMPRESSION_MAX = 4
+"""Snappy."""
 MESSAGE_COUNT_MAX = 2**31 - 1
 ENTRY_BYTES_MAX = 256 * 1024 * 1024
 """Of metadata and payload, so that the batch has less than 2 GiB whatever they say."""
@@ -74,11 +76,14 @@ def encode_entry(metadata: Buffer, payload: Buffer, is_opaque: bool, /) -> tuple
     Raises:
         ValueError: metadata and payload have more than `ENTRY_BYTES_MAX` bytes.
         Corrupt: they are not what they should be; of a batch, names the first such message.
+        Unsupported: the payload was compressed in a way that nobody knows.
     """
     metadata, payload = view_of(metadata), view_of(payload)
     if len(metadata) + len(payload) > ENTRY_BYTES_MAX:
         raise ValueError(f"an entry of {len(metadata) + len(payload)} bytes")
     entry = _Entry(metadata)
+    if entry.compression > COMPRESSION_MAX and not is_opaque:
+        raise Unsupported(f"compression {entry.compression} of a Pulsar entry")
     if entry.message_count is None or is_opaque:
         messages = [(read_message(entry.fields, MESSAGE), payload)]
         flags = _flags(messages, entry.sequence_id) | (IS_OPAQUE if is_opaque else 0)
@@ -113,6 +118,7 @@ class _Entry:
         self.sequence_id = sequence_id
         self.publish_time = publish_time
         self.timestamp = timestamp_of(publish_time)
+        self.compression = number(self.fields, COMPRESSION) or 0
         self.message_count = number(self.fields, MESSAGE_COUNT)
         if self.message_count is not None and not 0 < self.message_count <= MESSAGE_COUNT_MAX:
             raise Corrupt("the metadata of a Pulsar entry has an impossible count of messages")

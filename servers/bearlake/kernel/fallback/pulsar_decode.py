@@ -18,6 +18,7 @@ from bearlake.errors import Corrupt, TooLarge
 from bearlake.kernel.fallback.checksum import Buffer, crc32c, view_of
 from bearlake.kernel.fallback.pulsar import (
     ALL_FLAGS,
+    COMPRESSION,
     ENTRY_HEADER,
     IS_OPAQUE,
     KEYS_ARE_BASE64,
@@ -47,7 +48,7 @@ from bearlake.kernel.fallback.records import Malformed, read_record
 from bearlake.kernel.header import HEADER_BYTES
 
 MAGIC = b"\x0e\x01"
-_COMPRESSION, _UNCOMPRESSED_SIZE = 8, 9
+_UNCOMPRESSED_SIZE = 9
 _COMPACTED_OUT = b"\0\0\0\4\x18\0\x20\1"
 """A message of a batch: its size 4, payload_size = 0, compacted_out = true."""
 _ORDERING_KEY, _SINGLE_ORDERING_KEY, _DELIVER_AT = 18, 7, 19
@@ -260,7 +261,7 @@ def _whole(entry: _Entry) -> bytes:
     """The fields as they came, but for those that say how the payload was compressed, which it is not any more."""
     if entry.flags & IS_OPAQUE:
         return b"".join(field.whole for field in entry.fields)
-    transport = (_COMPRESSION, _UNCOMPRESSED_SIZE)
+    transport = (COMPRESSION, _UNCOMPRESSED_SIZE)
     return b"".join(field.whole for field in entry.fields if field.value is None or field.number not in transport)
 
 

@@ -5,7 +5,7 @@
 /* header.ProduceEntry */
 enum { TOPIC, INDEX, START, END, STATUS, ATTRIBUTES, RECORD_COUNT, BASE_TIME, MAX_TIME, PRODUCER, EPOCH, SEQUENCE, PRODUCE_ENTRY_FIELDS };
 /* header.AppendLike */
-enum { PARTITION, STREAM, BATCH, HOLD, COUNT, TIME, PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE, FLAGS, EXPECTED, APPEND_FIELDS };
+enum { PARTITION, STREAM, BATCH, HOLD, COUNT, TIME, PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE, FLAGS, EXPECTED, AFTER, APPEND_FIELDS };
 /* header.PlainRules */
 enum { STREAM_ID, FIRST_KEY, PARTITION_COUNT, BYTES_MAX, EARLIEST, LATEST, RULES_FIELDS };
 /* header.QueuedBatch */
@@ -37,6 +37,7 @@ static PyObject *make_append(PyTypeObject *type, PyObject *entry, PyObject *fram
     PyTuple_SET_ITEM(item, BASE_SEQUENCE, Py_NewRef(field(entry, SEQUENCE)));
     PyTuple_SET_ITEM(item, FLAGS, PyLong_FromLong(0));
     PyTuple_SET_ITEM(item, EXPECTED, PyLong_FromLong(-1));
+    PyTuple_SET_ITEM(item, AFTER, PyLong_FromLong(-1));
     PyTuple_SET_ITEM(item, PARTITION, PyLong_FromLongLong(key));
     PyTuple_SET_ITEM(item, BATCH, slice_of(frame, field(entry, START), field(entry, END)));
     if (field(item, PARTITION) == NULL || field(item, BATCH) == NULL)

@@ -16,7 +16,7 @@ _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "positions are 64 bits wid
 #define CRC_AT 17
 #define CRC_START 21
 #define DELTA_AT 23
-#define COMMIT_FIELDS 10 /* of header.CommitLike */
+#define COMMIT_FIELDS 11 /* of header.CommitLike */
 #define RECORD_BYTES_MIN 7
 
 /* The GIL is released for work on at least this many bytes (8 us of CRC32C). Below, giving it up costs more than it gives: no

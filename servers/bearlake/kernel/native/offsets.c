@@ -2,7 +2,7 @@
 #include "kernel.h"
 
 /* header.CommitLike, header.SliceLike */
-enum { C_PARTITION, C_POSITION, C_LENGTH, C_COUNT, C_TIME, C_PRODUCER, C_READ, C_EXPECTED = COMMIT_FIELDS - 1 };
+enum { C_PARTITION, C_POSITION, C_LENGTH, C_COUNT, C_TIME, C_PRODUCER, C_READ, C_EXPECTED = COMMIT_FIELDS - 2 };
 enum { S_PARTITION, S_BASE, S_COUNT, S_POSITION, S_LENGTH, S_TIME, SLICE_FIELDS };
 
 /* A tuple of `type` from integers, behind `first` if that is not NULL; NULL with an exception set. */

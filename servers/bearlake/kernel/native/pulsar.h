@@ -24,6 +24,7 @@
 #define SEQUENCE_ID 2
 #define PUBLISH_TIME 3
 #define COMPRESSION 8
+#define COMPRESSION_MAX 4 /* snappy */
 #define UNCOMPRESSED_SIZE 9
 #define MESSAGE_COUNT 11
 #define ORDERING_KEY 18
@@ -65,6 +66,7 @@ typedef struct {
     uint64_t sequence_id;
     int64_t timestamp;     /* the publish time, -1 if it is none of a record */
     int64_t message_count; /* -1: no batch; -2: impossible */
+    uint64_t compression;
 } EntryFields;
 
 extern const Roles message_roles; /* of MessageMetadata */

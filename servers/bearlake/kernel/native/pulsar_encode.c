@@ -284,6 +284,8 @@ static PyObject *encode_entry(KernelState *state, Cursor metadata, Cursor payloa
             state->corrupt, "the metadata of a Pulsar entry lacks the producer's name, the sequence id or the publish time");
     if (entry->message_count == -2)
         return PyErr_Format(state->corrupt, "the metadata of a Pulsar entry has an impossible count of messages");
+    if (entry->compression > COMPRESSION_MAX && !is_opaque)
+        return PyErr_Format(state->unsupported, "compression %llu of a Pulsar entry", (unsigned long long)entry->compression);
     encoding.is_batch = entry->message_count > 0 && !is_opaque;
     encoding.count = encoding.is_batch ? entry->message_count : 1;
     encoding.flags |= is_opaque ? IS_OPAQUE : 0;

@@ -134,6 +134,8 @@ bool read_entry(Cursor fields, EntryFields *entry)
         } else if (field.number == PUBLISH_TIME) {
             entry->timestamp = record_timestamp(field.value);
             entry->has_publish_time = true;
+        } else if (field.number == COMPRESSION) {
+            entry->compression = field.value;
         } else if (field.number == MESSAGE_COUNT) {
             entry->message_count = field.value > 0 && field.value <= INT32_MAX ? (int64_t)field.value : -2;
         }

@@ -12,7 +12,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from bearlake import kernel
-from bearlake.errors import Corrupt, TooLarge, Unsupported
+from bearlake.errors import Corrupt, TooLarge
 from bearlake.protocols.pulsar.proto.metadata_pb2 import NONE, ZSTD, MessageMetadata
 from bearlake.records import blocks, compression
 from bearlake.records.batch import COMPRESSION_MASK, HEADER_BYTES, Compression
@@ -78,7 +78,7 @@ def to_batch(
         Unsupported: an unknown codec.
     """
     is_opaque = _is_opaque(metadata)
-    codec = BlockCodec.NONE if is_opaque else _codec(metadata)
+    codec = BlockCodec.NONE if is_opaque else BlockCodec(metadata.compression)
     size = metadata.uncompressed_size if codec else len(payload)
     if size > uncompressed_bytes_max:
         raise TooLarge("uncompressed entry", size, uncompressed_bytes_max)
@@ -132,13 +132,6 @@ def deliver_at_ms(batch: memoryview, uncompressed_bytes_max: int = UNCOMPRESSED_
 def _is_opaque(metadata: MessageMetadata) -> bool:
     """Whether only a client can read the payload."""
     return bool(metadata.encryption_keys) or (metadata.num_chunks_from_msg > 1 and metadata.compression != NONE)
-
-
-def _codec(metadata: MessageMetadata) -> BlockCodec:
-    try:
-        return BlockCodec(metadata.compression)
-    except ValueError as error:
-        raise Unsupported(f"compression {metadata.compression} of a Pulsar entry") from error
 
 
 def _compressed(batch: bytes, codec: Compression) -> bytes:
