@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -56,12 +57,25 @@ ITEMS = (
 )
 
 
+PAGE_NAMES = {
+    "kafka": "Kafka",
+    "rest-v2": "REST v2",
+    "rest-v3": "REST v3",
+    "tailing": "`/v1/stream`",
+    "tailing-events": "`/v1/stream`, events",
+    "grpc": "gRPC",
+}
+"""How `docs/protocols.md` calls them."""
+
+
 @pytest.fixture(scope="module")
 def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
     folder = tmp_path_factory.mktemp("matrix")
     words = ("up", "--data-dir", folder / "data", "--no-tour")
     with started(*words, ready_file=folder / "ready.json") as server:
-        yield Addresses(kafka=server.kafka, rest=str(server.ready["rest"]).removeprefix("http://"), grpc=str(server.ready["grpc"]))
+        yield Addresses(
+            kafka=server.kafka, rest=str(server.ready["rest"]).removeprefix("http://"), grpc=str(server.ready["grpc"])
+        )
 
 
 @cache
@@ -126,3 +140,12 @@ def test_every_protocol_sees_the_same_order_of_what_all_wrote_at_once(at: Addres
     assert len(by_offset) == count  # no offset was given twice
     assert all(told == sorted(told) for told in offsets.values())  # a writer's own order is kept
     assert seen == {reader.name: expected for reader in READERS}
+
+
+def test_the_page_of_protocols_has_a_row_for_each_writer_and_reader() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "protocols.md").read_text(encoding="utf-8")
+    writers, readers = page.split("## What a reader is shown")
+
+    for clients, rows in ((WRITERS, writers), (READERS, readers)):
+        for client in clients:
+            assert f"\n| {PAGE_NAMES[client.name]}" in rows, client.name
