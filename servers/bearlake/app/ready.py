@@ -87,6 +87,7 @@ Try next, in another terminal:
   python -c "from confluent_kafka import Producer as P; p = P({{'bootstrap.servers': '{kafka}'}}); p.produce('greetings', b'hi'); p.flush()"
   curl -H 'Content-Type: application/vnd.kafka.json.v2+json' -d '{{"records": [{{"value": "hello"}}]}}' {rest}/topics/greetings
   grpcurl -plaintext -d '{{"name": "greetings"}}' {grpc} bearlake.stream.v1.Admin/DescribeStream
+  python -c "from bearlake.client import Client; print(*Client('{grpc}').read('greetings', follow=False), sep='\n')"
 {sql}
 Ctrl-C stops it.
 """

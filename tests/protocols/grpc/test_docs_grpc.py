@@ -5,7 +5,9 @@ import io
 import json
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +22,9 @@ from fixtures.server_process import ServerProcess, started
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "grpc.md"
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs" / "grpc.md"
+README = ROOT / "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +47,12 @@ def test_the_python_of_the_page_writes_and_reads(server: ServerProcess) -> None:
     with contextlib.redirect_stdout(said):
         exec(compile(code, PAGE.name, "exec"), {})
 
-    assert said.getvalue() == "1000 records\n"
+    assert said.getvalue().splitlines() == [
+        "1000 records",
+        "[('greetings', 0), ('greetings', 1), ('greetings', 2), ('greetings', 3)]",
+        "UNEXPECTED_OFFSET 3",
+        "[0, 1, 2, 3, 4] [b'first', b'second', b'third', b'1', b'2']",
+    ]
 
 
 def test_the_grpcurl_lines_name_methods_and_fields_that_there_are() -> None:
@@ -88,6 +97,34 @@ def test_grpcurl_runs_the_lines(server: ServerProcess, grpcurl: Path) -> None:
     assert json.loads(health) == {"status": "SERVING"}
     said = run("-plaintext", address, "describe", "bearlake.stream.v1.ProduceRequest")
     assert ".bearlake.stream.v1.Payload payload = 3;" in said
+
+
+def test_the_lines_of_the_readme_run(server: ServerProcess, grpcurl: Path) -> None:
+    """curl, grpcurl, Python: what the first writes, the last reads."""
+    curl = shutil.which("curl")
+    if curl is None:
+        pytest.skip("curl is not installed")
+    with Client(str(server.ready["grpc"])) as client, contextlib.suppress(AlreadyExists):
+        client.create_stream("greetings", partition_count=4)
+    text = README.read_text().replace("127.0.0.1:50051", str(server.ready["grpc"]))
+    text = text.replace("http://127.0.0.1:8082", str(server.ready["rest"]))
+    programs = {"curl": curl, "grpcurl": grpcurl, "python": sys.executable}
+    lines = [
+        shlex.split(line)
+        for line in re.findall(r"^    ((?:curl|grpcurl|python -c) .*(?:topics|grpc|bearlake).*)$", text, re.MULTILINE)
+    ]
+
+    said = {
+        words[0]: subprocess.run(
+            [programs[words[0]], *words[1:]], capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+        for words in lines
+    }
+
+    assert list(said) == ["curl", "grpcurl", "python"]
+    assert json.loads(said["curl"])["offsets"][0]["error_code"] is None
+    assert json.loads(said["grpcurl"])["stream"]["name"] == "greetings"
+    assert "value=b'\"hello\"'" in said["python"]
 
 
 def test_every_method_and_status_of_the_page_exists() -> None:
