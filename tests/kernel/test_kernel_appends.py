@@ -57,8 +57,8 @@ def test_plain_batches_become_appends(kernel: ModuleType) -> None:
 
     assert at == 2
     assert appends == [
-        Append(PartitionKey(7 << 20), STREAM, frame[10:20], hold, 3, 2_000, 5, 1, 9, 0, -1),
-        Append(PartitionKey(7 << 20 | 3), STREAM, frame[20:25], hold, 3, 2_000, 5, 1, 9, 0, -1),
+        Append(PartitionKey(7 << 20), STREAM, frame[10:20], hold, 3, 2_000, 5, 1, 9, 0, -1, -1),
+        Append(PartitionKey(7 << 20 | 3), STREAM, frame[20:25], hold, 3, 2_000, 5, 1, 9, 0, -1, -1),
     ]
     assert all(type(item) is Append and item.batch.obj is frame.obj for item in appends)
 

@@ -270,10 +270,12 @@ class Scene:
         sequence: int = 0,
         flags: int = 0,
         expected: int = -1,
+        after: int = -1,
     ) -> BatchCommit:
         if producer < 0:
             return BatchCommit(partition, -1, length, record_count, timestamp, expected_offset=expected)
-        return BatchCommit(partition, -1, length, record_count, timestamp, producer, epoch, sequence, flags, expected)
+        who = (producer, epoch, sequence)
+        return BatchCommit(partition, -1, length, record_count, timestamp, *who, flags, expected, after)
 
     def object(self, *batches: BatchCommit, token: str = "", server: ServerRef | None = None) -> ObjectCommit:
         """An object with these batches back to back."""

@@ -68,6 +68,8 @@ class ModelPartition:
             return DUPLICATE, bases[0] if bases else -1
         if name == IN_STEP and batch.base_sequence != len(sent):
             return OUT_OF_ORDER, -1
+        if name == SKIPPING and batch.after_sequence > max(sent, default=-1):
+            return OUT_OF_ORDER, -1
         return ACCEPTED, self.end
 
     def judge_idempotent(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
@@ -187,8 +189,13 @@ class Run:
             epoch = max(partition.epoch - epoch, 0)
         follow = history[-1][1] + 1 if history and (name == SKIPPING or epoch == newest) else 0
         sequence = {"next": follow, "skip": follow + 2, "zero": 0, "wrap": 2**40, "repeat": max(follow - 2, 0)}[how]
-        flags = BATCH_NAMED | (BATCH_IN_STEP if name == IN_STEP else 0)
-        return made._replace(producer_id=found.producer_id, producer_epoch=epoch, base_sequence=sequence, flags=flags)
+        return made._replace(
+            producer_id=found.producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            flags=BATCH_NAMED | (BATCH_IN_STEP if name == IN_STEP else 0),
+            after_sequence=follow - (how != "skip") if name == SKIPPING and made.max_timestamp % 2 else -1,
+        )
 
     async def raise_epoch(self, index: int) -> None:
         partition = self.model.partitions.get(self.keys[index])

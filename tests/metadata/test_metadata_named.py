@@ -67,6 +67,18 @@ async def test_what_was_sent_before_is_a_duplicate(scene: Any, key: Any) -> None
     ]
 
 
+async def test_what_was_sent_behind_a_lost_batch_waits_for_it(scene: Any, key: Any) -> None:
+    producer_id = (await scene.metadata.producers.named(key, "name")).producer_id
+
+    def batch(sequence: int, after: int) -> Any:
+        return scene.batch(key, 1, producer=producer_id, sequence=sequence, flags=BATCH_NAMED, after=after)
+
+    await scene.commit(batch(3, -1))
+    assert kinds(await scene.commit(batch(9, 7), batch(12, 9))) == [OUT_OF_ORDER, OUT_OF_ORDER]
+    again = await scene.commit(batch(3, -1), batch(7, 3), batch(9, 7), batch(12, 9))
+    assert [outcome[:2] for outcome in again.outcomes] == [(DUPLICATE, 0), (ACCEPTED, 1), (ACCEPTED, 2), (ACCEPTED, 3)]
+
+
 async def test_in_step_nothing_is_skipped(scene: Any, key: Any) -> None:
     producer_id = (await scene.metadata.producers.named(key, "name")).producer_id
 

@@ -95,6 +95,26 @@ def test_what_becomes_of_a_named_batch_that_may_skip(
 
 
 @pytest.mark.parametrize(
+    ("known", "sequence", "after", "expected"),
+    [
+        (None, 7, -1, (ACCEPTED, -1)),
+        (None, 7, 5, (OUT_OF_ORDER, -1)),
+        (NAMED, 20, 14, (ACCEPTED, -1)),
+        (NAMED, 20, 9, (ACCEPTED, -1)),
+        (NAMED, 20, -1, (ACCEPTED, -1)),
+        (NAMED, 20, 15, (OUT_OF_ORDER, -1)),
+        (NAMED, 20, 19, (OUT_OF_ORDER, -1)),
+        (NAMED, 14, 9, (DUPLICATE, 110)),
+    ],
+)
+def test_a_named_batch_is_not_stored_without_the_one_that_was_sent_before(
+    known: Producer | None, sequence: int, after: int, expected: tuple[OutcomeKind, int]
+) -> None:
+    """Otherwise the one before, sent again, would pass for a duplicate."""
+    assert judge_named(known, 4, 4, sequence, after, is_in_step=False) == expected
+
+
+@pytest.mark.parametrize(
     ("known", "epoch", "sequence", "expected"),
     [
         (None, 0, 0, (ACCEPTED, -1)),

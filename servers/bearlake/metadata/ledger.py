@@ -153,11 +153,11 @@ def judged(
     The base offset is a duplicate's original one, or the end offset that was not expected, else -1. The expected offset is looked at last,
     so that a duplicate stays one.
     """
-    _, _, _, count, _, producer_id, epoch, sequence, flags, expected = batch
+    _, _, _, count, _, producer_id, epoch, sequence, flags, expected, after = batch
     kind, base, made = ACCEPTED, -1, None
     if producer_id >= 0 and flags & BATCH_NAMED:
         is_in_step = flags & BATCH_IN_STEP != 0
-        kind, base = judge_named(known, partition_epoch, epoch, sequence, is_in_step=is_in_step)
+        kind, base = judge_named(known, partition_epoch, epoch, sequence, after, is_in_step=is_in_step)
         made = advanced_named(known, now_ms, epoch, sequence, end, is_in_step=is_in_step)
     elif producer_id >= 0 and not flags & BATCH_CONTROL:
         kind, base = judge(known, epoch, sequence, count, end)
@@ -220,7 +220,7 @@ class Ledger:
         end, size = 0, 0
         producers: dict[int, Producer] = {}
         while at < batch_count:
-            partition, _, _, count, _, producer_id, epoch, sequence, flags, expected = given[at]
+            partition, _, _, count, _, producer_id, epoch, sequence, flags, expected, _ = given[at]
             if partition != current:
                 current = partition
                 if partition in changes:

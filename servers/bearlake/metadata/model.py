@@ -95,7 +95,7 @@ class BatchCommit(NamedTuple):
     `position` and `length` are its bytes in the object; `record_count` is the number of offsets it takes; `max_timestamp` is in ms;
     producer fields are -1 for a batch without idempotence. `flags` is a sum of `BATCH_…`; with `BATCH_NAMED`, `base_sequence` counts
     appends (`metadata/producers.py`). With an `expected_offset` (-1: any) the batch is only accepted if that is the partition's end when
-    its turn comes.
+    its turn comes. `after_sequence` is the sequence of the append that a named producer which may skip sent before this one (-1: none).
     """
 
     partition: PartitionKey
@@ -108,6 +108,7 @@ class BatchCommit(NamedTuple):
     base_sequence: int = -1
     flags: int = 0
     expected_offset: int = -1
+    after_sequence: int = -1
 
 
 BATCH_TRANSACTIONAL = 1

@@ -10,10 +10,14 @@ five batches are remembered), KAFKA-15591 (an unknown producer starts anywhere, 
 | sequence <= the last one | duplicate | duplicate |
 | last + 1 | accepted | accepted |
 | more than that | accepted: sequences may skip | out of order |
-| unknown producer | accepted | accepted at 0, else out of order |
+| `after_sequence` > the last one | out of order: what was sent before is not stored | no such thing |
+| unknown producer | accepted, after nothing | accepted at 0, else out of order |
 | older epoch than its own | fenced | fenced |
 | newer epoch | as in the same: the sequence goes on | accepted at 0, else out of order; the former epoch is forgotten |
 | epoch older than the partition's | fenced | the partition has no say |
+
+Where sequences may skip, a batch that got lost would not be missed, and when it is sent again it would pass for a duplicate. So each
+batch names the one that was sent before it.
 
 In any step, the epoch is that of the partition (Pulsar's topic epoch: raised when a producer becomes its only one), so that one
 `raise_epoch` fences all who came before, also those that have never written. It says nothing of sequences: who comes back in a newer
@@ -64,23 +68,23 @@ def judge(known: Producer | None, epoch: int, sequence: int, record_count: int, 
 
 
 def judge_named(
-    known: Producer | None, partition_epoch: int, epoch: int, sequence: int, *, is_in_step: bool
+    known: Producer | None, partition_epoch: int, epoch: int, sequence: int, after: int = -1, *, is_in_step: bool
 ) -> tuple[OutcomeKind, int]:
-    """What becomes of a named producer's batch, with the original base offset of a duplicate that is remembered (else -1).
+    """What becomes of a named producer's batch sent behind that of sequence `after`, with a duplicate's original base offset (else -1).
 
     Source: Apache Pulsar, MessageDeduplication and AbstractTopic (topic epoch); Durable Streams protocol, "Idempotent producers".
     """
     if epoch < (0 if is_in_step else partition_epoch):
         return FENCED, -1
     if known is None:
-        return (OUT_OF_ORDER if is_in_step and sequence != 0 else ACCEPTED), -1
+        return (OUT_OF_ORDER if (sequence != 0 if is_in_step else after >= 0) else ACCEPTED), -1
     if epoch < known[0]:
         return FENCED, -1
     if is_in_step and epoch > known[0]:
         return (OUT_OF_ORDER if sequence != 0 else ACCEPTED), -1
     last = known[HEAD_FIELDS + 1]
     if sequence > last:
-        return (OUT_OF_ORDER if is_in_step and sequence != last + 1 else ACCEPTED), -1
+        return (OUT_OF_ORDER if (sequence != last + 1 if is_in_step else after > last) else ACCEPTED), -1
     bases = (known[at + 2] for at in range(HEAD_FIELDS, len(known), BATCH_FIELDS) if known[at] == sequence)
     return DUPLICATE, next(bases, -1)
 

@@ -40,6 +40,7 @@ class Append(NamedTuple):
     base_sequence: int
     flags: int
     expected_offset: int = -1
+    after_sequence: int = -1
 
 
 class Verdict(IntEnum):

@@ -96,7 +96,8 @@ class History:
         sequence = self.next_sequence.get(pair, 0) + self.chance.choice((-2, -1, 0, 0, 0, 0, 1, 1 << 40))
         self.next_sequence[pair] = sequence + 1
         epoch = self.partition_epochs[batch.partition] - (self.chance.random() < 0.1)
-        self.sent.append(batch._replace(base_sequence=sequence, producer_epoch=epoch))
+        after = self.chance.choice((-1, sequence - 1, sequence - 2))
+        self.sent.append(batch._replace(base_sequence=sequence, producer_epoch=epoch, after_sequence=after))
         return self.sent[-1]
 
 

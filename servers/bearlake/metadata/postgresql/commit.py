@@ -44,6 +44,8 @@ class Runs(NamedTuple):
     """1 for a named producer, 2 for one that goes in step, else 0."""
     expected: list[int]
     """The end offset that a run expects, -1: any."""
+    afters: list[int]
+    """Of a named producer's run the sequence that it is sent behind, -1: none."""
     pairs: list[tuple[PartitionKey, int]]
     """Each partition and producer id once."""
     of_batch: list[tuple[int, int]]
@@ -63,12 +65,14 @@ class Runs(NamedTuple):
 
 def runs_of(batches: Sequence[BatchCommit]) -> Runs:
     """Arrange the batches of an object for `commit_object`."""
-    runs = Runs([], [], [], [], [], [], [], [], [], [], [], [(0, 0)] * len(batches))
+    runs = Runs([], [], [], [], [], [], [], [], [], [], [], [], [(0, 0)] * len(batches))
     pairs: dict[tuple[PartitionKey, int], int] = {}
     mergeable_end = -1
     run = -1
     for index in _by_partition(batches):
-        partition, position, length, count, timestamp, producer_id, epoch, sequence, flags, expected = batches[index]
+        partition, position, length, count, timestamp, producer_id, epoch, sequence, flags, expected, after = batches[
+            index
+        ]
         assert count > 0, "I2: a batch takes offsets"
         has_producer = producer_id >= 0 and not flags & BATCH_CONTROL
         if not has_producer and expected < 0 and position == mergeable_end and runs.partitions[run] == partition:
@@ -90,6 +94,7 @@ def runs_of(batches: Sequence[BatchCommit]) -> Runs:
         runs.sequences.append(sequence)
         runs.named.append((1 + (flags & BATCH_IN_STEP != 0)) if has_producer and flags & BATCH_NAMED else 0)
         runs.expected.append(expected)
+        runs.afters.append(after)
         mergeable_end = -1 if has_producer or expected >= 0 else position + length
     runs.pairs.extend(pairs)
     return runs
@@ -102,6 +107,7 @@ def _by_partition(batches: Sequence[BatchCommit]) -> Iterable[int]:
 
 def arguments(commit: ObjectCommit, runs: Runs) -> tuple[object, ...]:
     """What `commit_object` takes."""
+    named = runs.some_named()
     return (
         commit.token,
         commit.server.node_id,
@@ -116,7 +122,8 @@ def arguments(commit: ObjectCommit, runs: Runs) -> tuple[object, ...]:
         *((runs.producers, runs.epochs, runs.sequences) if runs.pairs else (None, None, None)),
         [partition for partition, _ in runs.pairs],
         [producer_id for _, producer_id in runs.pairs],
-        runs.some_named(),
+        named,
+        runs.afters if named is not None else None,
         runs.some_expected(),
     )
 

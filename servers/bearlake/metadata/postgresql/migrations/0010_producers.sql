@@ -25,7 +25,8 @@ alter type bearlake.producer_state alter attribute producer_epoch type bigint;
 -- What becomes of a named producer's batch: its kind (model.OutcomeKind), the base offset of a duplicate that is remembered (else -1),
 -- and, if it is accepted, the batches to remember.
 create function bearlake.judge_named(
-    p_state bearlake.producer_state, p_partition_epoch bigint, p_is_in_step boolean, p_epoch bigint, p_sequence bigint, p_base bigint,
+    p_state bearlake.producer_state, p_partition_epoch bigint, p_is_in_step boolean, p_epoch bigint, p_sequence bigint,
+    p_after bigint, p_base bigint,
     out kind bigint, out answer bigint, out batches bigint[]
 ) language plpgsql immutable as $$
 declare
@@ -37,7 +38,7 @@ begin
     if (p_epoch < p_partition_epoch and not p_is_in_step) or p_epoch < p_state.producer_epoch then
         kind := 3;
     elsif is_new then
-        if p_is_in_step and p_sequence <> 0 then
+        if (p_is_in_step and p_sequence <> 0) or (not p_is_in_step and p_after >= 0) then
             kind := 2;
         end if;
     elsif p_sequence <= last then
@@ -48,7 +49,7 @@ begin
                 exit;
             end if;
         end loop;
-    elsif p_is_in_step and p_sequence <> last + 1 then
+    elsif (p_is_in_step and p_sequence <> last + 1) or (not p_is_in_step and p_after > last) then
         kind := 2;
     end if;
     if kind = 0 then
@@ -59,14 +60,15 @@ end $$;
 -- Batches come ordered by partition (stable); p_states names for each batch its producer's index in p_state_* (0: none).
 -- A commit of which nothing is accepted leaves no trace; a repeat is judged afresh.
 -- Returns the position of the entry (0: nothing accepted) and (kind, base offset, start offset) per batch, in the order given.
--- p_named: for each batch 0, or 1 if its producer is a named one, 2 if it also goes in step; null: there is none. p_expected: the end
--- offset at which the batch is to be accepted, -1 any; null: there is none. It is looked at last: a duplicate stays one.
+-- p_named: for each batch 0, or 1 if its producer is a named one, 2 if it also goes in step; null: there is none. p_afters: sequence of
+-- the batch that it sent before. p_expected: the end offset at which the batch is to be accepted, -1 any; null: there is none. It is
+-- looked at last: a duplicate stays one.
 -- Producer rules: metadata/producers.py, where their sources are (a test compares the two).
 create function bearlake.commit_object(
     p_token text, p_node_id integer, p_epoch bigint, p_size bigint, p_groups bigint[],
     p_partitions bigint[], p_positions bigint[], p_lengths bigint[], p_counts bigint[], p_timestamps bigint[],
     p_states integer[], p_epochs bigint[], p_sequences bigint[], p_state_partitions bigint[], p_state_producers bigint[],
-    p_named integer[], p_expected bigint[],
+    p_named integer[], p_afters bigint[], p_expected bigint[],
     out log_position bigint, out outcomes bigint[]
 ) language plpgsql as $$
 declare
@@ -155,7 +157,7 @@ begin
                 first := p_sequences[k];
                 if has_named and p_named[k] > 0 then
                     select j.kind, j.answer, j.batches into kind, answer, remembered
-                      from bearlake.judge_named(state, partition_epochs[s], p_named[k] = 2, p_epochs[k], first, base) j;
+                      from bearlake.judge_named(state, partition_epochs[s], p_named[k] = 2, p_epochs[k], first, p_afters[k], base) j;
                     if kind = 0 then
                         state.producer_epoch := p_epochs[k];
                         state.batches := remembered;
@@ -283,7 +285,7 @@ create or replace function bearlake.commit_object(
 ) language sql as $$
     select * from bearlake.commit_object(
         p_token, p_node_id, p_epoch, p_size, p_groups, p_partitions, p_positions, p_lengths, p_counts, p_timestamps,
-        p_states, p_epochs::bigint[], p_sequences, p_state_partitions, p_state_producers, null::integer[], null::bigint[])
+        p_states, p_epochs::bigint[], p_sequences, p_state_partitions, p_state_producers, null::integer[], null::bigint[], null::bigint[])
 $$;
 
 -- The producer of that name, made if there is none; its state and the partition's epoch as of now. Locks as a commit does, but only
