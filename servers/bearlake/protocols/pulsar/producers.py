@@ -131,6 +131,8 @@ class Producer:
         """Of an exclusive producer: the partition's epoch that made it the only one."""
         self._stored: NamedProducer | None = None
         """Its name in the metadata store, by which what it sends again is known; None without deduplication."""
+        self._newest_sequence_id = -1
+        """Of what is stored under its name or was appended since: the next SEND is not stored without that."""
         self._line: deque[Send] = deque()
         self._close_request_id: int | None = None
         self._move_url: str | None = None
@@ -148,6 +150,7 @@ class Producer:
     def opened(self, stored: NamedProducer | None, topic_epoch: int | None) -> None:
         """It produces from now on."""
         self._stored, self.topic_epoch = stored, topic_epoch
+        self._newest_sequence_id = self.last_sequence_id
         self.state = State.OPEN
 
     def granted(self) -> None:
@@ -209,11 +212,13 @@ class Producer:
         sequence_id = max(command.sequence_id, command.highest_sequence_id)
         if sequence_id > _SEQUENCE_MAX:
             raise Refused("NotAllowedError", f"sequence id {sequence_id}: expected at most {_SEQUENCE_MAX}")
+        before, self._newest_sequence_id = self._newest_sequence_id, max(self._newest_sequence_id, sequence_id)
         return admitted._replace(
             producer_id=stored.producer_id,
             producer_epoch=stored.partition_epoch,
             base_sequence=sequence_id,
             flags=admitted.flags | BATCH_NAMED,
+            after_sequence=before,
         )
 
     def answer(self) -> None:
