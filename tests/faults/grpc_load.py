@@ -144,6 +144,19 @@ class StreamProducer(UnaryProducer):
             self.statuses["OK, with batches that were not acknowledged"] += 1
 
 
+class Asker(GrpcClient):
+    """Asks for a description of the stream, again and again: many short calls, so that some meet every moment of a drain."""
+
+    def __init__(self, name: str, addresses: Sequence[str], stream: str) -> None:
+        super().__init__(name, addresses)
+        self._stream = stream
+        self.answered = 0
+
+    def work(self) -> None:
+        self.unary(methods.DESCRIBE_STREAM, pb.DescribeStreamRequest(name=self._stream))
+        self.answered += 1
+
+
 class FetchReader(GrpcClient):
     """Reads all partitions from the start and keeps its own positions."""
 

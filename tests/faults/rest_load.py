@@ -1,10 +1,11 @@
-"""Load over HTTP, by clients that nobody wrote for Bearlake: requests, curl, and what they do when a server says that it leaves.
+"""Load over HTTP, by clients that nobody wrote for Bearlake: requests, aiohttp, curl, and what they do when a server says that it leaves.
 
 Several addresses stand for what a balancer does. A client goes to the next one when its connection is refused, or its answer says
 `Connection: close`; neither is a failure. Everything else is: a status that the protocol does not mean, a connection that breaks
 while a request is under way.
 """
 
+import asyncio
 import base64
 import json
 import subprocess
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import aiohttp
 import requests
 
 from faults.checking import Acknowledged, Name, Read, name_of
@@ -153,6 +155,43 @@ class CurlProducer(RestProducer):
         if connection.strip() == "close":
             self.move()
         return int(status), text
+
+
+class AiohttpProducer(RestProducer):
+    """The same with aiohttp."""
+
+    kind = "aiohttp"
+
+    def run(self) -> None:
+        with asyncio.Runner() as runner:
+            self._runner = runner
+            self._http: aiohttp.ClientSession = runner.run(_session())
+            super().run()
+            runner.run(self._http.close())
+
+    def post(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str] | None:
+        self.request_count += 1
+        return self._runner.run(self._post(path, body, headers))
+
+    async def _post(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str] | None:
+        try:
+            async with self._http.post(self.url + path, data=body, headers=headers) as response:
+                text = await response.text()
+        except aiohttp.ClientConnectorError:
+            self.complaints["refused"] += 1
+            self.move()
+            await asyncio.sleep(RETRY_S)
+            return None
+        except aiohttp.ClientError as error:
+            self.broken.append(repr(error))
+            return None
+        if response.headers.get("Connection") == "close":
+            self.move()
+        return response.status, text
+
+
+async def _session() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S))
 
 
 class RestMember(HttpClient):

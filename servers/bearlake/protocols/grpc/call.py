@@ -25,6 +25,10 @@ Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
 
+DRAIN_AGAIN_MS = 500
+"""Time (ms) that a streaming call lasts at least which a client begins at a server that drains."""
+
+
 class Context(Protocol):
     """What is used of `grpc.aio.ServicerContext`."""
 
@@ -59,6 +63,8 @@ class Node:
 
     async def drain_notice(self) -> int:
         """Wait until a streaming call that begins now shall tell its client to go; returns the ms that it then has."""
+        if self.draining.done():  # the client came back over its old connection: it is not told at once again
+            await asyncio.sleep(DRAIN_AGAIN_MS / 1000)
         age_ms = self.settings.call_age_ms * self._random.uniform(0.9, 1.1)
         try:
             async with asyncio.timeout(age_ms / 1000):

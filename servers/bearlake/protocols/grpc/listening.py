@@ -1,6 +1,13 @@
-"""An address of the gRPC server. gRPC binds and accepts by itself, so what `serving.listener` says is done with its means here."""
+"""An address of the gRPC server. gRPC binds and accepts by itself, so what `serving.listener` says is done with its means here.
 
+It has no means to stop accepting while calls go on (its `stop` fails those that are on their way: grpc/grpc#41785), so that is done to
+its sockets themselves, which are found among this process's files (Linux).
+"""
+
+import contextlib
+import os
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +37,37 @@ def bind(server: grpc.aio.Server, wanted: ListenerSettings) -> Endpoint:
         raise Unavailable(f"grpc: cannot listen on {place}: {error} (port 0 takes a free one)") from error
     host = wanted.advertised_host or (socket.gethostname() if is_wildcard(wanted.host) else wanted.host)
     return Endpoint(port=port, address=join_address(host, wanted.advertised_port or port))
+
+
+def stop_accepting(port: int) -> None:
+    """Refuse new connections to a port of this process; those that are there go on. Without effect where there is no /proc."""
+    for one in _sockets(port):
+        if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RD)
+
+
+def connection_count(port: int) -> int:
+    """Connections that this process has accepted on a port; 0 where there is no /proc."""
+    return sum(not one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) for one in _sockets(port))
+
+
+def _sockets(port: int) -> Iterator[socket.socket]:
+    """This process's sockets with that local port, as duplicates that are closed behind the caller's look."""
+    try:
+        names = os.listdir("/proc/self/fd")
+    except OSError:
+        return
+    for name in names:
+        try:
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+            one = socket.socket(fileno=os.dup(int(name)))
+        except OSError:
+            continue  # closed meanwhile
+        with one, contextlib.suppress(OSError):
+            if one.family in (socket.AF_INET, socket.AF_INET6) and one.getsockname()[1] == port:
+                yield one
 
 
 def _credentials(wanted: ListenerSettings) -> grpc.ServerCredentials:

@@ -1,7 +1,8 @@
 """The gRPC server: its methods, limits, health, reflection and drain.
 
-Draining: health says NOT_SERVING, streaming calls send Drain and end when their clients close their side. When all have ended,
-or after most of the time, connections are told to go elsewhere (GOAWAY), and what still runs on them is finished.
+Draining: health says NOT_SERVING, no more connections are accepted, streaming calls send Drain and end when their clients close their
+side. Connections reach their age meanwhile and are told to go elsewhere (GOAWAY), while calls on them are still taken: gRPC's own way to
+stop a server fails calls that are on their way (grpc/grpc#41785). When all have gone, or after most of the time, the server is stopped.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from bearlake.streams.service import Streams
 
 NAME = "grpc"
 _CLOSE_SHARE = 0.8  # of the time for draining that clients have; the rest is for what they sent last
+_DRAIN_POLL_MS = 100
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
@@ -72,9 +74,12 @@ class GrpcServer:
             self._node.draining.set_result(int(deadline_ms * _CLOSE_SHARE))
         loop = asyncio.get_running_loop()
         end = loop.time() + deadline_ms / 1000
+        listening.stop_accepting(self.endpoint.port)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(deadline_ms * _CLOSE_SHARE / 1000):
                 await self._node.idle.wait()
+                while listening.connection_count(self.endpoint.port):  # noqa: ASYNC110
+                    await asyncio.sleep(_DRAIN_POLL_MS / 1000)
         await self._server.stop(max(0.0, end - loop.time()))
 
     async def close(self) -> None:

@@ -33,8 +33,9 @@ class GrpcSettings:
     """Clients that probe more often (ms) than this are sent away."""
     connection_idle_ms: int = 600_000
     """A connection without a call for this long (ms) is closed."""
-    connection_age_ms: int = 1_800_000
-    """Age (ms, give or take a tenth) at which clients are asked to connect anew, so that load spreads over new servers."""
+    connection_age_ms: int = 10_000
+    """Age (ms, give or take a tenth) at which clients are asked to connect anew (their calls go on): load spreads over new servers, and a
+    server that drains is left without a failed call, if this is at most half of `server.drain_ms`. Costs a handshake each time."""
     call_age_ms: int = 1_800_000
     """Age (ms, give or take a tenth) at which the client of a streaming call is asked to go on in a new one."""
     call_drain_ms: int = 30_000

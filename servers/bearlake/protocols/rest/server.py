@@ -112,7 +112,7 @@ class RestServer:
         idle_until = loop.time() + min(self.settings.drain_idle_ms, deadline_ms / 2) / 1000
         try:
             async with asyncio.timeout(deadline_ms / 1000):
-                while self._is_in_use() and loop.time() < idle_until:
+                while self._is_in_use() and loop.time() < idle_until:  # noqa: ASYNC110
                     await asyncio.sleep(DRAIN_POLL_MS / 1000)
                 await self._proxy.consumers.drain()
                 for site in self._sites:
