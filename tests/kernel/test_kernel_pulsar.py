@@ -44,7 +44,7 @@ def test_any_buffer_is_read(kernel: ModuleType) -> None:
 
     assert stored == (GOLDEN, 2, 1000)
     assert kernel.decode_entry(memoryview(bytearray(GOLDEN)), None, 0, 1000) == (FRAME, 2, True)
-    assert kernel.entry_routing(memoryview(bytearray(GOLDEN)), None) == (b"k", 0)
+    assert kernel.entry_routing(memoryview(bytearray(GOLDEN)), None) == (b"k", 0, b"", 0, 0)
 
 
 def test_a_string_that_is_not_utf_8_comes_back(kernel: ModuleType) -> None:
@@ -162,7 +162,7 @@ def test_a_control_batch_has_no_messages(kernel: ModuleType, attributes: int) ->
     batch[22] = attributes
 
     assert kernel.decode_entry(batch, None, 0, 1000) == (b"", 0, False)
-    assert kernel.entry_routing(batch, None) == (b"", 0)
+    assert kernel.entry_routing(batch, None) == (b"", 0, b"", 0, 0)
 
 
 def test_times_of_the_server_are_no_event_times(kernel: ModuleType) -> None:

@@ -327,6 +327,15 @@ def test_the_delivery_time_is_known(fields: dict[str, int], expected: int) -> No
     assert entries.deliver_at_ms(memoryview(store(metadata(**fields), b"v"))) == expected
 
 
+def test_the_chunks_of_a_message_are_known_as_such() -> None:
+    head = metadata(
+        uuid="p-7", num_chunks_from_msg=3, chunk_id=2, total_chunk_msg_size=9, compression=ZSTD, partition_key="k"
+    )
+
+    assert entries.routing(memoryview(store(head, b"v"))) == (b"k", 0, b"p-7", 2, 3)
+    assert entries.routing(memoryview(store(metadata(), b"v"))) == (b"", 0, b"", 0, 0)
+
+
 @given(st.lists(st.tuples(TEXT, BYTES), max_size=3), st.none() | BYTES)
 @SETTINGS
 def test_reserved_names_of_a_kafka_client_are_properties(headers: list[tuple[str, bytes]], value: bytes | None) -> None:

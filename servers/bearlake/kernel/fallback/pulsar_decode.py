@@ -52,6 +52,7 @@ _UNCOMPRESSED_SIZE = 9
 _COMPACTED_OUT = b"\0\0\0\4\x18\0\x20\1"
 """A message of a batch: its size 4, payload_size = 0, compacted_out = true."""
 _ORDERING_KEY, _SINGLE_ORDERING_KEY, _DELIVER_AT = 18, 7, 19
+_UUID, _CHUNK_COUNT, _CHUNK_ID = 26, 27, 29
 
 _FIELDS = Struct(">hiqqqhii")
 _FIELDS_AT = 21
@@ -95,10 +96,11 @@ def decode_entry(
     return frame, entry.message_count or 1, False
 
 
-def entry_routing(batch: Buffer, records: Buffer | None, /) -> tuple[bytes, int]:
-    """(ordering key, deliver-at time in ms) of the entry that `decode_entry` makes of a batch; b"" and 0 where there is none.
+def entry_routing(batch: Buffer, records: Buffer | None, /) -> tuple[bytes, int, bytes, int, int]:
+    """(ordering key, deliver-at time in ms, uuid, chunk id, count of chunks) of the entry that `decode_entry` makes of a batch.
 
-    The ordering key is that of the entry, else of its first message, else that one's partition key, as bytes.
+    The ordering key is that of the entry, else of its first message, else that one's partition key, as bytes. What there is not, or is
+    negative, is empty or 0.
 
     Raises:
         ValueError: `batch` is shorter than a header.
@@ -106,20 +108,29 @@ def entry_routing(batch: Buffer, records: Buffer | None, /) -> tuple[bytes, int]
     """
     source = _Source(batch, records)
     if source.is_empty:
-        return b"", 0
+        return b"", 0, b"", 0, 0
     first = next(source.rows())
     key = b"" if first.key is None else bytes(first.key)
     entry = _entry_of(source)
     if entry is None:
-        return key, 0
-    deliver_at = number(entry.fields, _DELIVER_AT) or 0
-    deliver_at = deliver_at if deliver_at < 2**63 else 0  # a negative one, long ago
+        return key, 0, b"", 0, 0
     said, _ = _said_by(first.headers[:-1]) if entry.is_batch else ([], [])
-    for found, name in ((entry.fields, _ORDERING_KEY), (said or [], _SINGLE_ORDERING_KEY)):
-        ordering_keys = [field.content for field in found if field.number == name and field.content is not None]
-        if ordering_keys:
-            return bytes(ordering_keys[-1]), deliver_at
-    return key, deliver_at
+    for found, name in ((said or [], _SINGLE_ORDERING_KEY), (entry.fields, _ORDERING_KEY)):
+        key = _content(found, name, key)
+    deliver_at, chunk_id, chunk_count = (
+        _natural(entry.fields, name) for name in (_DELIVER_AT, _CHUNK_ID, _CHUNK_COUNT)
+    )
+    return key, deliver_at, _content(entry.fields, _UUID, b""), chunk_id, chunk_count
+
+
+def _content(found: list[Field], name: int, otherwise: bytes) -> bytes:
+    contents = [field.content for field in found if field.number == name and field.content is not None]
+    return bytes(contents[-1]) if contents else otherwise
+
+
+def _natural(found: list[Field], name: int) -> int:
+    value = number(found, name) or 0
+    return value if value < 2**63 else 0
 
 
 class _Row(NamedTuple):

@@ -28,7 +28,11 @@
 #define UNCOMPRESSED_SIZE 9
 #define MESSAGE_COUNT 11
 #define ORDERING_KEY 18
+#define SINGLE_ORDERING_KEY 7 /* in SingleMessageMetadata */
 #define DELIVER_AT 19
+#define UUID 26
+#define CHUNK_COUNT 27
+#define CHUNK_ID 29
 
 typedef struct {
     uint32_t number;

@@ -306,73 +306,15 @@ static PyObject *decode_entry(KernelState *state, Decoding *decoding)
     return frame == NULL ? NULL : Py_BuildValue("NLO", frame, (long long)source->last_delta + 1, Py_True);
 }
 
-static bool find_bytes(Cursor fields, uint32_t number, Field *found)
-{
-    bool is_there = false;
-    PulsarField field;
-    while (fields.at < fields.end && read_field(&fields, &field)) {
-        if (field.kind == WIRE_BYTES && field.number == number) {
-            *found = field.content;
-            is_there = true;
-        }
-    }
-    return is_there;
-}
-
-static PyObject *routing_of(KernelState *state, Decoding *decoding)
-{
-    Row first = {.delta = 0};
-    Cursor records = decoding->source.records;
-    uint64_t deliver_at = 0;
-    if (!is_empty(&decoding->source) && !read_row(&decoding->source, &records, -1, &first))
-        return raise_status(state, decoding, DECODE_MALFORMED);
-    Field key = first.key.bytes ? first.key : (Field){(const uint8_t *)"", 0};
-    if (!is_empty(&decoding->source) && read_stored_header(&decoding->source, &first, &decoding->header)) {
-        const StoredHeader *header = &decoding->header;
-        Cursor cursor = header->fields.fields;
-        PulsarField field;
-        while (cursor.at < cursor.end && read_field(&cursor, &field))
-            if (field.kind == WIRE_VARINT && field.number == DELIVER_AT)
-                deliver_at = field.value <= INT64_MAX ? field.value : 0;
-        if (!find_bytes(header->fields.fields, ORDERING_KEY, &key) && header->is_batch && strip_reserved(&first, true))
-            find_bytes(first.said, 7 /* ordering_key of SingleMessageMetadata */, &key);
-    }
-    return Py_BuildValue("y#K", (const char *)key.bytes, (Py_ssize_t)key.size, (unsigned long long)deliver_at);
-}
-
-typedef PyObject *(*Use)(KernelState *state, Decoding *decoding);
-
-/* Opens batch and records, and closes them behind `use`. */
-static PyObject *with_source(KernelState *state, PyObject *const *arguments, Decoding *decoding, Use use)
-{
-    Py_buffer batch, records;
-    const bool has_records = arguments[1] != Py_None;
-    PyObject *result = NULL;
-    if (PyObject_GetBuffer(arguments[0], &batch, PyBUF_SIMPLE) < 0)
-        return NULL;
-    if (!has_records || PyObject_GetBuffer(arguments[1], &records, PyBUF_SIMPLE) == 0) {
-        if (open_source(&decoding->source, &batch, has_records ? &records : NULL) == 0)
-            result = use(state, decoding);
-        if (has_records)
-            PyBuffer_Release(&records);
-    }
-    PyBuffer_Release(&batch);
-    return result;
-}
-
 KERNEL_FUNCTION(kernel_decode_entry)
 {
     Decoding decoding = {.index = 0};
+    Py_buffer batch, records;
     if (check_arguments("decode_entry", count, 4, 4) < 0 || to_int64(arguments[2], &decoding.base_offset) < 0
-        || to_int64(arguments[3], &decoding.payload_bytes_max) < 0)
+        || to_int64(arguments[3], &decoding.payload_bytes_max) < 0
+        || open_source(&decoding.source, arguments[0], arguments[1], &batch, &records) < 0)
         return NULL;
-    return with_source(state_of(module), arguments, &decoding, decode_entry);
-}
-
-KERNEL_FUNCTION(kernel_entry_routing)
-{
-    Decoding decoding = {.index = 0};
-    if (check_arguments("entry_routing", count, 2, 2) < 0)
-        return NULL;
-    return with_source(state_of(module), arguments, &decoding, routing_of);
+    PyObject *result = decode_entry(state_of(module), &decoding);
+    close_source(&batch, &records);
+    return result;
 }

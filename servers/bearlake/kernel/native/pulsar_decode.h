@@ -33,7 +33,9 @@ typedef struct {
 static inline bool is_empty(const Source *source) { return source->is_control || source->record_count == 0; }
 
 /* pulsar_source.c */
-int open_source(Source *source, const Py_buffer *batch, const Py_buffer *records); /* -1 with an exception set */
+/* -1 with an exception set; else the two buffers are open until `close_source`, the second one only if `records` is not None. */
+int open_source(Source *source, PyObject *batch, PyObject *records, Py_buffer *batch_view, Py_buffer *records_view);
+void close_source(Py_buffer *batch_view, Py_buffer *records_view);
 bool read_row(const Source *source, Cursor *records, int64_t last_delta, Row *row); /* false: it is malformed */
 bool read_stored_header(const Source *source, const Row *first, StoredHeader *header); /* false: there is none that is right */
 bool strip_reserved(Row *row, bool has_entry_header);                                  /* false: `said` is malformed */

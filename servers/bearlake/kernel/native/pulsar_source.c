@@ -4,12 +4,8 @@
 #define ATTRIBUTE_LOG_APPEND_TIME 0x08
 #define ATTRIBUTE_CONTROL 0x20
 
-int open_source(Source *source, const Py_buffer *batch, const Py_buffer *records)
+static void set_source(Source *source, const Py_buffer *batch, const Py_buffer *records)
 {
-    if (batch->len < HEADER_BYTES) {
-        PyErr_Format(PyExc_ValueError, "%zd bytes are less than the header of a record batch", batch->len);
-        return -1;
-    }
     const uint8_t *bytes = batch->buf;
     const int16_t attributes = load_i16(bytes + 21);
     *source = (Source){
@@ -21,9 +17,32 @@ int open_source(Source *source, const Py_buffer *batch, const Py_buffer *records
         .is_control = attributes & ATTRIBUTE_CONTROL,
         .is_stamped = attributes & ATTRIBUTE_LOG_APPEND_TIME,
     };
-    if (records != NULL)
+    if (records->obj != NULL)
         source->records = (Cursor){records->buf, (const uint8_t *)records->buf + records->len};
+}
+
+int open_source(Source *source, PyObject *batch, PyObject *records, Py_buffer *batch_view, Py_buffer *records_view)
+{
+    records_view->obj = NULL;
+    if (PyObject_GetBuffer(batch, batch_view, PyBUF_SIMPLE) < 0)
+        return -1;
+    if (records != Py_None && PyObject_GetBuffer(records, records_view, PyBUF_SIMPLE) < 0) {
+        PyBuffer_Release(batch_view);
+        return -1;
+    }
+    if (batch_view->len < HEADER_BYTES) {
+        PyErr_Format(PyExc_ValueError, "%zd bytes are less than the header of a record batch", batch_view->len);
+        close_source(batch_view, records_view);
+        return -1;
+    }
+    set_source(source, batch_view, records_view);
     return 0;
+}
+
+void close_source(Py_buffer *batch_view, Py_buffer *records_view)
+{
+    PyBuffer_Release(batch_view);
+    PyBuffer_Release(records_view); /* does nothing if it was not opened */
 }
 
 bool read_row(const Source *source, Cursor *records, int64_t last_delta, Row *row)

@@ -67,6 +67,21 @@ class ReadEntry(NamedTuple):
     is_batch: bool
 
 
+class Routing(NamedTuple):
+    """What decides who gets an entry, and when.
+
+    `ordering_key`: what Key_Shared subscriptions go by, that of the entry or its first message, else the partition key, else b"".
+    `deliver_at_ms`: Shared subscriptions do not deliver it before this time since 1970; 0: it may be delivered at once.
+    `chunk_uuid`: which large message this is a chunk of; b"" if it is none. Then it is the chunk `chunk_id` of `chunk_count`, from 0 on.
+    """
+
+    ordering_key: bytes
+    deliver_at_ms: int
+    chunk_uuid: bytes
+    chunk_id: int
+    chunk_count: int
+
+
 def to_batch(
     metadata: MessageMetadata, payload: Buffer, uncompressed_bytes_max: int = UNCOMPRESSED_BYTES_MAX
 ) -> StoredEntry:
@@ -111,22 +126,23 @@ def from_batch(
     return entry._replace(headers_and_payload=_smaller(entry.headers_and_payload, message_bytes_max))
 
 
-def ordering_key(batch: memoryview, uncompressed_bytes_max: int = UNCOMPRESSED_BYTES_MAX) -> bytes:
-    """What Key_Shared subscriptions go by: the ordering key of the entry or its first message, else its partition key, else b"".
+def routing(batch: memoryview, uncompressed_bytes_max: int = UNCOMPRESSED_BYTES_MAX) -> Routing:
+    """What decides who gets the entry that a record batch is, and when.
 
     Raises:
         Corrupt, TooLarge: as `from_batch`.
     """
-    return kernel.entry_routing(batch, _records(batch, uncompressed_bytes_max))[0]
+    return Routing(*kernel.entry_routing(batch, _records(batch, uncompressed_bytes_max)))
+
+
+def ordering_key(batch: memoryview, uncompressed_bytes_max: int = UNCOMPRESSED_BYTES_MAX) -> bytes:
+    """See `Routing.ordering_key` and `routing`."""
+    return routing(batch, uncompressed_bytes_max).ordering_key
 
 
 def deliver_at_ms(batch: memoryview, uncompressed_bytes_max: int = UNCOMPRESSED_BYTES_MAX) -> int:
-    """The time before which Shared subscriptions do not deliver the entry, ms since 1970; 0: it may be delivered at once.
-
-    Raises:
-        Corrupt, TooLarge: as `from_batch`.
-    """
-    return kernel.entry_routing(batch, _records(batch, uncompressed_bytes_max))[1]
+    """See `Routing.deliver_at_ms` and `routing`."""
+    return routing(batch, uncompressed_bytes_max).deliver_at_ms
 
 
 def _is_opaque(metadata: MessageMetadata) -> bool:

@@ -1,0 +1,95 @@
+"""Pulsar entries to record batches and back: `python bench/micro/pulsar_entries.py`. CPU time, best of several runs, data in cache.
+
+Messages are as `pulsar-perf` sends them: a sequence id and a payload. Payloads to be compressed repeat themselves by half.
+"""
+
+import os
+import time
+import timeit
+from collections.abc import Callable
+from struct import Struct
+
+from bearlake import kernel
+from bearlake.protocols.pulsar import entries
+from bearlake.protocols.pulsar.proto.metadata_pb2 import (
+    LZ4,
+    NONE,
+    SNAPPY,
+    ZLIB,
+    ZSTD,
+    KeyValue,
+    MessageMetadata,
+    SingleMessageMetadata,
+)
+from bearlake.records import blocks
+
+SIZE = Struct(">I")
+CODECS = {"plain": NONE, "lz4": LZ4, "snappy": SNAPPY, "zstd": ZSTD, "zlib": ZLIB}
+
+
+def best(function: Callable[[], object], seconds: float = 0.15) -> float:
+    """CPU seconds per call."""
+    number, spent = timeit.Timer(function, timer=time.thread_time).autorange()
+    count = max(1, int(number * seconds / max(spent, 1e-9) / 7))
+    return min(timeit.repeat(function, number=count, repeat=7, timer=time.thread_time)) / count
+
+
+def value(size: int) -> bytes:
+    return os.urandom(size // 2) + b"x" * (size - size // 2)
+
+
+def batch(message_bytes: int, batch_bytes: int, is_keyed: bool) -> bytes:
+    """The payload of a batch."""
+    out = bytearray()
+    for index in range(batch_bytes // message_bytes):
+        single = SingleMessageMetadata(payload_size=message_bytes, sequence_id=1_000_000 + index)
+        if is_keyed:
+            single.partition_key = f"key-{index:08}"
+            single.properties.extend([KeyValue(key="source", value="sensor-7")])
+        head = single.SerializeToString()
+        out += SIZE.pack(len(head)) + head + value(message_bytes)
+    return bytes(out)
+
+
+def entry(payload: bytes, count: int | None, codec: int) -> tuple[MessageMetadata, bytes]:
+    head = MessageMetadata(
+        producer_name="standalone-0-1",
+        sequence_id=1_000_000,
+        publish_time=1_700_000_000_000,
+        compression=codec,
+        uncompressed_size=len(payload),
+        num_messages_in_batch=count,
+    )
+    return head, bytes(blocks.compress(blocks.BlockCodec(codec), payload))
+
+
+def show(what: str, seconds: float, count: int, size: int) -> None:
+    print(
+        f"{what:52} {seconds * 1e6:9.2f} us {count / seconds / 1e6:7.2f} M messages/s {size / seconds / 1e6:8.0f} MB/s"
+    )
+
+
+def both_ways(what: str, head: MessageMetadata, payload: bytes, count: int, size: int) -> None:
+    stored = memoryview(entries.to_batch(head, payload).batch)
+    show(f"to batch    {what}", best(lambda: entries.to_batch(head, payload)), count, size)
+    show(f"from batch  {what}", best(lambda: entries.from_batch(stored, 10**6)), count, size)
+    if count == 1:
+        show(f"routing     {what}", best(lambda: entries.routing(stored)), count, size)
+
+
+def main() -> None:
+    print(f"native: {kernel.IS_NATIVE}")
+    for message_bytes, batch_bytes in ((100, 10_000), (100, 64 << 10), (1024, 10_000), (1024, 64 << 10)):
+        for is_keyed in (False, True):
+            payload = batch(message_bytes, batch_bytes, is_keyed)
+            count = batch_bytes // message_bytes
+            for name, codec in CODECS.items():
+                if codec == NONE or not is_keyed:
+                    what = f"{count} x {message_bytes} B, {name}{', key and property' if is_keyed else ''}"
+                    both_ways(what, *entry(payload, count, codec), count, count * message_bytes)
+    for message_bytes in (100, 1024):
+        both_ways(f"1 x {message_bytes} B, unbatched", *entry(value(message_bytes), None, NONE), 1, message_bytes)
+
+
+if __name__ == "__main__":
+    main()
