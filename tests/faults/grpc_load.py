@@ -194,16 +194,18 @@ class FetchReader(GrpcClient):
 
 
 class GrpcMember(FetchReader):
-    """A member of a group that commits each message."""
+    """A member of a group that commits each message; what comes behind its farewell, which it could not commit, it leaves to the next."""
 
     def __init__(self, name: str, addresses: Sequence[str], stream: str, group: str) -> None:
         super().__init__(name, addresses, stream, 0)
         self._group = group
         self.assignments: list[tuple[float, list[int]]] = []
+        self._is_leaving = False
         self.commit_errors: Counter[str] = Counter()
 
     def work(self) -> None:
         outgoing = self._outgoing = queue.SimpleQueue()
+        self._is_leaving = False
         join = pb.Join(group=self._group, streams=[self._stream], session_timeout_ms=6_000)
         outgoing.put(pb.ConsumeRequest(join=join, credit=PLENTY))
         if not self.goes_on:
@@ -222,10 +224,11 @@ class GrpcMember(FetchReader):
             outgoing.put(pb.ConsumeRequest(released=True))
         elif kind == "drain":
             self.drains += 1
+            self._is_leaving = True
             outgoing.put(None)
         elif kind == "committed" and news.committed.HasField("error"):
             self.commit_errors[news.committed.error.message] += 1
-        elif kind == "records":
+        elif kind == "records" and self.goes_on and not self._is_leaving:
             self.take(news.records)
             place = pb.GroupOffset(
                 stream=self._stream, partition=news.records.partition, offset=news.records.next_offset

@@ -103,6 +103,12 @@ class Settings:
                 "streams.groups.session_timeout_max_ms",
                 groups.session_timeout_max_ms,
             ),
+            (
+                "server.timeout_ms",
+                self.server.timeout_ms,
+                "streams.groups.coordinator_wait_ms",
+                groups.coordinator_wait_ms,
+            ),
         )
         for smaller, low, larger, high in ordered:
             if low > high:
