@@ -1,0 +1,67 @@
+{{- define "bearlake.labels" -}}
+app.kubernetes.io/name: bearlake
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "bearlake.operator.selector" -}}
+app.kubernetes.io/name: bearlake
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end }}
+
+{{- define "bearlake.operator.name" -}}
+{{ printf "%s-operator" .Release.Name | trunc 52 | trimSuffix "-" }}
+{{- end }}
+
+{{/* (dict "context" $ "layer" "default" "admin" {...}): the Secret with the admin token of a data layer. */}}
+{{- define "bearlake.admin.secret" -}}
+{{ .admin.secret | default (printf "%s-%s-admin" .context.Release.Name .layer) }}
+{{- end }}
+
+{{- define "bearlake.restricted.pod" -}}
+runAsNonRoot: true
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "bearlake.restricted.container" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* The operator's settings document (operator/bearlake_operator/settings.py). */}}
+{{- define "bearlake.operator.settings" -}}
+{{- $layers := dict -}}
+{{- range $name, $layer := .Values.dataLayers -}}
+  {{- $settings := $layer.settings | default dict -}}
+  {{- $environment := $layer.environment | default list -}}
+  {{- if $.Values.quickstart.enabled -}}
+    {{- $store := dict "url" (printf "s3://%s/%s" $.Values.quickstart.bucket $name) "cloud" (dict "endpoint" (printf "http://%s-objects.%s.svc:7070" $.Release.Name $.Release.Namespace) "region" "us-east-1") -}}
+    {{- $settings = mergeOverwrite (dict "object_store" $store) $settings -}}
+    {{- $secret := printf "%s-quickstart" $.Release.Name -}}
+    {{- range $variable, $key := dict "BEARLAKE_METADATA__URL" "metadata-url" "BEARLAKE_TABLES__CATALOG_URL" "catalog-url" "AWS_ACCESS_KEY_ID" "access-key-id" "AWS_SECRET_ACCESS_KEY" "secret-access-key" -}}
+      {{- $environment = append $environment (dict "name" $variable "secret" $secret "key" $key) -}}
+    {{- end -}}
+  {{- else if not (and $settings.object_store ($settings.object_store).url) -}}
+    {{- fail (printf "dataLayers.%s.settings.object_store.url is not set: name a bucket, or try quickstart.enabled=true" $name) -}}
+  {{- end -}}
+  {{- $admin := dict "secret" (include "bearlake.admin.secret" (dict "context" $ "layer" $name "admin" ($layer.admin | default dict))) "key" (($layer.admin | default dict).key | default "token") -}}
+  {{- $_ := set $layers $name (dict "settings" $settings "environment" $environment "admin" $admin "tiers" ($layer.tiers | default dict)) -}}
+{{- end -}}
+{{- $secrets := list -}}
+{{- range .Values.imagePullSecrets -}}{{- $secrets = append $secrets .name -}}{{- end -}}
+{{- $document := dict
+  "image" (printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion))
+  "compactorImage" (printf "%s:%s" .Values.compactorImage.repository (.Values.compactorImage.tag | default .Chart.AppVersion))
+  "imagePullPolicy" .Values.image.pullPolicy
+  "imagePullSecrets" $secrets
+  "serviceAccount" (printf "%s-servers" .Release.Name)
+  "watchNamespaces" .Values.operator.watchNamespaces
+  "resyncSeconds" (int .Values.operator.resyncSeconds)
+  "dataLayers" $layers
+-}}
+{{ toYaml $document }}
+{{- end }}
