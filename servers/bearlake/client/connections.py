@@ -55,6 +55,10 @@ class ClientSettings:
     """First pause (ms) before a call is tried again; doubles up to `retry_pause_max_ms`, with jitter."""
     retry_pause_max_ms: float = 1_000.0
     """Longest pause (ms) between two attempts."""
+    keepalive_ms: int = 60_000
+    """A connection without traffic for this long (ms) is probed while it has calls. Servers may send away those who probe more often."""
+    keepalive_timeout_ms: int = 20_000
+    """A probe without an answer for this long (ms) closes its connection; its calls are tried again elsewhere."""
     message_bytes_max: int = 64 * 1024 * 1024
     """Largest message (bytes) that is taken from a server."""
 
@@ -80,7 +84,9 @@ class Connections:
             options = [
                 ("grpc.max_receive_message_length", self.settings.message_bytes_max),
                 ("grpc.max_send_message_length", -1),
-                ("grpc.keepalive_time_ms", 60_000),
+                ("grpc.keepalive_time_ms", self.settings.keepalive_ms),
+                ("grpc.keepalive_timeout_ms", self.settings.keepalive_timeout_ms),
+                ("grpc.http2.ping_timeout_ms", self.settings.keepalive_timeout_ms),
                 ("grpc.max_reconnect_backoff_ms", int(self.settings.retry_pause_max_ms)),
                 ("grpc.initial_reconnect_backoff_ms", int(self.settings.retry_pause_ms) + 1),
                 ("grpc.min_reconnect_backoff_ms", int(self.settings.retry_pause_ms) + 1),

@@ -128,6 +128,8 @@ def _options(settings: GrpcSettings) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", -1),
         ("grpc.keepalive_time_ms", settings.keepalive_ms),
         ("grpc.keepalive_timeout_ms", settings.keepalive_timeout_ms),
+        # This is what ends a connection whose probe is not answered; its own default is a minute (seen with gRPC 1.85).
+        ("grpc.http2.ping_timeout_ms", settings.keepalive_timeout_ms),
         ("grpc.http2.min_ping_interval_without_data_ms", settings.ping_interval_min_ms),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", settings.ping_interval_min_ms),
         ("grpc.keepalive_permit_without_calls", 1),

@@ -1,0 +1,100 @@
+"""Connections and calls that are silent, idle or old: what the server does with them, and that calls do not fail for it."""
+
+import asyncio
+import socket
+
+import grpc
+import pytest
+from google.rpc.error_details_pb2 import ErrorInfo
+from google.rpc.status_pb2 import Status
+
+from bearlake.protocols.grpc import methods
+from bearlake.protocols.grpc.errors import DETAILS_KEY
+from bearlake.protocols.grpc.proto import stream_pb2 as pb
+from bearlake.protocols.grpc.settings import GrpcSettings
+from fixtures.grpc_server import WAIT_S, GrpcNode, MakeGrpc
+
+READY = grpc.ChannelConnectivity.READY
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+"""Source: RFC 9113, 3.4 and 6.5."""
+PING = 6
+
+
+async def lists(node: GrpcNode) -> int:
+    return len((await node.call(methods.LIST_STREAMS, pb.ListStreamsRequest())).streams)
+
+
+@pytest.mark.parametrize("limit", ["connection_age_ms", "connection_idle_ms"])
+async def test_a_connection_that_is_old_or_idle_is_made_anew_and_no_call_fails(
+    grpc_cluster: MakeGrpc, limit: str
+) -> None:
+    node = (await grpc_cluster(1, settings=GrpcSettings(**{limit: 50})))[0]
+
+    async with asyncio.timeout(WAIT_S):
+        for _ in range(3):
+            assert await lists(node) == 0
+            while node.channel.get_state() == READY:
+                await node.channel.wait_for_state_change(READY)
+        for _ in range(50):
+            assert await lists(node) == 0
+
+
+@pytest.mark.parametrize("method", [methods.FETCH, methods.PRODUCE_STREAM, methods.CONSUME], ids=lambda item: item.name)
+async def test_an_old_call_is_asked_to_go_and_then_ended(
+    grpc_cluster: MakeGrpc, method: "methods.Method[object, object]"
+) -> None:
+    node = (await grpc_cluster(1, settings=GrpcSettings(call_age_ms=50, call_drain_ms=70)))[0]
+    await node.create("one")
+    call = node.open(method)
+    if method is methods.CONSUME:
+        await call.write(pb.ConsumeRequest(join=pb.Join(group="g", streams=["one"])))
+
+    while not (told := await call.read()).HasField("drain"):
+        pass
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call.read()
+
+    assert told.drain.deadline_ms == 70
+    info = ErrorInfo()
+    assert Status.FromString(dict(caught.value.trailing_metadata() or ())[DETAILS_KEY]).details[0].Unpack(info)
+    assert (caught.value.code(), info.reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+
+
+async def test_a_client_that_answers_no_probe_is_disconnected(grpc_cluster: MakeGrpc) -> None:
+    settings = GrpcSettings(keepalive_ms=1_000, keepalive_timeout_ms=100)
+    node = (await grpc_cluster(1, settings=settings))[0]
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.server.endpoint.port, family=socket.AF_INET)
+    writer.write(PREFACE + SETTINGS)
+    kinds: list[int] = []
+
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while not reader.at_eof():
+                head = await reader.readexactly(9)  # a frame's: length, kind, flags, stream
+                kinds.append(head[3])
+                await reader.readexactly(int.from_bytes(head[:3], "big"))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass  # disconnected, also in the midst of a frame
+    finally:
+        writer.close()
+
+    assert PING in kinds
+
+
+async def test_more_calls_than_the_limit_are_refused_and_told_so(grpc_cluster: MakeGrpc) -> None:
+    node = (await grpc_cluster(1, settings=GrpcSettings(calls_max=1)))[0]
+    await node.create("one")
+    held = node.open(methods.PRODUCE_STREAM)
+    record = pb.Record(value=b"v")
+    payload = pb.Payload(records=pb.Records(records=[record]))
+    await held.write(pb.ProduceStreamRequest(stream="one", payload=payload))
+    assert (await held.read()).acknowledged_count == 1
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await lists(node)
+    await held.done_writing()
+    assert await held.read() is grpc.aio.EOF
+
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert await lists(node) == 1
