@@ -203,6 +203,29 @@ async def test_a_partition_that_another_instance_has_by_now_cannot_be_committed(
     assert "No current assignment" in answers[1].body["message"]
 
 
+async def test_an_answer_can_be_committed_though_the_group_changes_behind_it(rest_servers: MakeServers) -> None:
+    (rest,) = await rest_servers(1, consumer_beat_ms=20)
+    await rest.create("t", 2)
+    first, second = await Client.create(rest, auto_commit_enable=False), await Client.create(rest)
+    await first.subscribe("t")
+    while len(await first.assigned()) != 2:
+        await first.poll(100)
+    await produce(rest, "t", b"a")
+    read = values(await first.poll())
+    await second.subscribe("t")
+    waiting = asyncio.create_task(second.poll(2_000))
+    while rest.streams.coordinator.owned()["g"].state.value != "PreparingRebalance":  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    for _ in range(20):  # heartbeats go on meanwhile
+        await first.offsets(("t", 0))
+    still = await first.assigned()
+    committed = await rest.post(f"{first.base}/offsets")
+    again = [*values(await first.poll(100)), *values(await waiting)]
+
+    assert (read, len(still), committed.status, again) == ([b"a"], 2, 200, [])
+    assert await first.offsets(("t", 0)) == [1]
+
+
 async def test_a_draining_server_lets_instances_commit_and_sends_their_clients_elsewhere(
     rest_servers: MakeServers,
 ) -> None:

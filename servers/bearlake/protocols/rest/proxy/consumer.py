@@ -2,7 +2,8 @@
 
 A subscribed instance is a member of the group (`membership.py`). Joining waits for other members, so it runs beside requests, in a
 task of `consumers.py`; requests wait for it as long as they may. Positions advance with each answer; what is committed by itself is
-what had been answered when the client asked for more, so that an answer that is lost on the way is read again.
+what had been answered when the client asked for more, so that an answer that is lost on the way is read again. When the group changes
+behind an answer, its client has some time to commit it, or to ask for more, before the partitions are given up.
 """
 
 import asyncio
@@ -91,6 +92,8 @@ class Consumer:
         self._positions: dict[Partition, int] = {}
         self._acknowledged: dict[Partition, int] = {}
         self._committed: dict[Partition, int] = {}
+        self._answered_at: float | None = None
+        """Loop time of the last answer with records, until the client commits or asks for more."""
         self._turn = 0
         self.is_closed = False
         """Whether it has ended: it has left its group, and serves no request any more."""
@@ -157,8 +160,14 @@ class Consumer:
         """Say to the group that it lives, and start to join again if that is asked for. Raises `GroupRefusal`."""
         if self.is_subscribed and self._member.id and self._joining is None:
             self._needs_join = await self._member.beat(self.topics) or self._needs_join
-            if self._needs_join:
+            if self._needs_join and self._joining is None and not self._is_held:
                 self._start_join()
+
+    @property
+    def _is_held(self) -> bool:
+        """Whether the client is likely to commit the last answer soon."""
+        hold_s = self._settings.consumer_commit_ms / 1000
+        return self._answered_at is not None and asyncio.get_running_loop().time() - self._answered_at < hold_s
 
     async def settled(self, wait_ms: int) -> bool:
         """Wait for the partitions of a subscription; False when that took longer than `wait_ms`. Raises `GroupRefusal`."""
@@ -212,6 +221,7 @@ class Consumer:
             await self.close()
             raise problems.consumer_not_found()
         self._acknowledged = dict(self._positions)
+        self._answered_at = None
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_ms / 1000
         while True:
@@ -222,6 +232,7 @@ class Consumer:
                 if ranges:
                     found = await self._fetch(ranges, slice_ms, bytes_max)
                     if found:
+                        self._answered_at = loop.time()
                         return found
                 elif slice_ms:
                     await asyncio.sleep(slice_ms / 1000)
@@ -334,6 +345,7 @@ class Consumer:
             for partition in offsets:
                 self._require_assigned(partition)  # the other member may have committed more by now
         await self._commit(offsets, is_strict=True)
+        self._answered_at = None
 
     async def commit_acknowledged(self) -> None:
         """Commit what the client had when it last asked for more. Raises `GroupRefusal`."""
