@@ -147,7 +147,7 @@ async def test_a_server_that_stops_costs_no_record_and_no_failed_call(grpc_clust
                 futures.append(await producer.send("one", b"%d" % at, partition=at % 2))
                 if at == 200:
                     await futures[100]
-                    stop = pair[0].server.drain(10_000) if how == "drain" else pair[0].server.close()
+                    stop = pair[0].server.drain(3_000) if how == "drain" else pair[0].server.close()
                     stopping = asyncio.create_task(stop)
                 if at % 50 == 0:
                     await asyncio.sleep(0.005)
@@ -166,7 +166,7 @@ async def test_unary_calls_do_not_fail_while_their_server_drains(grpc_cluster: M
     pair = await grpc_cluster(2)
     async with AsyncClient(pair[0].address, pair[1].address, settings=QUICK) as client:
         await client.create_stream("one")
-        draining = asyncio.create_task(pair[0].server.drain(5_000))
+        draining = asyncio.create_task(pair[0].server.drain(2_000))
 
         for _ in range(100):
             await client.describe_stream("one")
@@ -216,7 +216,7 @@ async def test_appends_are_stored_once_while_their_server_stops(grpc_cluster: Ma
         stopping: asyncio.Task[None] | None = None
         for at in range(60):
             if at == 20:
-                stop = pair[0].server.drain(10_000) if how == "drain" else pair[0].server.close()
+                stop = pair[0].server.drain(3_000) if how == "drain" else pair[0].server.close()
                 stopping = asyncio.create_task(stop)
             assert await client.append("one", [b"%d" % at], expected_offset=at) == at
         assert stopping is not None

@@ -179,7 +179,7 @@ async def test_members_divide_the_partitions_and_each_record_is_handed_out_once(
 
 async def stop(node: GrpcNode, how: str) -> None:
     """End the server, and the group's coordination there."""
-    await (node.server.drain(5_000) if how == "drain" else node.server.close())
+    await (node.server.drain(2_000) if how == "drain" else node.server.close())
     await node.streams.drain()
 
 
