@@ -223,6 +223,17 @@ def test_a_protobuf_message_without_what_it_requires_is_refused() -> None:
         values.write({"counts": {}})
 
 
+def test_message_indexes_count_the_messages_that_the_author_wrote() -> None:
+    text = 'syntax = "proto3"; message A { map<string, int32> m = 1; message B { int32 n = 1; message C { string s = 1; } } }'
+    values = values_of(parsing.parsed(SchemaType.PROTOBUF, text, {}))
+
+    assert values.read(wire.write_indexes([0, 0]) + b"\x08\x05") == {"n": 5}
+    assert values.read(wire.write_indexes([0, 0, 0]) + b"\x0a\x01x") == {"s": "x"}
+    for octets in (b"\x02\x01", *(wire.write_indexes(one) for one in ([0, 1], [1], [0, 0, 1]))):  # the first is [-1]
+        with pytest.raises(Unfit, match="no message at"):
+            values.read(octets)
+
+
 def test_json_schema_patterns_take_bounded_time() -> None:
     values = json_schema({"type": "string", "pattern": "^(?=a)(a+)+$"})
 

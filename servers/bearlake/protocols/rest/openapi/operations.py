@@ -121,7 +121,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", f"{_CONSUMER_PATH}/assignments"): Operation((204,), _INSTANCE, body=_PLACES),
     ("GET", f"{_CONSUMER_PATH}/records"): Operation(
         (200,),
-        (400, 404, 406, 409, 422, 500, 503),
+        (400, 403, 404, 406, 409, 422, 500, 503),
         (BINARY, JSON_RECORDS, *WITH_SCHEMA),
         parameters=(query("timeout", INDEX), query("max_bytes", INDEX)),
     ),

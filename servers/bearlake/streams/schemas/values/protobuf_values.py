@@ -82,6 +82,6 @@ class ProtobufValues:
             if not 0 <= index < len(inner):
                 raise Unfit(f"the schema has no message at {list(indexes)}")
             found = inner[index]
-            inner = found.nested_types
+            inner = [one for one in found.nested_types if not one.GetOptions().map_entry]  # which no author wrote
         assert found is not None
         return GetMessageClass(found)()
