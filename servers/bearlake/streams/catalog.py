@@ -176,8 +176,8 @@ class Catalog:
 
     def _put(self, stream: Stream) -> StreamView:
         known = self._by_number.get(stream.number)
-        if known is not None and known.stream.version > stream.version:
-            return known
+        if known is not None and known.stream.version >= stream.version:
+            return known  # as new as that, or newer
         view = StreamView(stream)
         if known is None and stream.version <= self.position:
             return view  # an answer that was long under way: the stream is deleted since

@@ -13,7 +13,9 @@ from aiohttp import web
 
 from bearlake.errors import Overloaded
 from bearlake.metadata import ProducerIds
+from bearlake.metadata.model import PartitionKey
 from bearlake.protocols.rest import bodies
+from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.produce import Writing, error_of
 from bearlake.protocols.rest.settings import RestSettings
@@ -26,13 +28,23 @@ from bearlake.protocols.rest.tailing.state import Tails
 from bearlake.records.codec import Record
 from bearlake.streams.append import Append, Result, Verdict
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.streams.principal import Operation, Principal
 
 _PRODUCER_HEADERS = ("Producer-Id", "Producer-Epoch", "Producer-Seq")
 _PRODUCER_COUNT_MAX = 100_000
 _NUMBER_MAX = 2**53 - 1
 _TEXT_LENGTH_MAX = 1_000
 _TRY_COUNT = 10
+
+
+class _Order(NamedTuple):
+    """Records to append to a partition, and who wants it; with a `Stream-Seq`, in its order."""
+
+    who: Principal
+    view: StreamView
+    partition: int
+    records: Sequence[Record]
+    sequence: str | None
 
 
 class _Done(NamedTuple):
@@ -96,13 +108,11 @@ class AppendRoutes:
         if body and state.media_type(request.headers["Content-Type"]) != state.media_type(kind):
             raise Problem(409, 409, f"the stream has content type {kind}")
         records = self._appending.records(kind, body, is_first=False)
-        sequence = request.headers.get("Stream-Seq")
+        order = _Order(principal_of(request), view, index, records, request.headers.get("Stream-Seq"))
         if claim is not None:
-            done = await self._claimed(view, index, claim, records, sequence)
-        elif records:
-            done = _Done(await self._unclaimed(view, index, records, sequence), {}, is_last=True)
+            done = await self._claimed(order, claim)
         else:
-            done = _Done(None, {}, is_last=True)
+            done = _Done(await self._unclaimed(order) if records else None, {}, is_last=True)
         headers = done.headers
         if closes and done.is_last:
             view = await self._appending.close(view, str(claim or ""))
@@ -112,52 +122,43 @@ class AppendRoutes:
         headers["Stream-Next-Offset"] = state.token(lineage.base_of(view) + end)
         return web.Response(status=200 if claim is not None and done.end is not None else 204, headers=headers)
 
-    async def _unclaimed(self, view: StreamView, index: int, records: list[Record], sequence: str | None) -> int:
+    async def _unclaimed(self, order: _Order) -> int:
         """Append what says nothing of its producer; the end of the log then."""
+        who, view, index, records, sequence = order
         if sequence is None:
-            end = await self._appending.write(view, index, records)
+            end = await self._appending.write(who, view, index, records)
         else:
-            verdict, base, _ = await self._once(view, index, records, sequence, lambda append: append)
+            verdict, base, _ = await self._once(order, lambda append: append)
             if (error := error_of(verdict)) is not None:
                 raise error
             end = base + len(records)
         await self._appending.still_open(view, index, end)
         return end
 
-    async def _once(
-        self,
-        view: StreamView,
-        index: int,
-        records: Sequence[Record],
-        sequence: str | None,
-        sign: Callable[[Append], Append],
-    ) -> Result:
+    async def _once(self, order: _Order, sign: Callable[[Append], Append]) -> Result:
         """Append as one batch; in the order of `Stream-Seq` if there is one."""
+        who, view, index, _, sequence = order
 
         async def write(records: Sequence[Record], complete: Callable[[Append], Append]) -> Result:
-            return await self._writing.write_once(
-                ANONYMOUS, view, index, records, lambda append: complete(sign(append))
-            )
+            return await self._writing.write_once(who, view, index, records, lambda append: complete(sign(append)))
 
         if sequence is None:
-            return await write(records, lambda append: append)
-        return await self._sequences.append(view, index, self._tails.get(view, index), sequence, records, write)
+            return await write(order.records, lambda append: append)
+        return await self._sequences.append(view, index, self._tails.get(view, index), sequence, order.records, write)
 
-    async def _claimed(
-        self, view: StreamView, index: int, claim: Claim, records: list[Record], sequence: str | None
-    ) -> _Done:
+    async def _claimed(self, order: _Order, claim: Claim) -> _Done:
         """Append what a producer sends, unless it was appended before.
 
         A close without records is only looked at: after it, there is no next append to be in step with.
         """
-        partition = view.partition(index)
+        view, records = order.view, order.records
+        partition = view.partition(order.partition)
         for _ in range(_TRY_COUNT):
-            if records and not await self._is_known(view, index, claim, sequence):
+            if records and not (order.sequence is not None and await self._is_known(partition, claim)):
                 producer_id = await self._producers.id_of(partition, claim)
-                sign = partial(claim.sign, producer_id=producer_id)
-                verdict, base, _ = await self._once(view, index, records, sequence, sign)
+                verdict, base, _ = await self._once(order, partial(claim.sign, producer_id=producer_id))
                 if verdict == Verdict.ACCEPTED:
-                    await self._appending.still_open(view, index, base + len(records))
+                    await self._appending.still_open(view, order.partition, base + len(records))
                     return _Done(base + len(records), _echo(claim.epoch, claim.sequence), is_last=True)
                 error = error_of(verdict)
                 if error is not None and verdict not in (Verdict.OUT_OF_ORDER, Verdict.FENCED):
@@ -175,11 +176,9 @@ class AppendRoutes:
             # The one before it came in meanwhile: it is its turn now.
         raise Overloaded("this producer's appends come in another order all the time")
 
-    async def _is_known(self, view: StreamView, index: int, claim: Claim, sequence: str | None) -> bool:
-        """Whether a repeat would be taken for an old `Stream-Seq` before the commit can tell that it is one."""
-        if sequence is None:
-            return False
-        return producers.decide(claim, await self._producers.last(view.partition(index), claim)) is not Decision.ACCEPT
+    async def _is_known(self, partition: PartitionKey, claim: Claim) -> bool:
+        """Whether the commit would not accept it: asked before a repeat is taken for an old `Stream-Seq`."""
+        return producers.decide(claim, await self._producers.last(partition, claim)) is not Decision.ACCEPT
 
     async def _answer_closed(
         self, view: StreamView, index: int, claim: Claim | None, *, closes_only: bool

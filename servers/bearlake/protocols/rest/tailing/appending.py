@@ -6,6 +6,7 @@ end, or it is refused: whoever appended looks again afterwards. What other proto
 """
 
 import json
+from collections.abc import Sequence
 
 from bearlake.errors import Conflict, NotFound
 from bearlake.protocols.rest import bodies
@@ -14,7 +15,7 @@ from bearlake.protocols.rest.produce import Writing
 from bearlake.protocols.rest.tailing import lineage, state
 from bearlake.records.codec import Record
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import ANONYMOUS, INTERNAL
+from bearlake.streams.principal import INTERNAL, Principal
 from bearlake.streams.service import Streams
 
 _TRY_COUNT = 20
@@ -45,9 +46,9 @@ class Appending:
             raise Problem(400, 400, "text with a half surrogate pair has no UTF-8") from error
         return [Record(value=text, timestamp=now_ms) for text in texts]
 
-    async def write(self, view: StreamView, index: int, records: list[Record]) -> int:
+    async def write(self, who: Principal, view: StreamView, index: int, records: Sequence[Record]) -> int:
         """Append; the offset in the partition's log behind the last record. Raises the first error."""
-        written = await self._writing.write(ANONYMOUS, view, [(index, record) for record in records])
+        written = await self._writing.write(who, view, [(index, record) for record in records])
         for one in written:
             if one.error is not None:
                 raise one.error
@@ -64,11 +65,11 @@ class Appending:
 
     async def still_open(self, view: StreamView, index: int, end: int) -> None:
         """Say 409 if the stream was closed before what was just appended, up to `end` of its log."""
-        (stream,) = await self._streams.catalog.refresh([view.stream.number])
-        now = StreamView(stream)
-        if not state.is_closed(now) or stream.is_deleted:
+        for stream in await self._streams.catalog.refresh([view.stream.number]):
+            view = StreamView(stream)
+        if not state.is_closed(view) or view.stream.is_deleted:
             return
-        now = await self.close(now, "")
+        now = await self.close(view, "")
         closed_end = state.closed_end(now, index)
         if closed_end is not None and closed_end < end:
             offset = lineage.base_of(now) + closed_end
@@ -83,20 +84,24 @@ class Appending:
             Conflict: it changed each time that it was looked at.
         """
         for _ in range(_TRY_COUNT):
-            (stream,) = await self._streams.catalog.refresh([view.stream.number])
-            if stream.is_deleted:
-                raise NotFound(f"no stream {view.name}")
-            view = StreamView(stream)
-            if state.is_closed(view) and state.ENDS in stream.configs:
+            view = await self.now(view)
+            if state.is_closed(view) and state.ENDS in view.stream.configs:
                 return view
             changes = await self._ends(view) if state.is_closed(view) else {state.CLOSED: "true"}
             if by and not state.is_closed(view):
                 changes[state.CLOSED_BY] = by
             try:
-                await self._streams.alter(INTERNAL, view.name, changes, [], stream.version)
+                await self._streams.alter(INTERNAL, view.name, changes, [], view.stream.version)
             except Conflict:
                 continue
         raise Conflict(f"stream {view.name} changes all the time")
+
+    async def now(self, view: StreamView) -> StreamView:
+        """The stream as the store has it now. Raises `NotFound` when it is deleted."""
+        for stream in await self._streams.catalog.refresh([view.stream.number]):
+            if not stream.is_deleted:
+                return StreamView(stream)
+        raise NotFound(f"no stream {view.name}")
 
     async def _ends(self, view: StreamView) -> dict[str, str]:
         keys = view.partitions()[:_ENDS_COUNT_MAX]

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from bearlake.errors import AlreadyExists, NotFound
 from bearlake.protocols.rest import bodies, reading
+from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.produce import Writing
 from bearlake.protocols.rest.settings import RestSettings
@@ -24,7 +25,7 @@ from bearlake.protocols.rest.tailing.state import Tails
 from bearlake.records.codec import Record
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.fetch import FetchRange
-from bearlake.streams.principal import ANONYMOUS, INTERNAL, Operation
+from bearlake.streams.principal import INTERNAL, Operation, Principal
 from bearlake.streams.service import Streams
 
 _LENGTH_MAX = 1_000
@@ -81,7 +82,7 @@ class CreateRoutes:
         status = 200
         if known is None:
             try:
-                known, status = await self._made(name, wanted, body), 201
+                known, status = await self._made(principal_of(request), name, wanted, body), 201
             except AlreadyExists:
                 known = await self._known(name)
         if known is None or (status == 200 and not await self._is_same(known, wanted)):
@@ -99,7 +100,7 @@ class CreateRoutes:
         name = request.match_info["name"]
         try:
             await self._lives.check(await self._streams.catalog.find(name))
-            await self._lives.remove(ANONYMOUS, name)
+            await self._lives.remove(principal_of(request), name)
         except NotFound as error:
             raise Problem(404, 404, f"no stream {name[:249]}") from error
         return web.Response(status=204)
@@ -136,9 +137,9 @@ class CreateRoutes:
                 return True
         return _ends(wanted.lifetime) == _ends(view.stream.configs)
 
-    async def _made(self, name: str, wanted: Wanted, body: bytes) -> StreamView:
+    async def _made(self, who: Principal, name: str, wanted: Wanted, body: bytes) -> StreamView:
         """Create the stream. Raises `AlreadyExists`, `Problem`."""
-        origin = await self._origin(wanted) if wanted.source is not None else None
+        origin = await self._origin(who, wanted) if wanted.source is not None else None
         inherited = {} if origin is None else origin.source.stream.configs
         kind = wanted.content_type or (state.content_type(origin.source) if origin else state.DEFAULT_TYPE)
         records = self._appending.records(kind, body, is_first=True)
@@ -151,9 +152,9 @@ class CreateRoutes:
         is_shown_later = bool(records) or origin is not None
         if is_shown_later:
             configs[lifetimes.INCOMPLETE] = "true"
-        view = await self._streams.create(ANONYMOUS, name, 1, configs)
+        view = await self._streams.create(who, name, 1, configs)
         if records:
-            await self._appending.write(view, 0, records)
+            await self._appending.write(who, view, 0, records)
         if wanted.closes:
             view = await self._appending.close(view, "")
         if origin is not None:
@@ -162,12 +163,12 @@ class CreateRoutes:
             view = await self._streams.alter(INTERNAL, name, {}, [lifetimes.INCOMPLETE])
         return view
 
-    async def _origin(self, wanted: Wanted) -> Origin:
+    async def _origin(self, who: Principal, wanted: Wanted) -> Origin:
         """Where a fork branches off. Raises `Problem`: 404 without a source, 409 for a deleted one, 400 for a place that it has not."""
         assert wanted.source is not None
         name, _, partition = wanted.source.partition("/")
         try:
-            source, index = await self._tails.of(name, partition or None, Operation.READ)
+            source, index = await self._tails.of(who, name, partition or None, Operation.READ)
         except Problem as problem:
             raise Problem(409, 409, str(problem)) if problem.status == 410 else problem from problem
         given = wanted.content_type

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from bearlake.errors import Denied, NotFound
+from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.guard import following
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
@@ -15,7 +16,7 @@ from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
 from bearlake.protocols.rest.tailing.lineage import Piece
 from bearlake.protocols.rest.tailing.state import Tails
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 
@@ -41,7 +42,7 @@ class ReadRoutes:
     async def head(self, request: web.Request) -> web.Response:
         """The content type and the end of a stream."""
         view, index = await self._tails.find(request, Operation.DESCRIBE)
-        _, _, end = await self._bounds(view, index)
+        _, _, end = await self._bounds(principal_of(request), view, index)
         headers = {
             "Content-Type": state.content_type(view),
             "Stream-Next-Offset": state.token(end),
@@ -65,7 +66,7 @@ class ReadRoutes:
             request = request.clone(rel_url=request.rel_url.update_query(offset=last_seen))
         asked = state.parse_offset(request, is_required=live is not None)
         view, index = await self._tails.find(request, Operation.READ)
-        pieces, start, end = await self._bounds(view, index)
+        pieces, start, end = await self._bounds(principal_of(request), view, index)
         offset = {state.START: start, state.NOW: end}.get(asked, 0) if isinstance(asked, str) else asked
         if offset < start:
             raise Problem(410, 410, f"offset: records before {state.token(start)} are gone")
@@ -124,12 +125,12 @@ class ReadRoutes:
             headers["Stream-Closed"] = "true"
         return headers
 
-    async def _bounds(self, view: StreamView, index: int) -> tuple[Sequence[Piece], int, int]:
+    async def _bounds(self, who: Principal, view: StreamView, index: int) -> tuple[Sequence[Piece], int, int]:
         """Where the partition's records are, its first offset and its end."""
         pieces = await lineage.pieces_of(self._streams.catalog, view, index)
         for piece in pieces:
-            if not self._streams.may(ANONYMOUS, Operation.READ, piece.name):
-                raise Denied(f"{ANONYMOUS} may not read from {piece.name!r}, which {view.name!r} is a fork of")
+            if not self._streams.may(who, Operation.READ, piece.name):
+                raise Denied(f"{who} may not read from {piece.name!r}, which {view.name!r} is a fork of")
         bounds = await self._streams.bounds([piece.partition for piece in pieces])
         try:
             return pieces, *lineage.bounds_of(pieces, bounds, state.closed_end(view, index))

@@ -34,7 +34,7 @@ class TailingRoutes:
             writing,
             appending,
             streams.metadata.producers,
-            Sequences(streams, settings),
+            Sequences(streams, settings, appending),
         )
         self._read = ReadRoutes(streams, settings, self.lifetimes, tails, draining)
 

@@ -12,10 +12,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from bearlake.errors import Conflict, NotFound, OutOfRange, Overloaded
+from bearlake.errors import Conflict, OutOfRange, Overloaded
 from bearlake.protocols.rest import reading
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
+from bearlake.protocols.rest.tailing.appending import Appending
 from bearlake.protocols.rest.tailing.state import Tail
 from bearlake.records.codec import Record
 from bearlake.streams import configs as stream_configs
@@ -40,8 +41,9 @@ Write = Callable[[Sequence[Record], Callable[[Append], Append]], Awaitable[Resul
 class Sequences:
     """Appends with a sequence, as one server makes them."""
 
-    def __init__(self, streams: Streams, settings: RestSettings) -> None:
+    def __init__(self, streams: Streams, settings: RestSettings, appending: Appending) -> None:
         self._streams = streams
+        self._appending = appending
         self._settings = settings
 
     async def append(
@@ -92,10 +94,7 @@ class Sequences:
     async def _begin(self, view: StreamView, index: int, tail: Tail) -> None:
         """Take up what the config says; with the first sequence of a partition, begin it at the present end."""
         for _ in range(_TRY_COUNT):
-            (stream,) = await self._streams.catalog.refresh([view.stream.number])
-            if stream.is_deleted:
-                raise NotFound(f"no stream {view.name}")
-            view = StreamView(stream)
+            view = await self._appending.now(view)
             noted = _noted(view).get(str(index))
             if noted is not None:
                 tail.seen = tail.noted = noted[0]

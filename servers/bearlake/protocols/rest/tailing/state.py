@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from bearlake.errors import NotFound
+from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams
 
 CONTENT_TYPE = "http.content.type"
@@ -73,15 +74,16 @@ class Tails:
 
     async def find(self, request: web.Request, operation: Operation) -> tuple[StreamView, int]:
         """The stream and partition of the path. Raises `Problem` (400, 404, 410)."""
-        return await self.of(request.match_info["name"], request.match_info.get("partition"), operation)
+        name, partition = request.match_info["name"], request.match_info.get("partition")
+        return await self.of(principal_of(request), name, partition, operation)
 
-    async def of(self, name: str, text: str | None, operation: Operation) -> tuple[StreamView, int]:
+    async def of(self, who: Principal, name: str, text: str | None, operation: Operation) -> tuple[StreamView, int]:
         """The stream of that name and its partition; `text` None: the only one. Raises `Problem` (400, 404, 410)."""
         try:
             view = await self._streams.catalog.find(name)
         except NotFound as error:
             raise _unknown(name) from error
-        if not self._streams.may(ANONYMOUS, operation, name):
+        if not self._streams.may(who, operation, name):
             raise _unknown(name)
         view = await self._lifetimes.check(view)
         if text is None:
