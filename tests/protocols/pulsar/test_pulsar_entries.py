@@ -37,7 +37,7 @@ from fixtures.pulsar_entries import (
 )
 
 SETTINGS = settings(deadline=None, max_examples=300)
-CODECS = {LZ4: Compression.LZ4, ZLIB: Compression.GZIP, ZSTD: Compression.ZSTD, SNAPPY: Compression.SNAPPY}
+CODECS = {LZ4: Compression.LZ4, ZLIB: Compression.ZSTD, ZSTD: Compression.ZSTD, SNAPPY: Compression.SNAPPY}
 
 
 def store(head: MessageMetadata, payload: bytes) -> bytes:
