@@ -63,27 +63,33 @@ def check(program: Sequence[object], server: ServerProcess, stream: str, key: st
     assert found == [(key.encode(), b"hello %d" % at) for at in range(COUNT)]
 
 
-def test_go_stubs_build_and_make_the_round_trip(server: ServerProcess, tmp_path: Path) -> None:
+def build_go(folder: Path) -> Path:
+    """Stubs and programs for Go; the folder with the programs (`roundtrip`, `load`). Skips loudly when that cannot be done here."""
     pytest.importorskip("grpc_tools", reason="grpcio-tools has the protoc that runs Go's generators")
     go = shutil.which("go")
     if go is None:
         pytest.skip("go is not installed: install Go 1.25 or newer")
-    folder = tmp_path / "go"
-    shutil.copytree(HERE / "go", folder)
-    programs = tmp_path / "programs"
-    build([go, "build", "-o", f"{programs}/", *GO_GENERATORS], folder, "Go modules")
-    stubs = folder / "streamv1"
+    sources, programs = folder / "go", folder / "programs"
+    shutil.copytree(HERE / "go", sources)
+    build([go, "build", "-o", f"{programs}/", *GO_GENERATORS], sources, "Go modules")
+    stubs = sources / "streamv1"
     stubs.mkdir()
     target = f"paths=source_relative,M{generate.SOURCE}={GO_PACKAGE}"
     includes = [f"--proto_path={path}" for path in generate.include_folders()]
     outputs = [f"--go_out={stubs}", f"--go_opt={target}", f"--go-grpc_out={stubs}", f"--go-grpc_opt={target}"]
     plugins = f"{programs}{os.pathsep}{os.environ['PATH']}"
-    build([sys.executable, "-m", "grpc_tools.protoc", *includes, *outputs, generate.SOURCE], folder, "", PATH=plugins)
+    build([sys.executable, "-m", "grpc_tools.protoc", *includes, *outputs, generate.SOURCE], sources, "", PATH=plugins)
     for made in (stubs / generate.SOURCE).parent.glob("*.go"):
         made.rename(stubs / made.name)
-    build([go, "build", "-o", "roundtrip", "."], folder, "Go modules")
+    build([go, "build", "-o", programs / "roundtrip", "."], sources, "Go modules")
+    build([go, "build", "-o", programs / "load", "./load"], sources, "Go modules")
+    return programs
 
-    check([folder / "roundtrip"], server, "from-go", "go")
+
+def test_go_stubs_build_and_make_the_round_trip(server: ServerProcess, tmp_path: Path) -> None:
+    programs = build_go(tmp_path)
+
+    check([programs / "roundtrip"], server, "from-go", "go")
 
 
 def test_java_stubs_build_and_make_the_round_trip(server: ServerProcess, tmp_path: Path) -> None:
