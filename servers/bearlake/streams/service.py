@@ -129,7 +129,7 @@ class Streams:
         """Consumer groups that this server coordinates: for clients that go to the coordinator by themselves."""
         self.groups = Groups(self.coordinator, server, peers)
         """All consumer groups: for members that live in this server."""
-        self._upkeep = Upkeep(metadata.log, settings.upkeep)
+        self._upkeep = Upkeep(metadata.log, metadata.producers, settings.upkeep)
         self._expose()
 
     async def start(self) -> None:

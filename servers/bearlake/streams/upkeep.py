@@ -1,7 +1,7 @@
-"""Upkeep of the commit log: rolled up into per-partition index pages and truncated, a bounded round at a time.
+"""Upkeep of the metadata store, a bounded round at a time: its commit log is rolled up and truncated, idle producers are forgotten.
 
 Every server runs it; the store lets one work and the others return. Without it the log, and with it every start of a server,
-would grow for ever.
+would grow for ever; so would the states of producers, of which every start of a client makes new ones.
 """
 
 import asyncio
@@ -9,38 +9,56 @@ import logging
 from dataclasses import dataclass
 
 from bearlake.errors import BearlakeError
-from bearlake.metadata import CommitLog
+from bearlake.metadata import CommitLog, ProducerIds
 from bearlake.telemetry import metrics
 from bearlake.telemetry.outage import Outage
 
 log = logging.getLogger(__name__)
 
+PRODUCER_COUNT_MAX = 1_000
+"""Producers that are forgotten in one step, some ms: what a commit may have to wait for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepSettings:
-    """How often the log is rolled up, and how much of it stays."""
+    """How often the log is rolled up, how much of it stays, and how long producers are remembered."""
 
     pause_ms: int = 2_000
     """Pause (ms) between rounds that found nothing more to do."""
     entry_count_min: int = 2_000
     """Newest entries that always stay, for followers that are a little behind. Those further behind start over at the head."""
+    producer_idle_ms: int = 86_400_000
+    """How long (ms) a producer is remembered without a batch: a day, as Kafka does (KIP-854). What it sends again later may be doubled."""
+    producer_pause_ms: int = 600_000
+    """Pause (ms) between searches for idle producers."""
 
 
 class Upkeep:
-    """Runs `CommitLog.maintain`; owned by the service's task group."""
+    """Runs `CommitLog.maintain` and `ProducerIds.expire`; owned by the service's task group."""
 
-    def __init__(self, commit_log: CommitLog, settings: UpkeepSettings) -> None:
+    def __init__(self, commit_log: CommitLog, producers: ProducerIds, settings: UpkeepSettings) -> None:
         self._log = commit_log
+        self._producers = producers
         self._settings = settings
 
     async def run(self) -> None:
         """Work for ever; ends only by cancellation. A store that does not answer is asked again in the next round."""
         outage = Outage(log, "upkeep of the commit log failed, trying again", "upkeep of the commit log works again")
+        loop = asyncio.get_running_loop()
+        producers_due = loop.time() + self._settings.producer_pause_ms / 1000
         while True:
             await asyncio.sleep(self._settings.pause_ms / 1000)
             try:
                 while count := await self._log.maintain(entry_count_min=self._settings.entry_count_min):
                     metrics.MAINTENANCE_ENTRIES.inc(count)
+                if loop.time() >= producers_due:
+                    await self._forget_producers()
+                    producers_due = loop.time() + self._settings.producer_pause_ms / 1000
                 outage.over()
             except BearlakeError as error:
                 outage.failed(error)
+
+    async def _forget_producers(self) -> None:
+        idle_ms = self._settings.producer_idle_ms
+        while await self._producers.expire(idle_ms=idle_ms, limit=PRODUCER_COUNT_MAX) >= PRODUCER_COUNT_MAX:
+            pass
