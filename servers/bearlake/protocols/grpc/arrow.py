@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+from functools import cache
 
 from bearlake.errors import Unsupported
 
@@ -10,12 +11,15 @@ _MODULES = ("bearlake.table.ipc_decode", "bearlake.table.ipc_encode")
 
 async def load() -> None:
     """Import `table.ipc_decode` and `table.ipc_encode` beside the event loop. Raises `Unsupported` where pyarrow is not installed."""
+    if _import.cache_info().currsize:
+        return
     try:
         await asyncio.to_thread(_import)
     except ImportError as error:
         raise Unsupported(f"Arrow payloads need pyarrow: install bearlake[history] on the server ({error})") from error
 
 
+@cache
 def _import() -> None:
     for name in _MODULES:
         importlib.import_module(name)
