@@ -10,6 +10,7 @@ import pytest
 
 from bearlake.cache.objects import Extent, ObjectCache
 from bearlake.errors import BearlakeError, Fenced, Unavailable
+from bearlake.metadata import ledger
 from bearlake.metadata.ledger import Ledger
 from bearlake.metadata.model import ObjectCommit, ObjectCommitted, Outcome, OutcomeKind
 from bearlake.metadata.sqlite import log as sqlite_log
@@ -17,6 +18,8 @@ from bearlake.streams.append import AppendCall
 from bearlake.streams.follower import Follower
 from bearlake.streams.service import Streams
 from bearlake.streams.writer import Writer
+from bearlake.testing import named_clients
+from bearlake.testing.nodes import Said
 from bearlake.testing.scenario import run_seed
 
 SEED_COUNT_MAX = 60
@@ -190,6 +193,22 @@ def call_every_failed_commit_a_failure(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Writer, "_commit", once)
 
 
+def forget_what_was_sent_before(patch: pytest.MonkeyPatch) -> None:
+    def forgetful(**fields: int) -> Said:
+        return Said(**fields | {"after_sequence": -1})
+
+    patch.setattr(named_clients, "Said", forgetful)
+
+
+def let_the_overtaken_write(patch: pytest.MonkeyPatch) -> None:
+    judge = ledger.judge_named
+
+    def judge_without_epoch(known: Any, partition_epoch: int, *arguments: int, **named: bool) -> Any:
+        return judge(known, 0, *arguments, **named)
+
+    patch.setattr(ledger, "judge_named", judge_without_epoch)
+
+
 PATCHES: dict[Callable[[pytest.MonkeyPatch], None], str | tuple[str, ...]] = {
     skip_the_epoch_check: "a fenced server commits nothing",
     forget_tokens: "a repeated token gets the first result",
@@ -201,6 +220,8 @@ PATCHES: dict[Callable[[pytest.MonkeyPatch], None], str | tuple[str, ...]] = {
     answer_in_the_wrong_order: "I1",
     move_offsets_by_one: ("outcomes follow the rules", "I1: nothing uncommitted is shown"),
     call_every_failed_commit_a_failure: "what was refused is not stored",
+    forget_what_was_sent_before: "I1: what is told to be a duplicate is stored",
+    let_the_overtaken_write: ("outcomes follow the rules", "what was refused is not stored"),
 }
 """Each mutation, and the rule (or rules) that it may break first."""
 

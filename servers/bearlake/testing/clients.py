@@ -18,7 +18,7 @@ from bearlake.streams.fetch import Fetched, FetchRange
 from bearlake.streams.offsets import OffsetQuestion, OffsetSpec
 from bearlake.streams.service import Streams
 from bearlake.testing.loop import Process
-from bearlake.testing.nodes import Connection, Told, Wanted, is_stored
+from bearlake.testing.nodes import Connection, Said, Told, Wanted, is_stored
 from bearlake.testing.odd import varied
 from bearlake.testing.truth import Sent
 
@@ -160,9 +160,9 @@ class IdempotentProducer(Client):
                 wanted = [Wanted(lane.name, lane.index, item.batch, item.sent) for lane, item in items]
                 self.world.produced(wanted)
                 rounds.append((items, connection.produce(wanted)))
-        await _all(reply for _, reply in rounds)
+        await all_answers(reply for _, reply in rounds)
         for items, reply in rounds:
-            answers = _answers(reply, len(items))
+            answers = answers_of(reply, len(items))
             for (lane, item), told in zip(items, answers, strict=True):
                 self._told(lane, item, told)
         for lane in self._lanes:
@@ -197,8 +197,10 @@ class IdempotentProducer(Client):
 class PlainProducer(Client):
     """Sends each batch once, several requests ahead; batches of one connection must keep their order."""
 
+    kind = "plain"
+
     def __init__(self, world: "World", number: int, lanes: Sequence[tuple[str, int]]) -> None:
-        super().__init__(world, f"plain {number}")
+        super().__init__(world, f"{self.kind} {number}")
         self._batches = Batches(world, self.name, self.random)
         self._lanes = lanes
         self._number = 0
@@ -208,9 +210,9 @@ class PlainProducer(Client):
         while self.world.is_producing:
             connection = await self.connection(keep_rate=0.8)
             replies = [self._send(connection) for _ in range(self.random.randint(1, IN_FLIGHT_MAX))]
-            await _all(reply for _, reply in replies)
+            await all_answers(reply for _, reply in replies)
             for wanted, reply in replies:
-                for item, told in zip(wanted, _answers(reply, len(wanted)), strict=True):
+                for item, told in zip(wanted, answers_of(reply, len(wanted)), strict=True):
                     self._told(item, told)
             await self.rest(self.world.settings.produce_pause_s)
 
@@ -225,9 +227,13 @@ class PlainProducer(Client):
                     number=self._number,
                     is_undecodable=self._batches.is_undecodable,
                 )
-                wanted.append(Wanted(name, index, batch, sent))
+                wanted.append(Wanted(name, index, batch, sent, self.said(name, index)))
         self.world.produced(wanted)
         return wanted, connection.produce(wanted)
+
+    def said(self, name: str, index: int) -> Said | None:
+        """What is said of a batch beside what it says itself."""
+        return None
 
     def _told(self, item: Wanted, told: Told | None) -> None:
         if told is None or told.partition is None or told.result is None:
@@ -344,14 +350,14 @@ class Consumer(Client):
             self.world.check_largest(key, largest)
 
 
-async def _all(replies: Any) -> None:
+async def all_answers(replies: Any) -> None:
     """Wait for the answers, or for the timeout."""
     waiting = list(replies)
     if waiting:
         await asyncio.wait(waiting, timeout=REQUEST_TIMEOUT_S)
 
 
-def _answers(reply: "asyncio.Future[list[Told]]", count: int) -> Sequence[Told | None]:
+def answers_of(reply: "asyncio.Future[list[Told]]", count: int) -> Sequence[Told | None]:
     """What was told about each batch; None where the producer knows nothing."""
     if not reply.done():
         reply.cancel()

@@ -146,13 +146,25 @@ class Node:
         )
 
 
+class Said(NamedTuple):
+    """Fields of `Append` that a batch does not say itself, but the protocol that it came by."""
+
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    flags: int = 0
+    expected_offset: int = -1
+    after_sequence: int = -1
+
+
 class Wanted(NamedTuple):
-    """A batch that a client wants to append: stream, partition, the batch, and who means it."""
+    """A batch that a client wants to append: stream, partition, the batch, who means it, and what else is said of it."""
 
     name: str
     partition: int
     batch: bytes
     sent: Sent
+    said: Said | None = None
 
 
 class Told(NamedTuple):
@@ -302,7 +314,17 @@ class Connection:
         )
         admitted = admit(view, wanted.partition, wanted.batch, None, rules, self._world.clock.now_ms())
         assert isinstance(admitted, Append), admitted
-        return admitted
+        said = wanted.said
+        if said is None:
+            return admitted
+        return admitted._replace(
+            producer_id=said.producer_id,
+            producer_epoch=said.producer_epoch,
+            base_sequence=said.base_sequence,
+            flags=said.flags,
+            expected_offset=said.expected_offset,
+            after_sequence=said.after_sequence,
+        )
 
     def _answer(self, reply: "asyncio.Future[Any]", result: Any, error: BaseException | None = None) -> None:
         loop, wire = self._world.loop, self._world.wire

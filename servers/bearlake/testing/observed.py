@@ -1,12 +1,13 @@
 """The stores of a simulated deployment, with `Truth` watching every effect the moment it takes place."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from bearlake.errors import Conflict, Fenced
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import Swap
 from bearlake.metadata.model import (
+    Lease,
     ObjectCommit,
     ObjectCommitted,
     PartitionBounds,
@@ -118,6 +119,15 @@ class _Servers(_Noun):
         self._truth.left(server)
 
 
+class _Producers(_Noun):
+    async def raise_epoch(self, partition: PartitionKey, lease: Lease) -> int:
+        epoch: int = await self._inner.raise_epoch(partition, lease)
+        known = self._truth.partition(partition)
+        self._truth.expect(epoch > known.epoch, "epochs grow", partition=partition, told=epoch, before=known.epoch)
+        known.epoch = epoch
+        return epoch
+
+
 class ObservedMetadata:
     """`metadata.Metadata` with `Truth` watching commits, trims, stream changes and registrations."""
 
@@ -126,7 +136,7 @@ class ObservedMetadata:
         self.log: Any = _Log(inner.log, truth)
         self.streams: Any = _Streams(inner.streams, truth)
         self.servers: Any = _Servers(inner.servers, truth)
-        self.producers: Any = inner.producers
+        self.producers: Any = _Producers(inner.producers, truth)
         self.groups: Any = inner.groups
         self.leases: Any = inner.leases
         self.tasks: Any = inner.tasks

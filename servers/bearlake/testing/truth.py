@@ -8,11 +8,12 @@ unique and never reassigned, I3 a producer's batches on one connection keep thei
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bearlake import kernel
 from bearlake.metadata.compaction import Swap
 from bearlake.metadata.model import (
+    BATCH_NAMED,
     BatchCommit,
     ObjectCommit,
     ObjectCommitted,
@@ -26,6 +27,7 @@ from bearlake.metadata.model import (
     stream_number,
 )
 from bearlake.testing.lake_truth import LakeTruth
+from bearlake.testing.producer_truth import Producer, due, remember
 from bearlake.testing.same import is_same_batch
 
 
@@ -64,14 +66,6 @@ class Batch:
         return self.base + self.count
 
 
-@dataclass(slots=True)
-class Producer:
-    """An idempotent producer in a partition: its epoch, and all (first sequence, last sequence, base offset) of it, in order."""
-
-    epoch: int
-    batches: list[tuple[int, int, int]] = field(default_factory=list)
-
-
 class Partition:
     """The true log of one partition."""
 
@@ -80,6 +74,7 @@ class Partition:
         self.end = 0
         self.batches: list[Batch] = []
         self.bases: list[int] = []
+        self.epoch = 0
         self.producers: dict[int, Producer] = {}
         self.last_number: dict[int, int] = {}
 
@@ -250,35 +245,21 @@ class Truth:
         self.position = position
 
     def _judge(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
-        """KIP-98, KAFKA-5793, KAFKA-15591; with the whole history at hand."""
+        """With the whole history at hand."""
         if not self.exists(batch.partition):
             return OutcomeKind.NOT_FOUND, -1
-        partition = self.partition(batch.partition)
-        if batch.producer_id < 0:
-            return OutcomeKind.ACCEPTED, partition.end
-        known = partition.producers.get(batch.producer_id)
-        sequence = batch.base_sequence
-        if known is None:
-            is_due = sequence == 0 or partition.end > 0
-        elif batch.producer_epoch < known.epoch:
-            return OutcomeKind.FENCED, -1
-        elif batch.producer_epoch > known.epoch:
-            is_due = sequence == 0
-        else:
-            for first, last, base in known.batches[-5:]:
-                if (first, last) == (sequence, sequence + batch.record_count - 1):
-                    return OutcomeKind.DUPLICATE, base
-            is_due = sequence == known.batches[-1][1] + 1
-        return (OutcomeKind.ACCEPTED, partition.end) if is_due else (OutcomeKind.OUT_OF_ORDER, -1)
+        return due(self.partition(batch.partition), batch)
 
     def _append(self, batch: BatchCommit, base: int, stored: bytes) -> None:
         partition = self.partition(batch.partition)
         self.expect(base == partition.end, "I2: offsets are dense", partition=batch.partition, base=base)
         part = stored[batch.position : batch.position + batch.length]
         ((_, _, header),) = kernel.batches(part, 0, len(part))
+        said: tuple[int, ...] = (header.record_count, header.max_timestamp)
+        if not batch.flags & BATCH_NAMED:
+            said += (header.producer_id, header.producer_epoch, header.base_sequence)
         self.expect(
-            (header.record_count, header.max_timestamp, header.producer_id, header.producer_epoch, header.base_sequence)
-            == batch[3:8],
+            said == batch[3 : 3 + len(said)],
             "a commit says what its batches say",
             batch=batch,
             header=header,
@@ -298,23 +279,15 @@ class Truth:
             )
             partition.last_number[sent.connection] = sent.number
         else:
-            self._append_idempotent(partition, batch, base)
+            self.expect(
+                remember(partition, batch, base),
+                "each sequence at most once, in order",
+                batch=batch,
+                known=partition.producers[batch.producer_id].batches[-5:],
+            )
         partition.batches.append(Batch(base, batch.record_count, part, batch.max_timestamp, sent))
         partition.bases.append(base)
         partition.end = base + batch.record_count
-
-    def _append_idempotent(self, partition: Partition, batch: BatchCommit, base: int) -> None:
-        known = partition.producers.get(batch.producer_id)
-        if known is None or known.epoch != batch.producer_epoch:
-            known = partition.producers[batch.producer_id] = Producer(batch.producer_epoch)
-        last = batch.base_sequence + batch.record_count - 1
-        self.expect(
-            all(batch.base_sequence > before for _, before, _ in known.batches),
-            "each sequence at most once, in order",
-            batch=batch,
-            known=known.batches[-5:],
-        )
-        known.batches.append((batch.base_sequence, last, base))
 
     def _check_slices(self, accepted: Sequence[tuple[BatchCommit, int]], slices: Sequence[Slice]) -> None:
         """The slices name exactly the accepted bytes and offsets, by position."""
@@ -356,6 +329,10 @@ class Truth:
                 base=base,
                 sent=sent,
             )
+
+    def is_stored(self, key: PartitionKey, sent: Sent) -> bool:
+        """Whether the batch is committed."""
+        return any(batch.sent is sent for batch in self.partition(key).batches)
 
     def read(self, key: PartitionKey, offset: int, views: Sequence[memoryview], end: int) -> int:
         """A reader that asked for `offset` got these bytes, and was told where the partition ends; returns the next offset."""
