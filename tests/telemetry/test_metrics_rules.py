@@ -28,15 +28,20 @@ PARTS = (
     "sweep",
     "registry",
     "grpc",
+    "pulsar",
+    "subscription",
     "rest",
 )
 NAME = re.compile(rf"bearlake_({'|'.join(PARTS)})(_[a-z]+)+")
 LABELS = {"api", "error", "operation", "outcome", "reason", "source", "status", "version", "kernel"} | {
     "code",
+    "command",
+    "delivery",
     "direction",
     "job",
     "method",
     "kind",
+    "request",
     "step",
     "stream",
     "what",

@@ -152,7 +152,7 @@ PULSAR_WATCHERS = gauge("bearlake_pulsar_watched_lists", "Topic lists that clien
 PULSAR_PRODUCERS_CLOSED = counters(
     "bearlake_pulsar_producers_closed_total",
     "Producers closed by the server, by the outcome that led to it.",
-    "verdict",
+    "outcome",
 )
 PULSAR_CONSUMERS_CLOSED = counters(
     "bearlake_pulsar_consumers_closed_total", "Consumers closed by the server, by reason.", "reason"
