@@ -126,6 +126,32 @@ def test_after_its_time_the_next_one_gets_what_the_former_one_keeps() -> None:
     assert second.bases == [0, 1]
 
 
+def test_a_former_one_whose_turn_it_is_again_during_the_hand_over_goes_on_where_it_was() -> None:
+    log = log_of(2)
+    machine = failover(log)
+    _, first = join(machine, "b", permits=10)
+    feed(machine, log)
+    two, second = join(machine, "a", permits=10)
+    machine.remove(two)
+    log.append()
+    feed(machine, log)
+
+    assert (first.bases, second.bases) == ([0, 1, 2], [])
+    assert not machine.is_handing_over
+
+
+def test_a_former_one_that_goes_during_the_hand_over_ends_it() -> None:
+    log = log_of(2)
+    machine = failover(log)
+    one, _ = join(machine, "b", permits=10)
+    feed(machine, log)
+    _, second = join(machine, "a", permits=10)
+    machine.remove(one)
+    feed(machine, log)
+
+    assert second.bases == [0, 1]
+
+
 def test_nobody_is_told_of_activity_before_permits() -> None:
     machine = failover(log_of(0))
     member, sink = join(machine, "a")

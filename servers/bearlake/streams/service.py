@@ -4,7 +4,7 @@ One `Streams` per server process. Every call carries the caller's `Principal`; a
 
     produce   `submit` (callback, hot path) or `append` (await)  → writer
     consume   `fetch`, `offsets`, `bounds`                       → reader, history, offsets
-    manage    `catalog` (create, alter, delete), `trim`, `groups`, `coordinator`
+    manage    `catalog` (create, alter, delete), `trim`, `groups`, `coordinator`, `subscriptions`
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from bearlake.metadata.model import (
     PartitionKey,
     ServerRef,
     Stream,
+    stream_number,
 )
 from bearlake.objects import ObjectStore
 from bearlake.streams.append import Append, AppendCall, Result
@@ -38,6 +39,9 @@ from bearlake.streams.groups.shared import Groups
 from bearlake.streams.history import History, HistorySettings
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, Offsets
 from bearlake.streams.principal import AllowAll, Authorizer, Operation, Principal, Resource, require
+from bearlake.streams.subscriptions import Subscriptions
+from bearlake.streams.subscriptions.service import SubscriptionService
+from bearlake.streams.subscriptions.settings import SubscriptionSettings
 from bearlake.streams.upkeep import Upkeep, UpkeepSettings
 from bearlake.streams.writer import Writer, WriterSettings
 from bearlake.table.reader import DataFileReader
@@ -64,6 +68,8 @@ class StreamsSettings:
     """Roll-up and truncation of the commit log."""
     groups: GroupSettings = field(default_factory=GroupSettings)
     """Limits of consumer groups."""
+    subscriptions: SubscriptionSettings = field(default_factory=SubscriptionSettings)
+    """Limits of subscriptions, and how their cursors are saved."""
     tail_slice_count_max: int = 200_000
     """Slices in the tail index (about 400 bytes each). Readers further behind cost a look-up in the metadata store per fetch."""
     stream_count_max: int = 100_000
@@ -86,11 +92,13 @@ class Streams:
         peers: Peers | None = None,
         on_fenced: Callable[[], None] = lambda: None,
         on_unknown: Callable[[], None] | None = None,
+        is_live: Callable[[], bool] = lambda: True,
     ) -> None:
         """`server` is the registration that fences what this process writes; `on_fenced` is called once when it lost it.
 
         `on_unknown` (if None, `on_fenced`) is called instead when nobody knows what became of a write: the process has to stop,
         and to register anew. `peers` are the servers that coordinate groups; None: this one alone does.
+        `is_live` says whether no other server can hold this one for dead.
         """
         settings = settings or StreamsSettings()
         self.settings = settings
@@ -129,7 +137,12 @@ class Streams:
         """Consumer groups that this server coordinates: for clients that go to the coordinator by themselves."""
         self.groups = Groups(self.coordinator, server, peers)
         """All consumer groups: for members that live in this server."""
-        self._upkeep = Upkeep(metadata.log, metadata.producers, settings.upkeep)
+        self._subscriptions = SubscriptionService(
+            metadata, metadata.cursors, server, self, self._knows, self.clock, settings.subscriptions, is_live
+        )
+        self.subscriptions: Subscriptions = self._subscriptions
+        """Subscriptions: this server dispatches some partitions' durable ones, and any non-durable one."""
+        self._upkeep = Upkeep(metadata.log, settings.upkeep)
         self._expose()
 
     async def start(self) -> None:
@@ -143,15 +156,18 @@ class Streams:
             group.create_task(self._upkeep.run(), name="keep the commit log short")
             group.create_task(self.coordinator.run(), name="give up idle groups")
             group.create_task(self.groups.run(), name="hand groups over")
+            group.create_task(self._subscriptions.run(), name="dispatch subscriptions")
 
     async def drain(self) -> None:
-        """Flush and commit everything accepted so far, and give up the groups."""
+        """Flush and commit everything accepted so far, and give up the groups and the partitions of subscriptions."""
         await self.coordinator.drain()
+        await self.subscriptions.drain()
         await self._writer.drain()
 
     async def close(self) -> None:
         """Stop; callers still waiting get UNAVAILABLE. The stores stay open, they belong to the caller."""
         await self.coordinator.close()
+        await self._subscriptions.close()
         await self._writer.close()
         await self._history.close()
         await self._cache.close()
@@ -258,6 +274,9 @@ class Streams:
         # The bytes first, then the index that points at them: a woken reader finds both.
         self._cache.add(ref, buffer, result.slices)
         self._follower.committed(ref, result)
+
+    def _knows(self, partition: PartitionKey) -> bool:
+        return self.catalog.peek_number(stream_number(partition)) is not None
 
     def _on_gap(self, partition: PartitionKey) -> None:
         metrics.INDEX_GAPS.inc()

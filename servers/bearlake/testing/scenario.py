@@ -19,13 +19,14 @@ from bearlake.streams.service import Streams, StreamsSettings
 from bearlake.streams.upkeep import UpkeepSettings
 from bearlake.streams.writer import WriterSettings
 from bearlake.table.reader import DataFileSettings
+from bearlake.testing import subscribers
 from bearlake.testing.chaos import Admin, Chaos, sweep
 from bearlake.testing.clients import Client, Consumer, IdempotentProducer, PlainProducer
 from bearlake.testing.lake import LakeSettings
 from bearlake.testing.loop import SimulationLoop
-from bearlake.testing.named_clients import ConditionalProducer, NamedClient
 from bearlake.testing.network import NetworkSettings, run_in
 from bearlake.testing.nodes import Node
+from bearlake.testing.subscribers import SubscriberSettings
 from bearlake.testing.truth import Violation
 from bearlake.testing.world import MetadataWrapper, World
 from bearlake.wal import reader as wal_reader
@@ -54,8 +55,6 @@ class ScenarioSettings:
     duration_s: float = 4.0
     idempotent_count: int = 2
     plain_count: int = 1
-    named_count: int = 0
-    conditional_count: int = 0
     consumer_count: int = 2
     produce_pause_s: float = 0.1
     consume_pause_s: float = 0.05
@@ -72,6 +71,8 @@ class ScenarioSettings:
     fetch_wait_ms: float = 500.0
     lake: LakeSettings | None = None
     """Compaction; None: nothing is compacted, and the scenario's own sweep deletes what is not needed."""
+    subscribers: SubscriberSettings | None = None
+    """Consumers of subscriptions; None: there are none."""
     streams_class: type[Streams] = Streams
     wrap_metadata: MetadataWrapper = _unchanged
 
@@ -145,8 +146,6 @@ def draw_settings(seed: int) -> ScenarioSettings:
         duration_s=log(2, 10),
         idempotent_count=draw.randint(1, 2),
         plain_count=draw.randint(0, 2),
-        named_count=later.randint(0, 2),
-        conditional_count=later.randint(0, 1),
         consumer_count=draw.randint(1, 2),
         produce_pause_s=log(0.02, 0.3),
         consume_pause_s=log(0.02, 0.3),
@@ -259,6 +258,7 @@ async def _run(world: World) -> None:
     consumers = [Consumer(world, number) for number in range(settings.consumer_count)]
     producing = [_start(world, client) for client in producers]
     consuming = [_start(world, client) for client in consumers]
+    subscribing = subscribers.start(world)
     troubles = [
         asyncio.create_task(chaos.run()),
         _start(world, admin),
@@ -280,6 +280,7 @@ async def _run(world: World) -> None:
     if world.lake is not None:
         world.lake.heal()
     await _settled(producing, "producers")
+    await _settled(subscribing, "subscribers")
     if world.lake is not None:
         await asyncio.sleep(READ_ON_S)
     world.is_consuming = False
@@ -287,6 +288,8 @@ async def _run(world: World) -> None:
     if world.lake is not None:
         await world.lake.settle()
     await _final_check(world)
+    if world.ledger is not None:
+        world.ledger.check_end()
     keeper.cancel()
 
 
@@ -306,8 +309,6 @@ def _producers(world: World) -> list[Client]:
     return [
         *(IdempotentProducer(world, number, some()) for number in range(settings.idempotent_count)),
         *(PlainProducer(world, number, some()) for number in range(settings.plain_count)),
-        *(NamedClient(world, number, some()) for number in range(settings.named_count)),
-        *(ConditionalProducer(world, number, some()) for number in range(settings.conditional_count)),
     ]
 
 
@@ -320,7 +321,7 @@ async def _watch(world: World) -> None:
 
 
 async def _settled(tasks: Sequence["asyncio.Task[Any]"], who: str) -> None:
-    _, waiting = await asyncio.wait(tasks, timeout=SETTLE_S)
+    _, waiting = await asyncio.wait(tasks, timeout=SETTLE_S) if tasks else ((), ())
     if waiting:
         raise Violation(f"{who} are not done {SETTLE_S} s after everything was healed")
     for task in tasks:

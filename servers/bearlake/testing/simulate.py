@@ -15,11 +15,16 @@ from typing import Any
 
 from bearlake.testing.lake_scenario import draw_lake_settings
 from bearlake.testing.scenario import Report, ScenarioSettings, draw_settings, run_seed
+from bearlake.testing.subscriber_scenario import draw_subscriber_settings
 from bearlake.testing.truth import Violation
 
 TRACE_LINE_COUNT = 60
-PROFILES: dict[str, Callable[[int], ScenarioSettings]] = {"streams": draw_settings, "compaction": draw_lake_settings}
-"""What a seed draws: the write and read path alone, or with workers that compact, merge, trim and sweep."""
+PROFILES: dict[str, Callable[[int], ScenarioSettings]] = {
+    "streams": draw_settings,
+    "compaction": draw_lake_settings,
+    "subscriptions": draw_subscriber_settings,
+}
+"""What a seed draws: the write and read path alone; with workers that compact, merge, trim and sweep; with consumers of subscriptions."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

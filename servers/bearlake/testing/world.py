@@ -19,6 +19,7 @@ from bearlake.testing.loop import SimulationLoop, current_process
 from bearlake.testing.network import Network
 from bearlake.testing.nodes import Connection, Node, Wanted
 from bearlake.testing.observed import ObservedMetadata, ObservedStore
+from bearlake.testing.subscription_truth import Ledger
 from bearlake.testing.truth import Sent, Truth, Violation
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class World:
         self.zombies: list[Node] = []
         self.lake: Lake | None = None
         """Compaction, if the scenario has it; made by `open`."""
+        self.ledger: Ledger | None = None
+        """What is true of subscriptions, if the scenario has consumers of them; made by `open`."""
         self.notes: deque[tuple[float, str, str, dict[str, object]]] = deque(maxlen=NOTE_COUNT_MAX)
         self.is_producing = True
         self.is_consuming = True
@@ -83,6 +86,9 @@ class World:
         )
         self._inner = inner
         self.metadata = ObservedMetadata(self.settings.wrap_metadata(inner), self.truth)
+        if self.settings.subscribers is not None:
+            self.ledger = Ledger(self)
+            self.metadata.leases = self.ledger.watch_leases(self.metadata.leases)
         if self.settings.lake is not None:
             self.lake = Lake(self, self.settings.lake)
 
@@ -163,7 +169,10 @@ class World:
     def promised_absent(self, key: PartitionKey, sent: Sent, result: Result) -> None:
         """A client was told that its batch, which it sends only once, is not stored."""
         self.acks[Verdict(result[0]).name] += 1
-        self.truth.expect(not self.truth.is_stored(key, sent), "what was refused is not stored", sent=sent)
+        partition = self.truth.partition(key)
+        self.truth.expect(
+            all(batch.sent is not sent for batch in partition.batches), "what was refused is not stored", sent=sent
+        )
         sent.is_promised_absent = True
 
     # -- look-ups by time ----------------------------------------------------------------------------------------

@@ -128,6 +128,12 @@ class Subscriptions(Protocol):
     server has; `NotFound` when there is no such partition or subscription; `Fenced`, `Overloaded` and `Unavailable` as usual.
     """
 
+    async def drain(self) -> None:
+        """Give everything up: what is acknowledged is saved, leases are free, then consumers are told `closed(MOVED)`. Repeatable.
+
+        From then on whatever would need a lease is `NotHolder`.
+        """
+
     async def attach(
         self, partition: PartitionKey, subscription: str, spec: ConsumerSpec, consumer: Consumer, reader: EntryReader
     ) -> Attachment:

@@ -76,8 +76,10 @@ class Feeder:
     def poke(self, *, is_forced: bool = False) -> None:
         """Something has changed: look again. A read that waits for records goes on, unless there is something else to do."""
         self._wake.set()
-        if self._tail is not None and (is_forced or self._machine.want() != Read(self._tail_offset)):
-            tail, self._tail = self._tail, None
+        tail = self._tail
+        if tail is None or tail.expired():
+            return
+        if is_forced or self._machine.want() != Read(self._tail_offset):
             tail.reschedule(asyncio.get_running_loop().time())
 
     def stop(self) -> None:

@@ -8,6 +8,8 @@ Failover, in the order of (priority, name), n consumers of the first priority:
 | one with precedence comes | A | the new one | hand-over: nothing is delivered until all that A has is acknowledged, or `handover_ms` |
 | another one comes or goes | A | A | |
 | the active one goes | A | the next one | what A did not acknowledge is read again, at once |
+| the active one goes during a hand-over from B | A | B, if it is its turn | B goes on where it was |
+| the former one goes during a hand-over | A | A | what it did not acknowledge is read again, at once |
 
 For clients of a partitioned stream, partition i's active consumer is the one at i modulo n, so that they share the partitions.
 
@@ -33,6 +35,8 @@ class SingleActive(Dispatcher):
         self.active: Member | None = None
         self.is_handing_over = False
         """The active consumer waits for the acknowledgements of the one before."""
+        self._former: Member | None = None
+        """Who was active before the last hand-over began."""
         self._ready: deque[StoredEntry] = deque()
         self._extents = Extents(settings.known_entry_count_max)
 
@@ -46,11 +50,17 @@ class SingleActive(Dispatcher):
     def remove(self, member: Member) -> None:
         """See `Dispatcher.remove`."""
         self.members.remove(member)
-        if member is self.active:
-            self.active = None
-            self.is_handing_over = False
-            self._rewind()
+        if member is not self.active:
+            self._choose()
+            if member is self._former:
+                self.end_handover()
+            return
+        self.active = None
+        is_back = self.is_handing_over  # the former one goes on where it was, if it is its turn again
         self._choose()
+        if not is_back or self.active is not self._former:
+            self._rewind()
+        self.is_handing_over = False
 
     def _choose(self) -> None:
         ranked = sorted(self.members, key=lambda member: (member.spec.priority, member.spec.name))
@@ -59,13 +69,13 @@ class SingleActive(Dispatcher):
         chosen = first[index] if first else None
         if chosen is self.active:
             return
-        is_replaced = self.active is not None
-        self.active = chosen
-        if is_replaced:
+        before, self.active = self.active, chosen
+        if before is not None and not self.is_handing_over:
             if self._ready:
                 self.read_offset = self._ready[0].base
                 self._ready.clear()
             self.is_handing_over = True
+            self._former = before
             self._settle()
 
     def end_handover(self) -> None:

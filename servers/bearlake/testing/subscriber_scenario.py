@@ -1,0 +1,97 @@
+"""The subscriptions profile: a seed's scenario with subscriptions of all types; small limits, so that each of them is met."""
+
+import asyncio
+import random
+from dataclasses import replace
+from typing import Any
+
+from bearlake.errors import BearlakeError, Fenced
+from bearlake.streams.service import Streams
+from bearlake.streams.subscriptions.model import SubscriptionType
+from bearlake.streams.subscriptions.settings import SubscriptionSettings
+from bearlake.testing.scenario import ScenarioSettings, draw_settings
+from bearlake.testing.subscribers import SubscriberSettings
+
+HEARTBEAT_S = 1.0
+LIVE_S = 10.0
+"""As long as a simulated server is live after a heartbeat."""
+
+
+class BeatingStreams(Streams):
+    """A waist that keeps its registration alive, as a server's process does, and knows how sure of it is."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self._confirmed_at = asyncio.get_running_loop().time()
+        super().__init__(*arguments, is_live=self._is_live, **named)
+
+    def _is_live(self) -> bool:
+        return asyncio.get_running_loop().time() - self._confirmed_at < LIVE_S
+
+    async def run(self) -> None:
+        """See `Streams.run`."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(super().run())
+            group.create_task(self._beat())
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            sent_at = asyncio.get_running_loop().time()
+            try:
+                await self.metadata.servers.heartbeat(self.server)
+                self._confirmed_at = sent_at
+            except Fenced:
+                self._confirmed_at = float("-inf")
+                return
+            except BearlakeError:
+                continue
+
+
+def draw_subscriber_settings(seed: int) -> ScenarioSettings:
+    """The scenario of a seed in the subscriptions profile."""
+    drawn = draw_settings(seed)
+    draw = random.Random(f"{seed} subscribers")  # noqa: S311 - reproducible on purpose
+    types = list(SubscriptionType)
+    chosen = [draw.choice(types), draw.choice([SubscriptionType.KEY_SHARED, SubscriptionType.SHARED])]
+    return replace(
+        drawn,
+        streams=replace(drawn.streams, subscriptions=_limits(draw)),
+        streams_of={name: (min(count, 2), configs) for name, (count, configs) in drawn.streams_of.items()},
+        streams_class=BeatingStreams,
+        duration_s=min(drawn.duration_s, 4.0),
+        consumer_count=1,
+        subscribers=SubscriberSettings(
+            subscriptions=[(f"{type_.value}-{at}", type_) for at, type_ in enumerate(chosen[: draw.randint(1, 2)])],
+            consumer_count=draw.randint(2, 6),
+            pause_s=_log(draw, 0.01, 0.2),
+            permits_max=int(_log(draw, 1, 50)),
+            leave_rate=_log(draw, 0.01, 0.3),
+            keep_rate=draw.choice([0.0, 0.2, 0.6]),
+            nack_rate=draw.choice([0.0, 0.0, 0.1, 0.3]),
+            part_rate=draw.choice([0.0, 0.2]),
+            flush_rate=draw.choice([0.05, 0.5]),
+        ),
+    )
+
+
+def _limits(draw: random.Random) -> SubscriptionSettings:
+    return SubscriptionSettings(
+        read_bytes_max=int(_log(draw, 100, 100_000)),
+        replay_range_count_max=draw.randint(1, 16),
+        burst_entry_count_max=draw.randint(1, 20),
+        unacknowledged_per_consumer_max=int(_log(draw, 4, 1_000)),
+        unacknowledged_per_subscription_max=int(_log(draw, 8, 2_000)),
+        range_count_max=int(_log(draw, 2, 1_000)),
+        held_entry_count_max=int(_log(draw, 1, 1_000)),
+        delayed_entry_count_max=int(_log(draw, 1, 1_000)),
+        known_entry_count_max=int(_log(draw, 2, 1_000)),
+        handover_ms=int(_log(draw, 10, 1_000)),
+        save_ms=int(_log(draw, 10, 500)),
+        retry_pause_ms=int(_log(draw, 10, 200)),
+        tail_wait_ms=int(_log(draw, 200, 5_000)),
+        idle_ms=int(_log(draw, 100, 5_000)),
+    )
+
+
+def _log(draw: random.Random, low: float, high: float) -> float:
+    return float(low * (high / low) ** draw.random())
