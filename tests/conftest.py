@@ -6,6 +6,7 @@ pytest_plugins = [
     "fixtures.grpc_server",
     "fixtures.postgresql",
     "fixtures.postgresql_metadata",
+    "fixtures.pulsar_server",
     "fixtures.rest_server",
     "fixtures.s3",
     "fixtures.schema_registry",

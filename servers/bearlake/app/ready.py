@@ -14,7 +14,7 @@ from bearlake.errors import Invalid
 SQL = """  bearlake sql "select _partition_id, _offset, decode(_value) as value from greetings"    (some seconds after the records)
 """
 HTTP = frozenset({"admin", "registry", "rest"})
-NAMES = {"kafka": "Kafka", "rest": "REST", "grpc": "gRPC", "registry": "schema registry"}
+NAMES = {"kafka": "Kafka", "pulsar": "Pulsar", "rest": "REST", "grpc": "gRPC", "registry": "schema registry"}
 
 
 def addresses(endpoints: Mapping[str, str]) -> dict[str, str]:
@@ -71,6 +71,7 @@ def banner(content: Mapping[str, object], places: Mapping[str, str], start_s: fl
 def try_next(content: Mapping[str, str], has_tables: bool) -> str:
     """Lines to copy for a first try with clients that people have; `content` are the addresses as in the ready file."""
     kafka, admin, rest, grpc = content["kafka"], content["admin"], content["rest"], content["grpc"]
+    pulsar = content["pulsar"]
     is_default = kafka.endswith(":9092") and admin.endswith(":9644")
     bootstrap = "" if is_default else f" --bootstrap {kafka}"
     sql = SQL if has_tables else ""
@@ -85,6 +86,7 @@ Try next, in another terminal:
   kcat -b {kafka} -t greetings -C -e
   kafka-console-consumer.sh --bootstrap-server {kafka} --topic greetings --from-beginning
   python -c "from confluent_kafka import Producer as P; p = P({{'bootstrap.servers': '{kafka}'}}); p.produce('greetings', b'hi'); p.flush()"
+  python -c "import pulsar; c = pulsar.Client('pulsar://{pulsar}'); c.create_producer('greetings').send(b'hi'); c.close()"
   curl -H 'Content-Type: application/vnd.kafka.json.v2+json' -d '{{"records": [{{"value": "hello"}}]}}' {rest}/topics/greetings
   grpcurl -plaintext -d '{{"name": "greetings"}}' {grpc} bearlake.stream.v1.Admin/DescribeStream
   python -c "from bearlake.client import Client; print(*Client('{grpc}').read('greetings', follow=False), sep='\n')"

@@ -47,7 +47,7 @@ class UpOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """Options of `bearlake serve` that are not settings; `role` is `kafka`, `rest`, `grpc` or `compactor`."""
+    """Options of `bearlake serve` that are not settings; `role` is `kafka`, `pulsar`, `rest`, `grpc` or `compactor`."""
 
     role: str
     config: Path | None
@@ -122,6 +122,10 @@ def _roles(name: str) -> list[Role]:
         from bearlake.app.kafka import KafkaRole
 
         roles.append(KafkaRole())
+    if name in ("pulsar", "up"):
+        from bearlake.app.pulsar import PulsarRole
+
+        roles.append(PulsarRole())
     if name in ("rest", "up"):
         from bearlake.app.registry import RegistryRole
         from bearlake.app.rest import RestRole

@@ -17,6 +17,7 @@ from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.objects.open import ObjectStoreSettings
 from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.protocols.kafka.broker import KafkaSettings
+from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.admin.access import AdminSettings
@@ -55,14 +56,21 @@ class ListenersSettings:
     kafka: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=9092))
     kafka_more: tuple[ListenerSettings, ...] = ()
     """Further Kafka listeners, each with a name of its own, for clients that reach the server by another address."""
+    pulsar: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=6650))
+    pulsar_more: tuple[ListenerSettings, ...] = ()
+    """Further Pulsar listeners, each with a name of its own (which clients give as `listenerName`), such as one with TLS."""
     registry: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=8081))
     rest: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=8082))
     grpc: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=50051))
 
     def __post_init__(self) -> None:
-        names = [listener.name for listener in (self.kafka, *self.kafka_more)]
-        if len(set(names)) < len(names):
-            raise Invalid("every listener of a protocol needs a name of its own (kafka_more: [{name: …}])")
+        for protocol, first, more in (
+            ("kafka", self.kafka, self.kafka_more),
+            ("pulsar", self.pulsar, self.pulsar_more),
+        ):
+            names = [listener.name for listener in (first, *more)]
+            if len(set(names)) < len(names):
+                raise Invalid(f"every listener of a protocol needs a name of its own ({protocol}_more: [{{name: …}}])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +86,7 @@ class Settings:
     spark: SparkSettings = field(default_factory=SparkSettings)
     streams: StreamsSettings = field(default_factory=StreamsSettings)
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
+    pulsar: PulsarSettings = field(default_factory=PulsarSettings)
     rest: RestSettings = field(default_factory=RestSettings)
     registry: RegistrySettings = field(default_factory=RegistrySettings)
     schemas: SchemasSettings = field(default_factory=SchemasSettings)

@@ -67,7 +67,20 @@ def use(kafka: str, rest: Rest) -> tuple[list[tuple[int, int, Any]], set[int], s
 
 
 async def test_kafka_and_rest_consumers_share_records_offsets_and_a_group(tmp_path: Path) -> None:
-    words = ("up", "--data-dir", tmp_path, "--no-tour", "--rest-port", "0", "--registry-port", "0", "--grpc-port", "0")
+    words = (
+        "up",
+        "--data-dir",
+        tmp_path,
+        "--no-tour",
+        "--pulsar-port",
+        "0",
+        "--rest-port",
+        "0",
+        "--registry-port",
+        "0",
+        "--grpc-port",
+        "0",
+    )
     with started(*words, ready_file=tmp_path / "ready.json") as server:
         read, own, others = await asyncio.to_thread(use, server.kafka, Rest(str(server.ready["rest"])))
 

@@ -17,7 +17,6 @@ from bearlake.protocols.pulsar.topics import Topics
 from bearlake.protocols.pulsar.watchers import Watchers
 from bearlake.serving import routing
 from bearlake.streams.service import Streams
-from bearlake.streams.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from bearlake.protocols.pulsar.producers import Producer
@@ -41,11 +40,9 @@ class Members(Protocol):
 class Broker:
     """One Pulsar server's connections' common ground."""
 
-    def __init__(
-        self, streams: Streams, subscriptions: Subscriptions, members: Members, settings: PulsarSettings
-    ) -> None:
+    def __init__(self, streams: Streams, members: Members, settings: PulsarSettings) -> None:
         self.streams = streams
-        self.subscriptions = subscriptions
+        self.subscriptions = streams.subscriptions
         self.members = members
         self.settings = settings
         self.topics = Topics(streams, settings)

@@ -8,7 +8,7 @@ then connections close.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 
 from bearlake.protocols.pulsar import commands, handlers
 from bearlake.protocols.pulsar.broker import Broker, Members
@@ -19,7 +19,6 @@ from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.serving.listener import Listener
 from bearlake.serving.slabs import SlabPool, SlabSettings
 from bearlake.streams.service import Streams
-from bearlake.streams.subscriptions import Subscriptions
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -37,15 +36,13 @@ class PulsarServer:
     def __init__(
         self,
         streams: Streams,
-        subscriptions: Subscriptions,
         members: Members,
         settings: PulsarSettings,
         listeners: Sequence[Listener],
-        give_up: Callable[[], Awaitable[None]],
     ) -> None:
-        """`listeners` are bound already; they belong to the server then. `give_up` hands the subscriptions to other servers (drain)."""
+        """`listeners` are bound already; they belong to the server then."""
         self.settings = settings
-        self.broker = Broker(streams, subscriptions, members, settings)
+        self.broker = Broker(streams, members, settings)
         self.slabs = SlabPool(SlabSettings(bytes_max=settings.receive_bytes_max))
         self.frame_bytes_max = settings.message_bytes_max + PADDING_BYTES
         self.loop: asyncio.AbstractEventLoop
@@ -54,7 +51,6 @@ class PulsarServer:
             for listener in listeners
         }
         """URL schemes by endpoint."""
-        self._give_up = give_up
         self._listeners = list(listeners)
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
@@ -99,7 +95,7 @@ class PulsarServer:
                 for connection in list(self._connections):
                     connection.move_producers()
                 await self._until(lambda: not self.broker.producer_count)
-                await self._give_up()
+                await self.broker.subscriptions.drain()
                 for connection in list(self._connections):
                     connection.move_consumers()
                 async with asyncio.timeout(min(self.settings.drain_move_ms, deadline_ms / 2) / 1000):

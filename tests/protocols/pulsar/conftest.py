@@ -1,0 +1,14 @@
+"""The Pulsar server runs on uvloop, whose transports read and write in another way than asyncio's; some tests run on both."""
+
+import asyncio
+
+import uvloop
+
+BOTH = {"test_pulsar_connection", "test_pulsar_hostile"}
+
+
+def pytest_asyncio_loop_factories(config, item):
+    factories = {"uvloop": uvloop.new_event_loop}
+    if item.path.stem in BOTH:
+        factories["asyncio"] = asyncio.new_event_loop
+    return factories

@@ -1,0 +1,140 @@
+"""Bytes that break the protocol close their connection, with everything that it held, and no other."""
+
+import struct
+
+import pytest
+
+from bearlake.protocols.pulsar.proto import commands_pb2 as pb
+from bearlake.protocols.pulsar.settings import PulsarSettings
+from bearlake.telemetry import metrics
+from fixtures.kafka_server import until
+from fixtures.pulsar_server import Make, PulsarNode, message_bytes
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        struct.pack(">I", 2**32 - 1),
+        struct.pack(">I", 0),
+        struct.pack(">II", 8, 2**31) + b"\0" * 4,
+        struct.pack(">II", 6, 2) + b"\xff\xff",
+        struct.pack(">II", 6, 2) + b"\x08\x02",  # CONNECT without its content, the second one
+        struct.pack(">II", 6, 2) + b"\x08\x17",  # LOOKUP without its content
+    ],
+)
+async def test_a_broken_frame_closes_its_connection_only(pulsar: PulsarNode, data: bytes) -> None:
+    broken, other = await pulsar.client(), await pulsar.client()
+
+    broken.send_bytes(data)
+
+    assert await broken.is_closed()
+    other.send("ping", pb.CommandPing())
+    await other.receive("pong")
+
+
+@pytest.mark.parametrize("name", ["ping", "lookup", "send"])
+async def test_nothing_is_taken_before_connect(pulsar: PulsarNode, name: str) -> None:
+    client = await pulsar.silent_client()
+    bodies = {"ping": pb.CommandPing(), "lookup": pb.CommandLookupTopic(topic="t"), "send": pb.CommandSend()}
+
+    client.send(name, bodies[name])
+
+    assert await client.is_closed()
+
+
+async def test_a_frame_in_pieces_is_a_frame(pulsar: PulsarNode) -> None:
+    client = await pulsar.client()
+    for byte in bytes.fromhex("00000009000000050812920100"):  # PING
+        client.send_bytes(bytes((byte,)))
+        await client.writer.drain()
+
+    await client.receive("pong")
+
+
+async def test_a_message_above_the_limit_is_refused_and_one_below_is_not(pulsar_cluster: Make) -> None:
+    node = (await pulsar_cluster(1, settings=PulsarSettings(message_bytes_max=1000)))[0]
+    client = await node.client()
+    await client.produce("t")
+
+    client.send_message(b"x" * 1000, 0)
+    client.send_message(b"x" * 1001, 1)
+    await client.receive("send_receipt")
+    refused = await client.receive("send_error")
+    client.send_message(b"x" * 100_000, 2)
+
+    assert refused.error == pb.NotAllowedError
+    assert await client.is_closed()  # such a frame is not even read
+
+
+async def test_a_damaged_message_is_refused_in_its_turn(pulsar: PulsarNode) -> None:
+    client = await pulsar.client()
+    await client.produce("t")
+    damaged = bytearray(message_bytes(b"value", 1))
+    damaged[-1] ^= 1
+
+    client.send_message(b"before", 0)
+    client.send("send", pb.CommandSend(producer_id=1, sequence_id=1), bytes(damaged))
+    client.send("send", pb.CommandSend(producer_id=1, sequence_id=2), b"\0\0\0\5")
+    client.send_message(b"behind", 3)
+    before, wrong, broken, behind = [await client.receive() for _ in range(4)]
+
+    assert [one.sequence_id for one in (before, wrong, broken, behind)] == [0, 1, 2, 3]
+    assert (wrong.error, broken.error) == (pb.ChecksumError, pb.NotAllowedError)
+    assert isinstance(behind, pb.CommandSendReceipt)
+
+
+async def test_connections_are_bounded(pulsar_cluster: Make) -> None:
+    node = (await pulsar_cluster(1, settings=PulsarSettings(connections_max=1)))[0]
+    first = await node.client()
+
+    second = await node.silent_client()
+
+    assert await second.is_closed()
+    first.send("ping", pb.CommandPing())
+    await first.receive("pong")
+
+
+async def test_producers_consumers_and_watchers_of_a_connection_are_bounded(pulsar_cluster: Make) -> None:
+    node = (await pulsar_cluster(1, settings=PulsarSettings(attachments_max=1, watchers_max=0)))[0]
+    client = await node.client()
+    await client.produce("t")
+
+    producer = await client.produce("t", producer_id=2)
+    consumer = await client.subscribe("t")
+    watcher = await client.ask("watch_topic_list", pb.CommandWatchTopicList(namespace="public/default"))
+
+    assert [one.error for one in (producer, consumer, watcher)] == [pb.TooManyRequests] * 3
+
+
+async def test_a_client_that_sends_without_end_is_not_read_without_end(pulsar_cluster: Make) -> None:
+    node = (await pulsar_cluster(1, settings=PulsarSettings(sends_in_flight_max=3)))[0]
+    client = await node.client()
+    await client.produce("t")
+
+    for sequence_id in range(100):
+        client.send_message(b"x" * 1000, sequence_id)
+    answers = [await client.receive("send_receipt") for _ in range(100)]
+
+    assert [answer.sequence_id for answer in answers] == list(range(100))
+    assert [answer.message_id.entry_id for answer in answers] == list(range(100))
+
+
+async def test_a_client_that_does_not_read_gets_no_more_and_is_disconnected(pulsar_cluster: Make) -> None:
+    settings = PulsarSettings(unsent_bytes_max=64 * 1024, stall_ms=1)
+    node = (await pulsar_cluster(1, settings=settings))[0]
+    producer, consumer = await node.client(), await node.client()
+    await producer.produce("t")
+    await consumer.subscribe("t")
+    consumer.reader._limit = 1024  # type: ignore[attr-defined]  # so that it stops reading its socket
+    refused = metrics.PULSAR_CONNECTIONS_REFUSED.labels("slow_reader")
+    refused_before, sent_before = refused.value, metrics.PULSAR_SENT_BYTES.value
+    consumer.flow(10_000)
+
+    for sequence_id in range(300):
+        producer.send_message(b"x" * 100_000, sequence_id)
+        await producer.receive("send_receipt")
+    await until(lambda: node.server.sweep() or refused.value > refused_before)  # type: ignore[func-returns-value]
+
+    assert metrics.PULSAR_SENT_BYTES.value - sent_before < 15_000_000  # of 30 MB: what sockets hold, and a little more
+    assert await consumer.is_closed()
