@@ -34,7 +34,9 @@ from fixtures.pulsar_entries import (
     pack,
     plain,
     read,
+    unpack,
 )
+from fixtures.pulsar_sent import SENT
 
 SETTINGS = settings(deadline=None, max_examples=300)
 CODECS = {LZ4: Compression.LZ4, ZLIB: Compression.ZSTD, ZSTD: Compression.ZSTD, SNAPPY: Compression.SNAPPY}
@@ -355,3 +357,20 @@ def test_entries_that_were_mirrored_into_other_batches_are_what_kafka_wrote() ->
 
     assert found[1:] == (2, True)
     assert read(found.headers_and_payload).metadata.producer_name == ""
+
+
+@pytest.mark.parametrize("name", list(SENT))
+def test_what_a_real_client_sent_comes_back(name: str) -> None:
+    head, block = (bytes.fromhex(digits) for digits in SENT[name])
+    sent = MessageMetadata.FromString(head)
+    payload = bytes(blocks.decompress(blocks.BlockCodec(sent.compression), block, sent.uncompressed_size))
+
+    stored = store(sent, block)
+    entry = read(entries.from_batch(memoryview(stored), 5).headers_and_payload)
+
+    assert [record.value for record in records(stored)] == [b"value %d " % index * 20 for index in range(3)]
+    assert [record.key for record in records(stored)] == [None, b"k1", b"k2"]
+    assert [record.timestamp for record in records(stored)] == [sent.publish_time, sent.publish_time, 5]
+    assert entry.messages == unpack(payload, 3)
+    sent.ClearField("compression")
+    assert entry.metadata == sent
