@@ -4,7 +4,6 @@ Appends of one producer keep the order in which they came; those of others are n
 answer is that of the first time: producers and `Stream-Seq` are checked where offsets are given, and a close is noted in the stream.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -76,7 +75,6 @@ class AppendRoutes:
         self._appending = appending
         self._producers = Producers(names, _PRODUCER_COUNT_MAX)
         self._sequences = sequences
-        self._tasks: set[asyncio.Task[web.Response]] = set()
 
     async def append(self, request: web.Request) -> web.Response:
         """Append the body; with `Stream-Closed` close, too."""
@@ -89,11 +87,7 @@ class AppendRoutes:
             raise Problem(400, 400, "the body is empty")
         if body and "Content-Type" not in request.headers:
             raise Problem(400, 400, "Content-Type: expected that of the stream")
-        # Not given up when the client goes away: what it asked for is done or not, but not the append without the close.
-        task = asyncio.get_running_loop().create_task(self._append(request, view, index, body, claim))
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-        return await asyncio.shield(task)
+        return await self._appending.undisturbed(self._append(request, view, index, body, claim))
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -196,11 +190,6 @@ class AppendRoutes:
         elif closes_only:
             return web.Response(status=204, headers=headers)
         raise Problem(409, 409, "the stream is closed", headers)
-
-    def _finished(self, task: asyncio.Task[web.Response]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # who asked may have gone
 
 
 def _echo(epoch: int, sequence: int) -> dict[str, str]:

@@ -5,8 +5,10 @@ partitions are read and noted, once and for ever. An append that another server 
 end, or it is refused: whoever appended looks again afterwards. What other protocols write behind the end is not read by HTTP.
 """
 
+import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
 from bearlake.errors import Conflict, NotFound
 from bearlake.protocols.rest import bodies
@@ -18,6 +20,8 @@ from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import INTERNAL, Principal
 from bearlake.streams.service import Streams
 
+T = TypeVar("T")
+
 _TRY_COUNT = 20
 _ENDS_COUNT_MAX = 1_000
 
@@ -28,6 +32,14 @@ class Appending:
     def __init__(self, streams: Streams, writing: Writing) -> None:
         self._streams = streams
         self._writing = writing
+        self._tasks: set[asyncio.Task[Any]] = set()  # Any: each has a result of its own
+
+    async def undisturbed(self, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` gives. It goes on when the client goes away: no append without its close, no stream without its first content."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return await asyncio.shield(task)
 
     def records(self, content_type: str, body: bytes, *, is_first: bool) -> list[Record]:
         """The records of a body: one, of JSON one per element. An empty list is well if it is the first content. Raises `Problem`."""
@@ -102,6 +114,11 @@ class Appending:
             if not stream.is_deleted:
                 return StreamView(stream)
         raise NotFound(f"no stream {view.name}")
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # who asked may have gone
 
     async def _ends(self, view: StreamView) -> dict[str, str]:
         keys = view.partitions()[:_ENDS_COUNT_MAX]

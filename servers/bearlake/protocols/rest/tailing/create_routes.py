@@ -7,50 +7,34 @@ creation that was cut off can be made again.
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
-from urllib.parse import unquote
 
 from aiohttp import web
 
 from bearlake.errors import AlreadyExists, NotFound
-from bearlake.protocols.rest import bodies, reading
+from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.produce import Writing
 from bearlake.protocols.rest.settings import RestSettings
-from bearlake.protocols.rest.tailing import lifetimes, lineage, state
+from bearlake.protocols.rest.tailing import forking, lifetimes, lineage, state
 from bearlake.protocols.rest.tailing.appending import Appending
+from bearlake.protocols.rest.tailing.forking import Forking, Place
 from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
-from bearlake.protocols.rest.tailing.lineage import Fork
-from bearlake.protocols.rest.tailing.state import Tails
-from bearlake.records.codec import Record
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.fetch import FetchRange
-from bearlake.streams.principal import INTERNAL, Operation, Principal
+from bearlake.streams.principal import INTERNAL, Principal
 from bearlake.streams.service import Streams
 
 _LENGTH_MAX = 1_000
 _TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+\s*(;[\x20-\x7e]*)?\Z")
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,15}")
-_SOURCE = re.compile(r"/v1/stream/([^/]+)(?:/([^/]+))?")
 
 
 class Wanted(NamedTuple):
-    """What a request asks for: content type (None: that of the source), end of life by config, source with offset and part, state."""
+    """What a request asks for: content type (None: that of the source), end of life by config, source of a fork, state."""
 
     content_type: str | None
     lifetime: dict[str, str]
-    source: str | None
-    offset: int | None
-    part: int
+    source: Place | None
     closes: bool
-
-
-class Origin(NamedTuple):
-    """A fork to be made: its source, what it says of it, and the record that is cut in two, if one is."""
-
-    source: StreamView
-    fork: Fork
-    first: list[Record]
 
 
 class CreateRoutes:
@@ -61,14 +45,14 @@ class CreateRoutes:
         streams: Streams,
         settings: RestSettings,
         lives: Lifetimes,
-        tails: Tails,
         writing: Writing,
         appending: Appending,
+        forks: Forking,
     ) -> None:
         self._streams = streams
         self._settings = settings
         self._lives = lives
-        self._tails = tails
+        self._forking = forks
         self._writing = writing
         self._appending = appending
 
@@ -82,10 +66,11 @@ class CreateRoutes:
         status = 200
         if known is None:
             try:
-                known, status = await self._made(principal_of(request), name, wanted, body), 201
+                making = self._made(principal_of(request), name, wanted, body)
+                known, status = await self._appending.undisturbed(making), 201
             except AlreadyExists:
                 known = await self._known(name)
-        if known is None or (status == 200 and not await self._is_same(known, wanted)):
+        if known is None or (status == 200 and not self._is_same(known, wanted)):
             raise Problem(409, 409, f"stream {name} exists with another content type, end, origin or state")
         end = lineage.base_of(known) + await self._appending.end(known, 0)
         headers = {"Content-Type": state.content_type(known), "Stream-Next-Offset": state.token(end)}
@@ -116,9 +101,11 @@ class CreateRoutes:
         except Problem as problem:
             if problem.status == 404:
                 return None
-            raise Problem(409, 409, str(problem)) if problem.status == 410 else problem from problem
+            if problem.status == 410:
+                raise Problem(409, 409, str(problem)) from problem
+            raise
 
-    async def _is_same(self, view: StreamView, wanted: Wanted) -> bool:
+    def _is_same(self, view: StreamView, wanted: Wanted) -> bool:
         """Whether the stream is what the request asks for."""
         given = wanted.content_type or (None if wanted.source else state.DEFAULT_TYPE)
         if given is not None and state.media_type(given) != state.media_type(state.content_type(view)):
@@ -127,11 +114,7 @@ class CreateRoutes:
         if state.is_closed(view) != wanted.closes or (fork is None) != (wanted.source is None):
             return False
         if fork is not None and wanted.source is not None:
-            name, _, partition = wanted.source.partition("/")
-            source = self._streams.catalog.peek(name)
-            if source is None or (source.stream.number, str(fork.partition)) != (fork.number, partition or "0"):
-                return False
-            if wanted.part != fork.part or wanted.offset not in (None, fork.offset):
+            if not self._forking.is_from(fork, wanted.source):
                 return False
             if not wanted.lifetime:
                 return True
@@ -139,7 +122,7 @@ class CreateRoutes:
 
     async def _made(self, who: Principal, name: str, wanted: Wanted, body: bytes) -> StreamView:
         """Create the stream. Raises `AlreadyExists`, `Problem`."""
-        origin = await self._origin(who, wanted) if wanted.source is not None else None
+        origin = None if wanted.source is None else await self._forking.origin(who, wanted.source, wanted.content_type)
         inherited = {} if origin is None else origin.source.stream.configs
         kind = wanted.content_type or (state.content_type(origin.source) if origin else state.DEFAULT_TYPE)
         records = self._appending.records(kind, body, is_first=True)
@@ -148,7 +131,7 @@ class CreateRoutes:
         if origin is not None:
             configs[lineage.FORK] = str(origin.fork)
             records = origin.first + records
-            await self._mark(origin.source)
+            await self._forking.mark(origin.source)
         is_shown_later = bool(records) or origin is not None
         if is_shown_later:
             configs[lifetimes.INCOMPLETE] = "true"
@@ -158,73 +141,10 @@ class CreateRoutes:
         if wanted.closes:
             view = await self._appending.close(view, "")
         if origin is not None:
-            await self._look_again(origin.source, view)
+            await self._forking.look_again(origin.source, view)
         if is_shown_later:
             view = await self._streams.alter(INTERNAL, name, {}, [lifetimes.INCOMPLETE])
         return view
-
-    async def _origin(self, who: Principal, wanted: Wanted) -> Origin:
-        """Where a fork branches off. Raises `Problem`: 404 without a source, 409 for a deleted one, 400 for a place that it has not."""
-        assert wanted.source is not None
-        name, _, partition = wanted.source.partition("/")
-        try:
-            source, index = await self._tails.of(who, name, partition or None, Operation.READ)
-        except Problem as problem:
-            raise Problem(409, 409, str(problem)) if problem.status == 410 else problem from problem
-        given = wanted.content_type
-        if given is not None and state.media_type(given) != state.media_type(state.content_type(source)):
-            raise Problem(409, 409, f"stream {name}, the source, has content type {state.content_type(source)}")
-        pieces = await lineage.pieces_of(self._streams.catalog, source, index)
-        bounds = await self._streams.bounds([piece.partition for piece in pieces])
-        start, end = lineage.bounds_of(pieces, bounds, state.closed_end(source, index))
-        offset = end if wanted.offset is None else wanted.offset
-        if offset > end:
-            raise Problem(400, 400, f"Stream-Fork-Offset: {name} ends at {state.token(end)}")
-        base, first = offset, list[Record]()
-        if wanted.part and state.media_type(state.content_type(source)) == state.JSON_TYPE:
-            base = offset + wanted.part
-        elif wanted.part and start <= offset < end:
-            piece = next(piece for piece in pieces if piece.end is None or offset < piece.end)
-            value = await self._value(FetchRange(piece.partition, offset - piece.base, 1))
-            base, first = self._cut(value, offset, wanted.part)
-        if base > end or (wanted.part and base == offset and not first):
-            raise Problem(400, 400, f"Stream-Fork-Sub-Offset: there is less than {wanted.part} behind the offset")
-        return Origin(source, Fork(source.stream.number, index, offset, wanted.part, base), first)
-
-    def _cut(self, value: bytes, offset: int, part: int) -> tuple[int, list[Record]]:
-        """The fork's base, and its first record: a part of the source's at `offset`. Nothing, if the record has less bytes."""
-        if part > len(value):
-            return offset, []
-        if part == len(value):
-            return offset + 1, []
-        return offset, [Record(value=value[:part], timestamp=self._writing.now_ms())]
-
-    async def _value(self, wanted: FetchRange) -> bytes:
-        """The value at an offset that exists."""
-        fetched = (await self._streams.fetch([wanted], bytes_min=1, bytes_max=1, wait_ms=self._settings.live_wait_ms))[
-            0
-        ]
-        if fetched.error is not None:
-            raise fetched.error
-        for _, record in reading.records(fetched, self._settings.batch_bytes_max):
-            return record.value or b""
-        return b""
-
-    async def _mark(self, source: StreamView) -> None:
-        """Note that a fork is being made: a new version, so that a deletion that has not seen it looks again."""
-        try:
-            marked = await self._streams.alter(INTERNAL, source.name, {lifetimes.FORKED: "true"}, [])
-        except NotFound as error:
-            raise Problem(404, 404, f"no stream {source.name}") from error
-        if lifetimes.is_marked(marked, lifetimes.DELETED) or marked.stream.number != source.stream.number:
-            raise Problem(409, 409, f"stream {source.name}, the source, is deleted")
-
-    async def _look_again(self, source: StreamView, view: StreamView) -> None:
-        """Take the new fork back if its source was deleted meanwhile: the deletion may not have seen it."""
-        for stream in await self._streams.catalog.refresh([source.stream.number]):
-            if stream.is_deleted or lifetimes.is_marked(StreamView(stream), lifetimes.DELETED):
-                await self._streams.delete(INTERNAL, view.name, view.stream.version)
-                raise Problem(409, 409, f"stream {source.name}, the source, is deleted")
 
 
 def _wanted(request: web.Request) -> Wanted:
@@ -233,19 +153,7 @@ def _wanted(request: web.Request) -> Wanted:
     content_type = headers.get("Content-Type")
     if content_type is not None and (len(content_type) > _LENGTH_MAX or not _TYPE.match(content_type)):
         raise Problem(400, 400, "Content-Type: expected a media type")
-    source, offset, part = headers.get("Stream-Forked-From"), headers.get("Stream-Fork-Offset"), 0
-    if source is None and (offset is not None or "Stream-Fork-Sub-Offset" in headers):
-        raise Problem(400, 400, "Stream-Fork-Offset and Stream-Fork-Sub-Offset: expected with Stream-Forked-From")
-    if source is not None:
-        match = _SOURCE.fullmatch(unquote(source)) if len(source) <= _LENGTH_MAX else None
-        if match is None:
-            raise Problem(400, 400, "Stream-Forked-From: expected a path, /v1/stream/{name}")
-        source = "/".join(one for one in match.groups() if one is not None)
-        part = _number(headers.get("Stream-Fork-Sub-Offset", "0"), "Stream-Fork-Sub-Offset")
-    at = None if offset is None else state.parse_token(offset)
-    if offset is not None and at is None:
-        raise Problem(400, 400, "Stream-Fork-Offset: expected one that this server gave")
-    return Wanted(content_type, _lifetime(request), source, at, part, state.closes(request))
+    return Wanted(content_type, _lifetime(request), forking.place_of(request), state.closes(request))
 
 
 def _lifetime(request: web.Request) -> dict[str, str]:
@@ -254,7 +162,7 @@ def _lifetime(request: web.Request) -> dict[str, str]:
     if ttl is not None and expires_at is not None:
         raise Problem(400, 400, "Stream-TTL and Stream-Expires-At: expected one of them")
     if ttl is not None:
-        return {lifetimes.TTL: str(_number(ttl, "Stream-TTL"))}
+        return {lifetimes.TTL: str(state.whole_number(ttl, "Stream-TTL"))}
     if expires_at is None:
         return {}
     if lifetimes.parse_time(expires_at) is None:
@@ -265,9 +173,3 @@ def _lifetime(request: web.Request) -> dict[str, str]:
 def _ends(configs: Mapping[str, str]) -> tuple[str | None, int | None]:
     """Time to live and end, to compare."""
     return configs.get(lifetimes.TTL), lifetimes.parse_time(configs.get(lifetimes.EXPIRES_AT, ""))
-
-
-def _number(text: str, name: str) -> int:
-    if not _NUMBER.fullmatch(text):
-        raise Problem(400, 400, f"{name}: expected a whole number without leading zeros")
-    return int(text)

@@ -9,6 +9,7 @@ from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.tailing.append_routes import AppendRoutes
 from bearlake.protocols.rest.tailing.appending import Appending
 from bearlake.protocols.rest.tailing.create_routes import CreateRoutes
+from bearlake.protocols.rest.tailing.forking import Forking
 from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
 from bearlake.protocols.rest.tailing.read_routes import ReadRoutes
 from bearlake.protocols.rest.tailing.sequences import Sequences
@@ -26,7 +27,8 @@ class TailingRoutes:
         self.lifetimes = Lifetimes(streams, settings.sweep_ms, 2 * settings.request_timeout_ms)
         tails = Tails(streams, self.lifetimes)
         appending = Appending(streams, writing)
-        self._create = CreateRoutes(streams, settings, self.lifetimes, tails, writing, appending)
+        forking = Forking(streams, settings, tails, writing)
+        self._create = CreateRoutes(streams, settings, self.lifetimes, writing, appending, forking)
         self._append = AppendRoutes(
             settings,
             self.lifetimes,

@@ -30,6 +30,7 @@ JSON_TYPE = "application/json"
 START, NOW = "-1", "now"
 
 _DIGITS = 20
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,15}")
 _ZERO = re.compile(r"0{16}_0{16}")
 """The first offset in the reference server's form, which clients and tests know by heart."""
 _PARTITION_COUNT_MAX = 100_000
@@ -168,6 +169,13 @@ def parse_offset(request: web.Request, *, is_required: bool) -> str | int:
     if offset is None:
         raise Problem(400, 400, "offset: expected one that this server gave, -1 or now")
     return offset
+
+
+def whole_number(text: str, header: str) -> int:
+    """The number of a header: digits without leading zeros. Raises `Problem` (400)."""
+    if not _NUMBER.fullmatch(text):
+        raise Problem(400, 400, f"{header}: expected a whole number without leading zeros")
+    return int(text)
 
 
 def _unknown(name: str) -> Problem:

@@ -1,0 +1,144 @@
+"""A fork in the making: the place where it branches off, checked, and its source told.
+
+A place inside a record (`Stream-Fork-Sub-Offset`) cuts it: the part before it is the fork's first own record. In a JSON stream, where each
+element is a record, the place is that many offsets further on.
+Source: Durable Streams Protocol 1.0, section 4.2; the agreement of forks and deletions is that of `lifetimes.py`.
+"""
+
+import re
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from bearlake.errors import NotFound
+from bearlake.protocols.rest import reading
+from bearlake.protocols.rest.problems import Problem
+from bearlake.protocols.rest.produce import Writing
+from bearlake.protocols.rest.settings import RestSettings
+from bearlake.protocols.rest.tailing import lifetimes, lineage, state
+from bearlake.protocols.rest.tailing.lineage import Fork
+from bearlake.protocols.rest.tailing.state import Tails
+from bearlake.records.codec import Record
+from bearlake.streams.catalog import StreamView
+from bearlake.streams.fetch import FetchRange
+from bearlake.streams.principal import INTERNAL, Operation, Principal
+from bearlake.streams.service import Streams
+
+_SOURCE = re.compile(r"/v1/stream/([^/]+)(?:/([^/]+))?")
+_LENGTH_MAX = 1_000
+
+
+class Place(NamedTuple):
+    """Where a request wants to branch off: stream, partition (None: the only one), offset (None: the end), part behind it."""
+
+    name: str
+    partition: str | None
+    offset: int | None
+    part: int
+
+
+class Origin(NamedTuple):
+    """Where a fork branches off: its source, what its config says, and the part of the record that is cut, if one is."""
+
+    source: StreamView
+    fork: Fork
+    first: list[Record]
+
+
+def place_of(request: web.Request) -> Place | None:
+    """The place that the headers ask for, None for a stream that is no fork. Raises `Problem` (400)."""
+    headers = request.headers
+    source, offset = headers.get("Stream-Forked-From"), headers.get("Stream-Fork-Offset")
+    if source is None:
+        if offset is not None or "Stream-Fork-Sub-Offset" in headers:
+            raise Problem(400, 400, "Stream-Fork-Offset and Stream-Fork-Sub-Offset: expected with Stream-Forked-From")
+        return None
+    match = _SOURCE.fullmatch(unquote(source)) if len(source) <= _LENGTH_MAX else None
+    if match is None:
+        raise Problem(400, 400, "Stream-Forked-From: expected a path, /v1/stream/{name}")
+    at = None if offset is None else state.parse_token(offset)
+    if offset is not None and at is None:
+        raise Problem(400, 400, "Stream-Fork-Offset: expected one that this server gave")
+    part = state.whole_number(headers.get("Stream-Fork-Sub-Offset", "0"), "Stream-Fork-Sub-Offset")
+    return Place(match[1], match[2], at, part)
+
+
+class Forking:
+    """Steps of a fork's creation."""
+
+    def __init__(self, streams: Streams, settings: RestSettings, tails: Tails, writing: Writing) -> None:
+        self._streams = streams
+        self._settings = settings
+        self._tails = tails
+        self._writing = writing
+
+    def is_from(self, fork: Fork, place: Place) -> bool:
+        """Whether the fork branched off at the place; at its source's end, wherever that was, if none is named."""
+        source = self._streams.catalog.peek(place.name)
+        if source is None or (source.stream.number, str(fork.partition)) != (fork.number, place.partition or "0"):
+            return False
+        return place.part == fork.part and place.offset in (None, fork.offset)
+
+    async def origin(self, who: Principal, place: Place, content_type: str | None) -> Origin:
+        """Where a fork branches off. Raises `Problem`: 404 without a source, 409 for a deleted one, 400 for a place that it has not."""
+        name, partition, wanted_offset, part = place
+        try:
+            source, index = await self._tails.of(who, name, partition, Operation.READ)
+        except Problem as problem:
+            if problem.status == 410:
+                raise Problem(409, 409, str(problem)) from problem
+            raise
+        if content_type is not None and state.media_type(content_type) != state.media_type(state.content_type(source)):
+            raise Problem(409, 409, f"stream {name}, the source, has content type {state.content_type(source)}")
+        pieces = await lineage.pieces_of(self._streams.catalog, source, index)
+        bounds = await self._streams.bounds([piece.partition for piece in pieces])
+        start, end = lineage.bounds_of(pieces, bounds, state.closed_end(source, index))
+        offset = end if wanted_offset is None else wanted_offset
+        if offset > end:
+            raise Problem(400, 400, f"Stream-Fork-Offset: {name} ends at {state.token(end)}")
+        base, first = offset, list[Record]()
+        if part and state.media_type(state.content_type(source)) == state.JSON_TYPE:
+            base = offset + part
+        elif part and start <= offset < end:
+            piece = next(piece for piece in pieces if piece.end is None or offset < piece.end)
+            value = await self._value(FetchRange(piece.partition, offset - piece.base, 1))
+            base, first = self._cut(value, offset, part)
+        if base > end or (part and base == offset and not first):
+            raise Problem(400, 400, f"Stream-Fork-Sub-Offset: there is less than {part} behind the offset")
+        return Origin(source, Fork(source.stream.number, index, offset, part, base), first)
+
+    async def mark(self, source: StreamView) -> None:
+        """Note that a fork is being made: a new version, so that a deletion that has not seen it looks again."""
+        try:
+            marked = await self._streams.alter(INTERNAL, source.name, {lifetimes.FORKED: "true"}, [])
+        except NotFound as error:
+            raise Problem(404, 404, f"no stream {source.name}") from error
+        if lifetimes.is_marked(marked, lifetimes.DELETED) or marked.stream.number != source.stream.number:
+            raise Problem(409, 409, f"stream {source.name}, the source, is deleted")
+
+    async def look_again(self, source: StreamView, view: StreamView) -> None:
+        """Take the new fork back if its source was deleted meanwhile: the deletion may not have seen it."""
+        for stream in await self._streams.catalog.refresh([source.stream.number]):
+            if stream.is_deleted or lifetimes.is_marked(StreamView(stream), lifetimes.DELETED):
+                await self._streams.delete(INTERNAL, view.name, view.stream.version)
+                raise Problem(409, 409, f"stream {source.name}, the source, is deleted")
+
+    def _cut(self, value: bytes, offset: int, part: int) -> tuple[int, list[Record]]:
+        """The fork's base, and its first record: a part of the source's at `offset`. Nothing, if the record has less bytes."""
+        if part > len(value):
+            return offset, []
+        if part == len(value):
+            return offset + 1, []
+        return offset, [Record(value=value[:part], timestamp=self._writing.now_ms())]
+
+    async def _value(self, wanted: FetchRange) -> bytes:
+        """The value at an offset that exists."""
+        fetched = (await self._streams.fetch([wanted], bytes_min=1, bytes_max=1, wait_ms=self._settings.live_wait_ms))[
+            0
+        ]
+        if fetched.error is not None:
+            raise fetched.error
+        for _, record in reading.records(fetched, self._settings.batch_bytes_max):
+            return record.value or b""
+        return b""

@@ -1,0 +1,76 @@
+"""Exactly once at /v1/stream: servers die, the metadata store fails and loses replies, and what was answered is there once, in order."""
+
+import asyncio
+import random
+
+import aiohttp
+import pytest
+
+from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
+from fixtures.rest_server import Answer, MakeServers, RestNode
+
+JSON = {"Content-Type": "application/json"}
+TRY_COUNT = 200
+COUNT = 30
+
+
+async def until_done(servers: list[RestNode], path: str, value: int, headers: dict[str, str]) -> Answer:
+    """Post to one server after the other until one says that it is done."""
+    for turn in range(TRY_COUNT):
+        try:
+            answer = await servers[turn % len(servers)].post(path, b"[%d]" % value, headers=JSON | headers)
+        except aiohttp.ClientError:
+            continue  # the server has gone
+        if answer.status in (200, 204):
+            return answer
+        assert answer.status == 503, answer
+    raise AssertionError("no server did it")
+
+
+def producer(name: str, sequence: int) -> dict[str, str]:
+    return {"Producer-Id": name, "Producer-Epoch": "0", "Producer-Seq": str(sequence)}
+
+
+async def test_appends_to_servers_that_die_are_there_once(rest_servers: MakeServers) -> None:
+    survivor, victim = await rest_servers(2)
+    await survivor.put("/v1/stream/t", b"", headers=JSON)
+    for n in range(COUNT):
+        task = asyncio.create_task(until_done([victim, survivor], "/v1/stream/t", n, producer("p", n)))
+        if n % 10 == 5:
+            for _ in range(n):  # somewhere on its way
+                await asyncio.sleep(0)
+            await victim.stop()
+        await task
+        if n % 10 == 5:
+            (victim,) = await rest_servers(1)
+
+    assert (await survivor.get("/v1/stream/t")).body == list(range(COUNT))
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_appends_are_there_once_whatever_the_store_loses(
+    rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    faulty: list[FaultyMetadata] = []
+    one, two = await rest_servers(2)
+    await one.put("/v1/stream/t", b"", headers=JSON)
+    for number, node in enumerate((one, two)):
+        store = FaultyMetadata(
+            node.metadata, MetadataFaults(error_rate=0.1, lost_reply_rate=0.1), random.Random(10 * seed + number)
+        )
+        faulty.append(store)
+        monkeypatch.setattr(node.streams, "metadata", store)
+        monkeypatch.setattr(node.streams.catalog, "_store", store.streams)
+        monkeypatch.setattr(node.server._tailing._append._producers, "_ids", store.producers)
+    randomness = random.Random(seed)
+    for n in range(COUNT):
+        servers = [one, two] if randomness.random() < 0.5 else [two, one]
+        await until_done(servers, "/v1/stream/t", n, producer("p", n))
+    closing = {**producer("p", COUNT), "Stream-Closed": "true"}
+    closed = await until_done([two, one], "/v1/stream/t", COUNT, closing)
+    for store in faulty:
+        store.misbehave(MetadataFaults())
+    seen = await one.get("/v1/stream/t")
+
+    assert closed.headers["Stream-Closed"] == "true"
+    assert (seen.body, seen.headers["Stream-Closed"]) == (list(range(COUNT + 1)), "true")
