@@ -7,8 +7,7 @@ they are looked up for a while and given back.
 import asyncio
 from collections.abc import Iterable
 
-from bearlake.metadata import TaskQueue
-from bearlake.metadata.compaction import Task, TaskClaim
+from bearlake.metadata.compaction import Task, TaskClaim, TaskQueue
 from bearlake.metadata.model import ServerRef
 
 DOUBT_S = 60.0

@@ -14,8 +14,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from bearlake.compaction.settings import MergeSettings
-from bearlake.metadata import ObjectRegister
-from bearlake.metadata.compaction import Task, TaskKind, TaskOffer
+from bearlake.metadata.compaction import ObjectRegister, Task, TaskKind, TaskOffer
 
 STREAM_COUNT_MAX = 1_000
 """Streams whose small files are remembered; those that changed last."""

@@ -11,24 +11,14 @@ Rules that hold for every method:
 - Every change of what readers see (commits, trims, deletions, later swaps to segments) is an entry of the *commit log*, in one total
   order of `position`s without gaps that a follower could miss (facts of PostgreSQL sequences notwithstanding).
 
-The values are in `metadata/model.py`; those of compaction in `metadata/compaction.py`; the schema registry's and the subscriptions',
-with their Protocols, in `metadata/schemas.py` and `metadata/subscriptions.py`.
+The values are in `metadata/model.py`; those of compaction, of the schema registry and of subscriptions, with their Protocols, in
+`metadata/compaction.py`, `metadata/schemas.py` and `metadata/subscriptions.py`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from bearlake.metadata.compaction import (
-    DataFileEntry,
-    OffsetRange,
-    PartitionBacklog,
-    StreamBacklog,
-    Swap,
-    Task,
-    TaskClaim,
-    TaskOffer,
-    UnusedObject,
-)
+from bearlake.metadata.compaction import ObjectRegister, OffsetRange, Swap, TaskQueue
 from bearlake.metadata.model import (
     CommittedOffset,
     Entries,
@@ -40,7 +30,6 @@ from bearlake.metadata.model import (
     NamedProducer,
     ObjectCommit,
     ObjectCommitted,
-    ObjectKind,
     PartitionBounds,
     PartitionKey,
     PartitionUsage,
@@ -313,78 +302,6 @@ class Leases(Protocol):
 
     async def release(self, lease: Lease) -> None:
         """Give the lease up; without effect when it is held by another by now."""
-
-
-class TaskQueue(Protocol):
-    """Compaction's work list: offered by one planner (a lease), claimed by workers, fenced by epochs. Oldest first."""
-
-    async def offer(self, offers: Sequence[TaskOffer], lease: Lease) -> list[Task]:
-        """Queue the offers; returns the tasks made.
-
-        An offer is left out when one of its partitions (COMPACT) or inputs (MERGE) belongs to a task already, when a range does not
-        start at the partition's compacted offset (or, if that was trimmed, at its start), or when its stream is deleted.
-
-        Raises:
-            Fenced: the planner's lease was overtaken.
-        """
-
-    async def claim(self, worker: ServerRef, *, limit: int, bytes_max: int) -> list[Task]:
-        """Claim open tasks that no live worker holds and that need not wait: oldest first, at most `limit`, together at most
-        `bytes_max` bytes (one larger task excepted). Each gets a new epoch. Tasks of deleted streams are dropped on the way.
-
-        Raises:
-            Fenced: the worker's registration is not the newest, or not live.
-        """
-
-    async def prepare(self, claim: TaskClaim, result: bytes) -> None:
-        """Remember what was written for the task in this epoch (at most 16 MiB), before the table is committed. Raises `Fenced`."""
-
-    async def release(self, claims: Collection[TaskClaim]) -> None:
-        """Give tasks back without blame, e.g. on shutdown; those that are held by another by now stay so."""
-
-    async def fail(self, claim: TaskClaim, error: str, *, retry_after_ms: int, is_aside: bool) -> None:
-        """Note a failed attempt: the task may be claimed again after `retry_after_ms`, or only after `retry` if `is_aside`.
-
-        Raises:
-            Fenced: the claim is not the task's newest.
-        """
-
-    async def cancel(self, claim: TaskClaim) -> None:
-        """Drop a task that cannot or need not be done any more (a merge whose files have changed). Raises `Fenced`."""
-
-    async def retry(self, task_id: int) -> Task:
-        """Let a task be claimed again at once, its attempts forgotten. Raises `NotFound`."""
-
-    async def list(self, *, stream_number: int | None = None, after: int = 0, limit: int = 1000) -> Sequence[Task]:
-        """Tasks by id behind `after`, at most `limit`, of all streams or one; without their results, which may be large."""
-
-    async def uncompacted(self, *, after: PartitionKey, limit: int) -> Sequence[PartitionBacklog]:
-        """Partitions behind `after` with committed records that are not compacted, by key, at most `limit`: where a planner starts.
-
-        Their `compacted` is where the next offer starts: the compacted offset, or the start where that is larger.
-        """
-
-    async def backlog(self) -> Sequence[StreamBacklog]:
-        """Streams with records that are not compacted, by number, as of now. Ages are exact for the 32 largest backlogs of a stream."""
-
-    async def compacted(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
-        """Compacted offsets (0: nothing yet) of the partitions that exist."""
-
-
-class ObjectRegister(Protocol):
-    """Which objects the index names, and which it does not name any more. Keys only; the bytes are the sweeper's."""
-
-    async def unused(
-        self, kind: ObjectKind, *, unused_ms: int, after: str = "", limit: int = 1000
-    ) -> Sequence[UnusedObject]:
-        """Objects of that kind that no index row has named for at least `unused_ms` and whose bytes are not deleted, by key."""
-
-    async def deleted(self, keys: Collection[str]) -> None:
-        """Note that the bytes of unused objects are gone; objects that are still named are left alone."""
-
-    async def data_files(self, stream_number: int, *, after: int = 0, limit: int = 1000) -> Sequence[DataFileEntry]:
-        """Data files of the stream that the index names, by (position, key) with position > `after`; files of one swap come together
-        even above `limit`. Segments are those that the swap brought, also if they were trimmed since."""
 
 
 class Metadata(Protocol):

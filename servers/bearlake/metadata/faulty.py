@@ -19,11 +19,10 @@ from bearlake.metadata import (
     Leases,
     Membership,
     Metadata,
-    ObjectRegister,
     ProducerIds,
     StreamCatalog,
-    TaskQueue,
 )
+from bearlake.metadata.compaction import ObjectRegister, TaskQueue
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.subscriptions import CursorStore
 

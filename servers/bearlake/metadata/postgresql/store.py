@@ -11,11 +11,10 @@ from bearlake.metadata import (
     GroupStore,
     Leases,
     Membership,
-    ObjectRegister,
     ProducerIds,
     StreamCatalog,
-    TaskQueue,
 )
+from bearlake.metadata.compaction import ObjectRegister, TaskQueue
 from bearlake.metadata.postgresql.cursors import PostgresqlCursors
 from bearlake.metadata.postgresql.database import Database, split_url
 from bearlake.metadata.postgresql.groups import PostgresqlGroups

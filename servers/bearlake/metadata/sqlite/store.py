@@ -12,11 +12,10 @@ from bearlake.metadata import (
     GroupStore,
     Leases,
     Membership,
-    ObjectRegister,
     ProducerIds,
     StreamCatalog,
-    TaskQueue,
 )
+from bearlake.metadata.compaction import ObjectRegister, TaskQueue
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.sqlite.cursors import SqliteCursors
 from bearlake.metadata.sqlite.database import Database
