@@ -3,6 +3,7 @@
 #
 #   make up                       start everything and show it at work    make up ARGS="--kafka-port 19092"
 #   make test                     all tests                               make test ARGS="tests/metadata -x"
+#   make test-kube                install the chart on a real cluster, and use it
 #   make check                    format, lint, types, import contracts
 #   make bench, make conformance  measure; run other people's suites      make conformance ARGS="--suite kgo --quick"
 #   make venv                     only .venv                              make venv PYTHON=/usr/bin/python3.12
@@ -15,12 +16,12 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 KERNEL_SOURCES := $(wildcard servers/bearlake/kernel/native/*.c servers/bearlake/kernel/native/*.h)
 
-.PHONY: help venv up test check format bench conformance clean
+.PHONY: help venv up test test-kube check format bench conformance clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n '4,10s/^# *//p' Makefile
+	@sed -n '4,11s/^# *//p' Makefile
 
 venv: $(INSTALLED)
 
@@ -52,6 +53,13 @@ format: venv
 
 bench: venv
 	$(BIN)/python bench/run.py $(ARGS)
+
+# A real Kubernetes cluster on this machine (root, Go, Debian's containerd and buildah), our images, the chart. About 20 minutes at first.
+test-kube: venv
+	$(BIN)/python tests/kube/cluster/cluster.py build
+	$(BIN)/python tests/kube/cluster/cluster.py up
+	$(BIN)/python tests/kube/cluster/cluster.py images
+	BEARLAKE_TEST_KUBE=1 $(BIN)/python -m pytest -q tests/kube $(ARGS)
 
 conformance: venv
 	$(BIN)/python tests/conformance/run.py $(ARGS)

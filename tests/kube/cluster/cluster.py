@@ -3,7 +3,8 @@
 
     cluster.py build               compile the programs (needs Go) and pack the add-on images
     cluster.py up [--nodes N]      start; returns when every node is Ready and the add-ons are available
-    cluster.py image TAG DOCKERFILE CONTEXT   build an image with buildah and put it into every node
+    cluster.py images              build the product's images, and those that stand in for others', and put them into every node
+    cluster.py image TAG DOCKERFILE CONTEXT   build one image with buildah and put it into every node
     cluster.py load ARCHIVE...     put image archives into every node
     cluster.py env                 print the shell lines that point kubectl and helm at the cluster
     cluster.py down [--purge]      stop; --purge also forgets images, certificates, logs and programs
@@ -45,6 +46,7 @@ def main() -> None:
     command = commands.add_parser("up")
     command.add_argument("--nodes", type=int, default=2, choices=range(1, layout.NODE_COUNT_MAX + 1))
     command.set_defaults(do=lambda options: up(options.nodes))
+    commands.add_parser("images").set_defaults(do=lambda _: build_images())
     command = commands.add_parser("image")
     command.add_argument("tag")
     command.add_argument("dockerfile", type=Path)
@@ -82,9 +84,25 @@ def build() -> None:
     run("go", "build", "-trimpath", "-ldflags", link, "-o", f"{BIN}/", *what, cwd=programs, env=environment)
     (BIN / "kubectl").unlink(missing_ok=True)
     (BIN / "kubectl").symlink_to("kube")
+    gateway = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"  # the S3-compatible store of the quickstart
+    run("go", "install", "-trimpath", "-ldflags", "-s -w", gateway, cwd=BIN, env=environment | {"GOBIN": str(BIN)})
     IMAGES.mkdir(exist_ok=True)
-    for name in layout.ADDONS:
+    for name in (*layout.ADDONS, "versitygw"):
         images.pack(IMAGES / f"{name}.tar", f"bearlake.test/{name}:1", BIN / name, user="65532:65532")
+
+
+def build_images() -> None:
+    """Build what the tests install; unchanged steps come from buildah's cache."""
+    repository = HERE.parents[2]
+    stand_ins = HERE.parent / "images"
+    archives = [
+        images.build("bearlake.test/operator:test", repository / "operator/Dockerfile", repository),
+        images.build("bearlake.test/server:test", repository / "servers/Dockerfile", repository, "server"),
+        images.build("bearlake.test/compactor:test", repository / "servers/Dockerfile", repository, "compactor"),
+        images.build("bearlake.test/postgresql:test", stand_ins / "postgresql/Dockerfile", stand_ins / "postgresql"),
+        IMAGES / "versitygw.tar",
+    ]
+    load(archives, None)
 
 
 def up(node_count: int) -> None:
