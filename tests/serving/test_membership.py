@@ -12,6 +12,7 @@ from bearlake.metadata import Membership, Metadata
 from bearlake.metadata.model import Server, ServerRef
 from bearlake.metadata.open import open_metadata
 from bearlake.serving.membership import Member, ServerSettings, default_name
+from bearlake.testing.loop import virtual_time
 
 ENDPOINTS = {"kafka": "127.0.0.1:9092", "admin": "127.0.0.1:9644"}
 SETTINGS = ServerSettings(name="one", zone="east", heartbeat_ms=1, timeout_ms=6_000)
@@ -169,3 +170,25 @@ def test_the_default_name_is_host_and_port() -> None:
 def test_a_timeout_of_less_than_three_heartbeats_is_refused() -> None:
     with pytest.raises(ValueError, match="three times"):
         ServerSettings(heartbeat_ms=1_000, timeout_ms=2_000)
+
+
+@virtual_time
+async def test_a_server_is_sure_of_itself_until_its_timeout_after_the_last_heartbeat_that_it_sent() -> None:
+    metadata = await open_metadata("memory:///", clock=ManualClock())
+    flaky = Flaky(metadata.servers, failures=0)
+    member = await Member.join(flaky, SETTINGS, ENDPOINTS)  # type: ignore[arg-type]
+    await asyncio.sleep(5.9)
+    assert member.is_sure()
+    await asyncio.sleep(0.2)
+    assert not member.is_sure()
+
+    assert await member.beat()
+    assert member.is_sure()
+    flaky.failures = 1_000
+    await asyncio.sleep(5.9)
+    assert not await member.beat()
+
+    assert member.is_sure()
+    await asyncio.sleep(0.2)
+    assert not member.is_sure()
+    await metadata.close()

@@ -58,8 +58,9 @@ class Member:
         settings: ServerSettings,
         own: Server,
         on_fenced: Callable[[], None],
+        confirmed_at: float,
     ) -> None:
-        """Use `join`. `own` is this server as others see it."""
+        """Use `join`. `own` is this server as others see it; `confirmed_at` is the loop's time before it was registered."""
         self._store = store
         self._own = own
         self._settings = settings
@@ -70,6 +71,7 @@ class Member:
         self.version = 0
         """Grows whenever `live` changes (ages of heartbeats aside); for caches of rendered answers."""
         self._live: Sequence[Server] = ()
+        self._confirmed_at = confirmed_at
         metrics.SERVER_LIVE.set_function(lambda: len(self._live))
 
     @classmethod
@@ -82,6 +84,7 @@ class Member:
     ) -> "Member":
         """Register under the settings' name with these endpoints, and see who else is live. Raises `Unavailable`."""
         name = settings.name or default_name(endpoints)
+        confirmed_at = asyncio.get_running_loop().time()
         registration = await store.register(
             name, zone=settings.zone, endpoints=endpoints, version=__version__, timeout_ms=settings.timeout_ms
         )
@@ -94,7 +97,7 @@ class Member:
             is_draining=False,
             heartbeat_age_ms=0,
         )
-        member = cls(store, registration, settings, own, on_fenced)
+        member = cls(store, registration, settings, own, on_fenced, confirmed_at)
         await member.refresh()
         return member
 
@@ -106,6 +109,10 @@ class Member:
     def live(self) -> Sequence[Server]:
         """Live servers by node id, always with this one, draining ones too; read on the hot path, no waiting."""
         return self._live
+
+    def is_sure(self) -> bool:
+        """Whether no other server can hold this one for dead: it sent its last successful heartbeat less than `timeout_ms` ago."""
+        return asyncio.get_running_loop().time() - self._confirmed_at < self._settings.timeout_ms / 1000
 
     def has_peers(self) -> bool:
         """Whether clients of this server could go to another one: it is live, not draining, and listens for the same protocol."""
@@ -135,10 +142,12 @@ class Member:
     async def beat(self) -> bool:
         """One heartbeat with its retries, then a fresh view; returns whether the store answered. Raises `Fenced`."""
         for _ in range(1 + self._settings.heartbeat_retry_count):
+            sent_at = asyncio.get_running_loop().time()
             try:
                 async with asyncio.timeout(self._settings.timeout_ms / 2000):
                     await self._store.heartbeat(self.server)
                     _SENT.inc()
+                    self._confirmed_at = sent_at
                     await self.refresh()
             except (Unavailable, TimeoutError) as error:
                 _FAILED.inc()
