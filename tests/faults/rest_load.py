@@ -57,10 +57,10 @@ class HttpClient(Client):
         except requests.ConnectionError as error:
             if "refused" in str(error):
                 self.complaints["refused"] += 1
-                self.move()
-                pause(RETRY_S)
             else:
                 self.broken.append(f"{method} {url}: {error}")
+            self.move()
+            pause(RETRY_S)
             return None
         if response.headers.get("Connection") == "close" and not options.get("stream"):
             self.move()

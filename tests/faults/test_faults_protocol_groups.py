@@ -12,8 +12,9 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
+from bearlake.client import Client
 from faults.checking import Read, check
-from faults.cluster import Cluster, Stores, running
+from faults.cluster import Cluster, Server, Stores, running
 from faults.grpc_load import GrpcMember
 from faults.load import Member, create_stream, read_log
 from faults.rest_load import RestMember, RestProducer
@@ -90,21 +91,20 @@ def test_a_group_of_three_protocols_outlives_its_coordinator(
         until(lambda: len(places(members)) > len(begun) + 300 * load_s, TIMEOUT_S, "they read on")
         twice = places(members) - Counter(dict.fromkeys(places(members), 1))
         tell(f"shared as {parts}; read {places(members).total():,}, twice {twice.total()}")
-        assert [server.metric("bearlake_group_owned_groups") for server in (kafka, rest, grpc)] == [1, 0, 0]
+        assert [owned(server) for server in (kafka, rest, grpc)] == [1, 0, 0]
         assert not any((partition, offset) not in begun for partition, offset in twice)
 
         killed_s = time.monotonic()
         kafka.kill()
         parts = settled(others, "two members share the partitions")
-        owned = [server.metric("bearlake_group_owned_groups") for server in (rest, grpc)]
         tell(f"coordinator killed; the others share all as {parts} after {time.monotonic() - killed_s:.1f} s")
-        assert sorted(owned) == [0, 1]
+        assert sorted([owned(rest), owned(grpc)]) == [0, 1]
 
         kafka.start()
         started_s = time.monotonic()
         parts = settled(members, "three members share the partitions again")
         tell(f"Kafka server back; all share as {parts} after {time.monotonic() - started_s:.1f} s")
-        assert [server.metric("bearlake_group_owned_groups") for server in (kafka, rest, grpc)] == [1, 0, 0]
+        assert [owned(server) for server in (kafka, rest, grpc)] == [1, 0, 0]
 
         producer.stop()
         until(lambda: has_all(producer, members), TIMEOUT_S, "every acknowledged record is read")
@@ -126,6 +126,56 @@ def test_a_group_of_three_protocols_outlives_its_coordinator(
         assert not producer.broken
         assert not by_rest.broken
         assert not by_grpc.statuses
+
+
+def test_without_a_kafka_server_the_others_coordinate_and_one_takes_over_when_it_dies(
+    folder: Path, stores: Stores, tell: Callable[[object], None]
+) -> None:
+    with running(Cluster(folder, stores)) as cluster:
+        servers = [cluster.add(f"{role}-{at}", role=role) for role in ("rest", "grpc") for at in (1, 2)]
+        for server in servers:
+            server.start()
+        urls = [server.address("rest") for server in servers[:2]]
+        addresses = [server.address("grpc") for server in servers[2:]]
+        create_by_grpc(addresses[0])
+        members: list[AnyMember] = [
+            RestMember("rest-1", urls, STREAM, GROUP),
+            RestMember("rest-2", urls[::-1], STREAM, GROUP),
+            GrpcMember("grpc", addresses, STREAM, GROUP),
+        ]
+        members[0].start()
+        until(lambda: sum(map(owned, servers)) == 1, TIMEOUT_S, "a server coordinates")
+        victim = next(server for server in servers if owned(server))
+        staying = [url for server, url in zip(servers, urls, strict=False) if server is not victim]
+        producer = RestProducer("p", staying[:1], STREAM, PARTITION_COUNT, per_second=300)
+        for client in (producer, *members[1:]):
+            client.start()
+        settled(members, "three members share the partitions")
+
+        killed_s = time.monotonic()
+        victim.kill()
+        parts = settled(members, "three members share the partitions again")
+        others = [server for server in servers if server is not victim]
+        tell(f"coordinator {victim.name} killed; all share as {parts} after {time.monotonic() - killed_s:.1f} s")
+        assert sum(map(owned, others)) == 1
+
+        producer.stop()
+        until(lambda: has_all(producer, members), TIMEOUT_S, "every acknowledged record is read")
+        for member in members:
+            member.stop()
+        again = places(members).total() - len(places(members))
+        tell(f"acknowledged {len(producer.acknowledged):,}, read {len(places(members)):,}, read again {again}")
+        assert not producer.broken
+
+
+def owned(server: Server) -> float:
+    """How many groups it coordinates."""
+    return server.metric("bearlake_group_owned_groups")
+
+
+def create_by_grpc(address: str) -> None:
+    with Client(address) as client:
+        client.create_stream(STREAM, partition_count=PARTITION_COUNT)
 
 
 def committed(address: str) -> dict[int, int]:
