@@ -1,6 +1,7 @@
 """Fixtures that every folder of tests may ask for."""
 
 pytest_plugins = [
+    "fixtures.certificates",
     "fixtures.iceberg_rest",
     "fixtures.kafka_server",
     "fixtures.grpc_server",

@@ -1,8 +1,6 @@
 """The gRPC server itself: admin calls, health, reflection, ports, TLS, and the generated messages."""
 
 import asyncio
-import shutil
-import subprocess
 from pathlib import Path
 
 import grpc
@@ -136,35 +134,6 @@ async def test_reflection_names_the_services_and_their_file(grpc_node: GrpcNode)
 async def test_a_taken_port_is_said(grpc_node: GrpcNode) -> None:
     with pytest.raises(Unavailable, match=str(grpc_node.server.endpoint.port)):
         GrpcServer(GrpcSettings(), ListenerSettings(port=grpc_node.server.endpoint.port))
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Files of an authority, a server and a client (alice), by what they are for."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed: it makes the certificates")
-    folder = tmp_path_factory.mktemp("certificates")
-    names = {name: folder / f"{name}.pem" for name in ("authority", "server", "client")}
-    names |= {f"{name}_key": folder / f"{name}.key" for name in ("authority", "server", "client")}
-    common: list[str | Path] = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-days",
-        "1",
-    ]
-    for name, subject in (("authority", "authority"), ("server", "localhost"), ("client", "alice")):
-        words = [*common, "-subj", f"/CN={subject}", "-keyout", names[f"{name}_key"], "-out", names[name]]
-        if name != "authority":
-            words += ["-CA", names["authority"], "-CAkey", names["authority_key"]]
-            words += ["-addext", f"subjectAltName=DNS:{subject}", "-addext", "basicConstraints=critical,CA:FALSE"]
-        subprocess.run(words, check=True, capture_output=True, timeout=60)
-    return names
 
 
 async def test_clients_without_a_certificate_are_refused_where_one_is_wanted(

@@ -1,0 +1,116 @@
+"""Who calls: the name in a client's certificate, which the registry and REST ask the authorizer about."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import pytest
+
+from bearlake.metadata.open import open_metadata
+from bearlake.objects.open import open_store
+from bearlake.protocols.rest.registry.server import RegistryServer
+from bearlake.protocols.rest.registry.settings import RegistrySettings
+from bearlake.protocols.rest.server import RestServer
+from bearlake.protocols.rest.settings import RestSettings
+from bearlake.serving.listener import Listener, ListenerSettings, open_listener
+from bearlake.serving.membership import Member, ServerSettings
+from bearlake.streams.principal import Operation, Principal, Resource
+from bearlake.streams.schemas.service import Schemas
+from bearlake.streams.service import Streams
+
+TIMEOUT = aiohttp.ClientTimeout(total=30)
+
+
+class OnlyAlice:
+    """Alice may do everything, but to what is called `secret`; nobody else may do anything."""
+
+    def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
+        return who == Principal("User", "alice") and "secret" not in name
+
+
+class Servers(NamedTuple):
+    """Base addresses, and a session with alice's certificate."""
+
+    rest: str
+    registry: str
+    session: aiohttp.ClientSession
+
+    async def post(self, url: str, body: Any, kind: str = "application/json") -> tuple[int, Any]:
+        headers = {"Content-Type": kind}
+        async with self.session.post(url, json=body, headers=headers, timeout=TIMEOUT) as response:
+            return response.status, await response.json(content_type=None)
+
+
+def client_context(certificates: dict[str, Path]) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(certificates["authority"]))
+    context.load_cert_chain(certificates["client"], certificates["client_key"])
+    return context
+
+
+@pytest.fixture
+async def servers(certificates: dict[str, Path]) -> AsyncIterator[Servers]:
+    def listener(what: str) -> Listener:
+        settings = ListenerSettings(
+            tls_certificate_file=str(certificates["server"]),
+            tls_key_file=str(certificates["server_key"]),
+            tls_client_ca_file=str(certificates["authority"]),
+        )
+        return open_listener(settings, what)
+
+    async with AsyncExitStack() as closing:
+        metadata = await open_metadata("memory:///")
+        closing.push_async_callback(metadata.close)
+        store = open_store("memory:///")
+        closing.push_async_callback(store.close)
+        rest_listener, registry_listener = listener("rest"), listener("registry")
+        member = await Member.join(
+            metadata.servers, ServerSettings(name="server"), dict([rest_listener.endpoint("rest")])
+        )
+        streams = Streams(metadata, store, member.server, authorizer=OnlyAlice())
+        await streams.start()
+        closing.push_async_callback(streams.close)
+        running = asyncio.create_task(streams.run())
+        closing.callback(running.cancel)
+        schemas = Schemas(metadata.schemas, authorizer=OnlyAlice())
+        closing.callback(schemas.close)
+        rest = RestServer(streams, schemas, member, RestSettings(), [rest_listener])
+        registry = RegistryServer(schemas, RegistrySettings(), [registry_listener])
+        for server in (rest, registry):
+            await server.start()
+            closing.push_async_callback(server.close)
+        connector = aiohttp.TCPConnector(ssl=client_context(certificates))
+        session = await closing.enter_async_context(aiohttp.ClientSession(connector=connector))
+        addresses = [f"https://localhost:{one.advertised_port}" for one in (rest_listener, registry_listener)]
+        yield Servers(*addresses, session)
+
+
+async def test_the_registry_knows_a_client_by_its_certificate(servers: Servers) -> None:
+    made = await servers.post(f"{servers.registry}/subjects/open/versions", {"schema": '"int"'})
+    status, refused = await servers.post(f"{servers.registry}/subjects/secret/versions", {"schema": '"int"'})
+
+    assert made[0] == 200
+    assert (status, refused["error_code"]) == (403, 40301)
+    assert refused["message"] == "User:alice may not Write Subject 'secret'"
+
+
+async def test_rest_knows_a_client_by_its_certificate(servers: Servers) -> None:
+    kind = "application/vnd.kafka.avro.v2+json"
+    body = {"value_schema": '"int"', "records": [{"value": 1}]}
+    made = await servers.post(f"{servers.rest}/topics/open", body, kind)
+    status, refused = await servers.post(f"{servers.rest}/topics/secret", body, kind)
+
+    assert made[0] == 200, made
+    assert (status, refused["error_code"]) == (403, 40301)
+    assert "User:alice" in refused["message"]
+
+
+async def test_clients_without_a_certificate_do_not_come_in(servers: Servers, certificates: dict[str, Path]) -> None:
+    anonymous = ssl.create_default_context(cafile=str(certificates["authority"]))
+    connector = aiohttp.TCPConnector(ssl=anonymous)
+    async with aiohttp.ClientSession(connector=connector, timeout=TIMEOUT) as session:
+        with pytest.raises(aiohttp.ClientError):
+            await session.get(f"{servers.registry}/subjects")
