@@ -219,3 +219,23 @@ async def test_a_commit_without_a_server_is_refused_and_closing_is_not() -> None
         with pytest.raises(Unavailable):
             await consumer.commit({("one", 0): 1})
         assert await consumer.poll(0.02) == []
+
+
+async def test_a_poll_that_is_cancelled_loses_nothing(client: AsyncClient) -> None:
+    await client.create_stream("one")
+    await fill(client, 300)
+    found: list[int] = []
+
+    async with asyncio.timeout(WAIT_S), client.consumer("g", "one") as consumer:
+        for turn in range(1000):
+            polling = asyncio.create_task(consumer.poll(0.02, records_max=1))
+            for _ in range(turn % 7):
+                await asyncio.sleep(0)
+            polling.cancel()
+            await asyncio.wait({polling})
+            if not polling.cancelled():
+                found += numbers(polling.result())
+        while len(found) < 300:
+            found += numbers(await consumer.poll(1.0))
+
+    assert found == list(range(300))

@@ -1,6 +1,8 @@
 """Client: the same without asyncio, against a server in an event loop of its own thread."""
 
 import asyncio
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -8,6 +10,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from bearlake.client import CallFailed, Client, ConsumerOptions, NotFound
+from bearlake.telemetry import metrics
 from fixtures.grpc_server import GrpcCluster
 from fixtures.kafka_server import open_stores
 
@@ -73,6 +76,31 @@ def test_a_program_without_asyncio_is_a_member_of_a_group(address: str) -> None:
     assert sum(place or 0 for place in places) == 7
     assert sorted(first + second) == list(range(20))
     assert (last.offset, last.value) == (9, b"18")
+
+
+def interrupt_when_a_reader_waits() -> None:
+    for _ in range(4_000):
+        if metrics.FETCH_WAITING.value:
+            break
+        threading.Event().wait(0.005)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_an_interrupt_ends_the_wait_for_records_and_the_consumer_leaves_well(address: str) -> None:
+    def listen(client: Client) -> None:
+        with client.consumer("listeners", "quiet") as consumer:
+            for _ in consumer:
+                threading.Thread(target=interrupt_when_a_reader_waits).start()
+
+    with Client(address) as client:
+        client.create_stream("quiet")
+        client.append("quiet", [b"a"])
+        with pytest.raises(KeyboardInterrupt):
+            listen(client)
+        with client.consumer("listeners", "quiet") as consumer:
+            again = consumer.poll(20.0)
+
+    assert [record.value for record in again] == [b"a"]  # a loop that was interrupted commits nothing
 
 
 def test_errors_are_raised_where_the_call_is(address: str) -> None:

@@ -6,6 +6,7 @@ itself. So every record is handed out at least once; again only after a member h
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Mapping
@@ -67,6 +68,7 @@ class AsyncConsumer:
             client_id=options.client_id,
         )
         self._call: Any = None  # grpc's calls are not typed by message
+        self._channel: grpc.aio.Channel | None = None
         self._reading: asyncio.Task[pb.ConsumeResponse | None] | None = None
         self._pauses = Pauses(self._settings, self._settings.delivery_timeout_s)
         self._pending: deque[Record] = deque()
@@ -80,6 +82,7 @@ class AsyncConsumer:
         """Seeks that no record was handed out since."""
         self._committed: dict[Place, int] = {}
         self._tag = 0
+        self._writing = asyncio.Lock()
         self._is_leaving = self._is_closing = False
         self._commit_at = asyncio.get_running_loop().time() + self._settings.auto_commit_ms / 1000
 
@@ -223,14 +226,14 @@ class AsyncConsumer:
     async def _read(self) -> pb.ConsumeResponse | None:
         """What the server says next, or another one when it goes; None behind our own end. Raises `CallFailed`."""
         while True:
-            channel = self._connections.channel()
             try:
                 if self._call is None:
-                    self._call = self._connections.open(channel, methods.CONSUME)
+                    self._channel = self._connections.channel()
+                    self._call = self._connections.open(self._channel, methods.CONSUME)
                     self._is_leaving = False
                     self._owed.Clear()
                     credit = pb.Credit(bytes=self._settings.read_bytes, messages=self._settings.read_messages)
-                    await self._call.write(pb.ConsumeRequest(join=self._join, credit=credit))
+                    await self._write(self._call, pb.ConsumeRequest(join=self._join, credit=credit))
                 if (news := await self._call.read()) is not grpc.aio.EOF:
                     self._pauses.reset()
                     said: pb.ConsumeResponse = news
@@ -238,7 +241,7 @@ class AsyncConsumer:
                 self._call = None
                 if self._is_closing:
                     return None
-                self._connections.turn_away(channel)
+                self._turn_away()
             except grpc.aio.AioRpcError as error:
                 self._call = None
                 failure = call_failed(error)
@@ -246,8 +249,12 @@ class AsyncConsumer:
                     return None
                 if not failure.is_retriable:
                     raise failure from error
-                self._connections.turn_away(channel)
+                self._turn_away()
                 await self._pauses.wait(failure)
+
+    def _turn_away(self) -> None:
+        if self._channel is not None:
+            self._connections.turn_away(self._channel)
 
     async def _hear(self, news: pb.ConsumeResponse) -> None:
         match news.WhichOneof("news"):
@@ -295,11 +302,16 @@ class AsyncConsumer:
     # -- what is said --------------------------------------------------------------------------------------------------
 
     async def _tell(self, message: pb.ConsumeRequest | None) -> None:
-        """Send a message, or None to close our side. When that fails, reading says why."""
-        try:
-            await tell(self._call, message)
-        except grpc.aio.AioRpcError:
-            return
+        """Send a message, or None to close our side. When that fails, reading says why.
+
+        It goes out also when the caller is cancelled: a write that is cancelled would take its whole call with it.
+        """
+        await asyncio.shield(self._write(self._call, message))
+
+    async def _write(self, call: Any, message: pb.ConsumeRequest | None) -> None:
+        async with self._writing:  # gRPC takes one at a time
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await tell(call, message)
 
     async def _send_commit(self, wanted: Mapping[Place, int]) -> int:
         message = self._commit(wanted)

@@ -146,7 +146,7 @@ class Client:
                 self._run(close())
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return _run(self._loop, work)
 
 
 class Producer:
@@ -184,7 +184,7 @@ class Producer:
             )
             future.add_done_callback(lambda done: _copy(done, result))
 
-        asyncio.run_coroutine_threadsafe(take(), self._loop).result()
+        _run(self._loop, take())
         return result
 
     def send_and_wait(self, stream: str, value: bytes | None, *, key: bytes | None = None) -> int:
@@ -193,11 +193,11 @@ class Producer:
 
     def flush(self) -> None:
         """Wait until everything sent so far is durable or has failed (see the futures)."""
-        asyncio.run_coroutine_threadsafe(self._producer.flush(), self._loop).result()
+        _run(self._loop, self._producer.flush())
 
     def close(self) -> None:
         """Flush and end."""
-        asyncio.run_coroutine_threadsafe(self._producer.close(), self._loop).result()
+        _run(self._loop, self._producer.close())
 
 
 class Consumer:
@@ -253,7 +253,17 @@ class Consumer:
         self._run(self._consumer.close(commit=commit))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return _run(self._loop, work)
+
+
+def _run(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """The result of the work; it is cancelled when the waiting for it is interrupted (Ctrl-C)."""
+    future = asyncio.run_coroutine_threadsafe(work, loop)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
 
 
 async def _make(addresses: Sequence[str], tls: Tls | None, settings: ClientSettings | None) -> AsyncClient:
