@@ -108,6 +108,29 @@ async def test_rest_knows_a_client_by_its_certificate(servers: Servers) -> None:
     assert "User:alice" in refused["message"]
 
 
+async def test_consumers_read_what_their_owner_may(servers: Servers) -> None:
+    for topic in ("open", "opener"):
+        body = {"value_schema": '"int"', "records": [{"value": 1}]}
+        assert (await servers.post(f"{servers.rest}/topics/{topic}", body, "application/vnd.kafka.avro.v2+json"))[
+            0
+        ] == 200
+    kind = "application/vnd.kafka.v2+json"
+    config = {"name": "one", "auto.offset.reset": "earliest"}
+    base = (await servers.post(f"{servers.rest}/consumers/open", config, kind))[1]["base_uri"].replace(
+        "127.0.0.1", "localhost"
+    )
+    by_name, refused = await servers.post(f"{base}/subscription", {"topics": ["open", "secret"]}, kind)
+    by_pattern, _ = await servers.post(f"{base}/subscription", {"topic_pattern": "open.*|secret"}, kind)
+    async with servers.session.get(f"{base}/subscription", timeout=TIMEOUT) as response:
+        subscribed = (await response.json(content_type=None))["topics"]
+    group, _ = await servers.post(f"{servers.rest}/consumers/secret", config, kind)
+
+    assert (by_name, refused["error_code"]) == (403, 40301)
+    assert by_pattern == 204
+    assert subscribed == ["open", "opener"]
+    assert group == 403
+
+
 async def test_clients_without_a_certificate_do_not_come_in(servers: Servers, certificates: dict[str, Path]) -> None:
     anonymous = ssl.create_default_context(cafile=str(certificates["authority"]))
     connector = aiohttp.TCPConnector(ssl=anonymous)

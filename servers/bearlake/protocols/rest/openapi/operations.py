@@ -31,7 +31,7 @@ PARAMETERS: Mapping[str, Schema] = {"partition": INDEX, "broker": INDEX}
 _LOOK = (400, 404, 503)
 _WRITE = (400, 403, 404, 408, 409, 413, 415, 422, 503)
 _CREATION = ("Closed", "TTL", "Expires-At", "Forked-From", "Fork-Offset", "Fork-Sub-Offset")
-_INSTANCE = (400, 404, 408, 409, 413, 415, 422, 503)
+_INSTANCE = (400, 403, 404, 408, 409, 413, 415, 422, 503)
 
 _BINARY_RECORD = object_of(key=NULLABLE_TEXT, value=NULLABLE_TEXT, partition=INDEX)
 _JSON_RECORD = object_of(key={}, value={}, partition=INDEX)

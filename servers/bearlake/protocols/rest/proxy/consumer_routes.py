@@ -26,14 +26,14 @@ from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy import consumer_requests, formats
 from bearlake.protocols.rest.proxy.consumed import shown
-from bearlake.protocols.rest.proxy.consumer import Consumer
+from bearlake.protocols.rest.proxy.consumer import Consumer, Pattern
 from bearlake.protocols.rest.proxy.consumers import Consumers
 from bearlake.protocols.rest.proxy.topic_routes import answer, find
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving import routing
 from bearlake.serving.listener import Listener
 from bearlake.streams.offsets import OffsetSpec
-from bearlake.streams.principal import Operation
+from bearlake.streams.principal import Operation, Principal, Resource, require
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 
@@ -80,6 +80,7 @@ class ConsumerRoutes:
     async def create(self, request: web.Request) -> web.Response:
         """An instance, with a name of its own if it brings none."""
         group = request.match_info["group"]
+        self._require_group(request)
         body = await self._body(request)
         if len(group) > _NAME_LENGTH_MAX:
             raise Problem(422, 42204, f"Invalid consumer configuration: a group has at most {_NAME_LENGTH_MAX} letters")
@@ -93,6 +94,7 @@ class ConsumerRoutes:
 
     async def delete(self, request: web.Request) -> web.Response:
         """End an instance."""
+        self._require_group(request)
         await self._consumers.delete(request.match_info["group"], request.match_info["instance"])
         return _done()
 
@@ -104,6 +106,11 @@ class ConsumerRoutes:
         """Change the subscription."""
         consumer, body = self._consumer(request), await self._body(request)
         topics, pattern = consumer_requests.subscription(body)
+        who = principal_of(request)
+        for topic in topics:
+            require(self._streams.authorizer, who, Operation.READ, Resource.STREAM, topic)
+        if pattern is not None:
+            pattern = _Readable(self._streams, who, pattern)
         async with consumer.turn():
             await consumer.subscribe(topics, pattern)
         return _done()
@@ -204,7 +211,13 @@ class ConsumerRoutes:
     def _scheme(self) -> str:
         return "http" if self._listener.tls is None else "https"
 
+    def _require_group(self, request: web.Request) -> None:
+        """Raise `Denied` unless the caller may read with the group of the path."""
+        group = request.match_info["group"]
+        require(self._streams.authorizer, principal_of(request), Operation.READ, Resource.GROUP, group)
+
     def _consumer(self, request: web.Request) -> Consumer:
+        self._require_group(request)
         return self._consumers.find(request.match_info["group"], request.match_info["instance"])
 
     async def _body(self, request: web.Request) -> Mapping[str, Any]:
@@ -224,3 +237,17 @@ class ConsumerRoutes:
 
 def _done() -> web.Response:
     return web.Response(status=204)
+
+
+class _Readable:
+    """A pattern of the topics that a caller may read."""
+
+    def __init__(self, streams: Streams, who: Principal, pattern: Pattern) -> None:
+        self._streams = streams
+        self._who = who
+        self._pattern = pattern
+
+    def fullmatch(self, text: str) -> object | None:
+        """See `Pattern.fullmatch`."""
+        may = self._streams.may(self._who, Operation.READ, text)
+        return self._pattern.fullmatch(text) if may else None
