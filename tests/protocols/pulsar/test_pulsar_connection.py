@@ -148,6 +148,15 @@ async def test_a_lookup_names_the_server_that_dispatches_the_topic(pulsar_cluste
     assert urls == [cluster[number % 2].url for number in range(8)]
 
 
+async def test_a_partitioned_topic_can_be_looked_up_as_a_whole(pulsar: PulsarNode) -> None:
+    await pulsar.create("t", 3)
+    client = await pulsar.client()
+
+    answer = await client.ask("lookup", pb.CommandLookupTopic(topic="t"))
+
+    assert answer.broker_service_url == pulsar.url
+
+
 async def test_a_lookup_does_not_name_a_draining_server(pulsar_cluster: Make) -> None:
     cluster = await pulsar_cluster(2)
     await cluster[1].member.drain()

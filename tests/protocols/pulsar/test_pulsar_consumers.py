@@ -280,6 +280,21 @@ async def test_a_reader_starts_at_the_entry_it_names(pulsar: PulsarNode) -> None
     assert payloads == [b"m1", b"m2"]
 
 
+@pytest.mark.parametrize(("seconds", "count"), [(3600, 2), (10, 0)])
+async def test_a_reader_goes_back_in_time(pulsar: PulsarNode, seconds: int, count: int) -> None:
+    client = await pulsar.client()
+    await client.produce("t")
+    now_ms = pulsar.streams.clock.now_ms()
+    for number, age_s in enumerate((7200, 1800, 60)):
+        client.send_message(b"m%d" % number, number, event_time=now_ms - age_s * 1000)
+        await client.receive("send_receipt")
+
+    await client.subscribe("t", "reader", durable=False, start_message_rollback_duration_sec=seconds)
+    found = await client.ask("get_last_message_id", pb.CommandGetLastMessageId(consumer_id=1))
+
+    assert 2 - (found.consumer_mark_delete_position.entry_id if count else 2) == count
+
+
 async def test_consumer_stats(pulsar: PulsarNode) -> None:
     client = await filled(pulsar)
     await client.subscribe("t", consumer_name="c", sub_type=pb.CommandSubscribe.Shared)

@@ -325,6 +325,35 @@ async def test_a_drain_answers_then_sends_producers_away_and_drops_what_comes_la
     assert await end_offset(cluster[1], "t") == len(answers)
 
 
+async def test_who_waits_for_a_topic_waits_elsewhere_after_a_drain(pulsar_cluster: Make) -> None:
+    cluster = await pulsar_cluster(2, settings=PulsarSettings(drain_move_ms=60_000))
+    first, second = await cluster[0].client(), await cluster[0].client()
+    await first.produce("t", producer_access_mode=pb.Exclusive)
+    await second.produce("t", producer_access_mode=pb.WaitForExclusive)
+
+    await cluster[0].member.drain()
+    drain = asyncio.create_task(cluster[0].server.drain(60_000))
+    closed = [await client.receive("close_producer") for client in (first, second)]
+    for client in (first, second):
+        client.writer.close()
+    await drain
+    there = await (await cluster[1].client()).produce("t", producer_access_mode=pb.Exclusive)
+
+    assert [one.assigned_broker_service_url for one in closed] == [cluster[1].url] * 2
+    assert there.producer_ready
+
+
+async def test_an_initial_subscription_is_made_with_the_producer(pulsar: PulsarNode) -> None:
+    client = await pulsar.client()
+    await client.produce("t", initial_subscription_name="s")
+    await sent(client, b"value", 0)
+
+    await client.subscribe("t", initial_position=pb.CommandSubscribe.Latest)
+    client.flow(1)
+
+    assert (await client.receive_message())[2] == b"value"
+
+
 async def test_a_drain_without_another_server_finishes_and_closes(pulsar: PulsarNode) -> None:
     client = await pulsar.client()
     await client.produce("t")

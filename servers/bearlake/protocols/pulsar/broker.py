@@ -47,7 +47,7 @@ class Broker:
         self.settings = settings
         self.topics = Topics(streams, settings)
         self.access = Access(streams.metadata, streams.server)
-        self.schemas = Schemas(self.topics)
+        self.schemas = Schemas()
         self.watchers = Watchers(self.topics, streams.catalog)
         self.is_draining = False
         """Whether producers and consumers are sent to other servers."""

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from bearlake.errors import BearlakeError, Corrupt, Overloaded
 from bearlake.protocols.pulsar import commands, framing, handlers
 from bearlake.protocols.pulsar.errors import error_of
-from bearlake.protocols.pulsar.producers import State
 from bearlake.protocols.pulsar.proto.commands_pb2 import CommandPing
 from bearlake.serving.receiving import Receiver
 from bearlake.streams.principal import ANONYMOUS
@@ -116,7 +115,7 @@ class Connection(Receiver):
     def move_producers(self) -> None:
         """Drain: send every producer to another server once what it sent is answered."""
         for producer in list(self.producers.values()):
-            if producer.state is State.OPEN:
+            if producer.name:
                 producer.move(self.url_elsewhere(str(producer.topic.name)))
 
     def move_consumers(self) -> None:

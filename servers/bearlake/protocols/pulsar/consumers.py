@@ -54,7 +54,6 @@ class Consumer:
         self.since = datetime.now(UTC)
         self.task: asyncio.Task[None] | None = None
         """Attaches it."""
-        self._activity: bool | None = None  # told before the client knew that it is attached
         self._epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
         self._is_over = False
 
@@ -85,9 +84,7 @@ class Consumer:
 
     def activity(self, is_active: bool) -> None:
         """See `streams.subscriptions.Consumer`."""
-        if self.attachment is None:
-            self._activity = is_active
-        elif self.type is SubscriptionType.FAILOVER:
+        if self.type is SubscriptionType.FAILOVER:
             body = CommandActiveConsumerChange(consumer_id=self.id, is_active=is_active)
             self.connection.send(commands.frame("active_consumer_change", body))
 
@@ -108,8 +105,6 @@ class Consumer:
     def attached(self, attachment: Attachment) -> None:
         """It is attached, and its client was told; deliveries follow `flow`."""
         self.attachment = attachment
-        if self._activity is not None:
-            self.activity(self._activity)
 
     def acknowledge(self, ids: Sequence[MessageIdData], *, is_cumulative: bool) -> None:
         """Acknowledge entries or messages in them. Ids of other incarnations and of no entry at all are ignored."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from bearlake.errors import BearlakeError
 from bearlake.metadata.model import BATCH_NAMED, NamedProducer, PartitionKey
+from bearlake.metadata.subscriptions import EARLIEST
 from bearlake.protocols.pulsar import commands, entries, framing, message_ids
 from bearlake.protocols.pulsar.errors import Refused, error_of
 from bearlake.protocols.pulsar.framing import BadChecksum
@@ -256,8 +257,8 @@ class Producer:
         self._leave()
 
     def move(self, url: str | None) -> None:
-        """Drain: finish what was taken, then send the client to another server."""
-        if self.state is State.OPEN:
+        """Drain: finish what was taken, then send the client to another server; one that waits for its turn waits there."""
+        if self.state in (State.OPENING, State.OPEN) and self.name:
             self._move_url = url
             self._leave()
 
@@ -349,6 +350,9 @@ async def _open(producer: Producer, *, is_alone: bool) -> None:
     stored: NamedProducer | None = None
     if producer.topic.view.stream.configs.get(DEDUPLICATION, "true").lower() == "true":
         stored = await broker.streams.metadata.producers.named(producer.partition, producer.stored_name)
+    if request.initial_subscription_name:
+        cursors = broker.streams.metadata.cursors
+        await cursors.create(producer.partition, request.initial_subscription_name, mark_delete=EARLIEST, properties={})
     _check_open(producer)
     if stored is not None and epoch is not None:
         stored = stored._replace(partition_epoch=epoch)

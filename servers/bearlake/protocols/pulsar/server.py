@@ -98,14 +98,18 @@ class PulsarServer:
                 await self.broker.subscriptions.drain()
                 for connection in list(self._connections):
                     connection.move_consumers()
-                async with asyncio.timeout(min(self.settings.drain_move_ms, deadline_ms / 2) / 1000):
-                    await self._until(lambda: not self._connections)
+                if self._has_others():
+                    async with asyncio.timeout(min(self.settings.drain_move_ms, deadline_ms / 2) / 1000):
+                        await self._until(lambda: not self._connections)
         except TimeoutError:
             log.info("draining: connections are closed", extra={"connections": len(self._connections)})
         self._stop_accepting()
         for connection in list(self._connections):
             connection.finish()
         await self.broker.streams.drain()
+
+    def _has_others(self) -> bool:
+        return any(self.broker.elsewhere("", endpoint) is not None for endpoint in self.endpoints)
 
     async def _until(self, is_true: Callable[[], bool]) -> None:
         while not is_true():  # noqa: ASYNC110 - it is so at the end of many callbacks

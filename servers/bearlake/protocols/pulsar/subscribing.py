@@ -26,6 +26,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
 )
 from bearlake.protocols.pulsar.topics import Topic
 from bearlake.protocols.pulsar.traits import EntryReader
+from bearlake.streams.offsets import OffsetQuestion
 from bearlake.streams.principal import Operation
 from bearlake.streams.subscriptions import Attachment
 from bearlake.streams.subscriptions.model import EARLIEST, LATEST, ConsumerSpec, SubscriptionType
@@ -66,7 +67,7 @@ async def subscribe(connection: "Connection", request: CommandSubscribe) -> None
         await broker.schemas.for_consumer(topic, request.schema if request.HasField("schema") else None)
         consumer.topic, consumer.partition = topic, topic.partition
         consumer.name = consumer.name or broker.new_producer_name()
-        spec = _spec(consumer, request, topic)
+        spec = _spec(consumer, request, topic, await _position(broker, request, topic))
         attachment = await broker.subscriptions.attach(topic.partition, request.subscription, spec, consumer, _READER)
     except BaseException:
         if connection.consumers.get(consumer.id) is consumer:
@@ -76,11 +77,20 @@ async def subscribe(connection: "Connection", request: CommandSubscribe) -> None
     consumer.attached(attachment)
 
 
-def _spec(consumer: Consumer, request: CommandSubscribe, topic: Topic) -> ConsumerSpec:
+async def _position(broker: "Broker", request: CommandSubscribe, topic: Topic) -> int:
+    """Where a subscription starts that does not exist yet."""
+    if request.start_message_rollback_duration_sec:
+        since_ms = broker.streams.clock.now_ms() - request.start_message_rollback_duration_sec * 1000
+        (answer,) = await broker.streams.offsets([OffsetQuestion(topic.partition, max(0, since_ms))])
+        if answer.error is not None:
+            raise answer.error
+        return answer.offset if answer.offset >= 0 else LATEST
     if request.HasField("start_message_id"):
-        position = message_ids.start_offset(request.start_message_id, topic.partition, is_whole=True)
-    else:
-        position = EARLIEST if request.initial_position == CommandSubscribe.Earliest else LATEST
+        return message_ids.start_offset(request.start_message_id, topic.partition, is_whole=True)
+    return EARLIEST if request.initial_position == CommandSubscribe.Earliest else LATEST
+
+
+def _spec(consumer: Consumer, request: CommandSubscribe, topic: Topic, position: int) -> ConsumerSpec:
     shared = request.key_shared_meta
     is_sticky = shared.key_shared_mode == STICKY and consumer.type is SubscriptionType.KEY_SHARED
     if is_sticky and not shared.hash_ranges:

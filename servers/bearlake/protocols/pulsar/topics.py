@@ -82,8 +82,12 @@ class Topics:
         return view.partition_count if is_partitioned(view) else 0
 
     async def find(self, text: str) -> Topic | None:
-        """The topic of that name if it exists. Raises `Refused` (InvalidTopicName, NotAllowedError), `Unavailable`."""
-        return await self._find(parse(text))
+        """The topic of that name if it exists; of a partitioned topic its first partition. Raises `Refused`, `Unavailable`."""
+        name = parse(text)
+        view = await self._stream(name)
+        if view is not None and is_partitioned(view) and name.split_partition() is None:
+            return Topic(name, view, 0, True)
+        return await self._find(name)
 
     def of_namespace(self, who: Principal, namespace: str) -> list[str]:
         """Full names of the namespace's topics that `who` may see, partitions one by one, sorted; as this server knows them."""
