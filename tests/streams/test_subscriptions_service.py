@@ -300,6 +300,24 @@ async def test_a_trim_moves_the_cursor() -> None:
 
 
 @virtual_time
+async def test_an_entry_that_a_trim_has_cut_into_is_delivered_again_with_what_is_left() -> None:
+    async with lake() as made:
+        streams, service = await made.serve()
+        await append(streams, made.view, batch_of(b"a", b"b", b"c"))
+        consumer = await attach(service, made.partition)
+        await consumer.got(1)
+        await streams.trim(ANONYMOUS, "orders", 0, 2)
+        tail = streams._tail.get(made.partition)
+        assert tail is not None
+        await consumer.until(lambda: tail.start == 2)
+
+        attachment(consumer).redeliver([0])
+        await consumer.got(2)
+
+        assert consumer.deliveries[1].acknowledged == [(0, 2)]
+
+
+@virtual_time
 async def test_a_deleted_stream_closes_its_consumers() -> None:
     async with lake() as made:
         streams, service = await made.serve()

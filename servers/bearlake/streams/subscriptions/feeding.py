@@ -185,7 +185,9 @@ class Feeder:
 
     async def _read_again(self, want: ReadAgain) -> None:
         settings = self._settings
-        ranges = ranges_of(self._partition, want.bases, settings.replay_range_count_max, settings.read_bytes_max)
+        start = self._machine.cursor.mark_delete  # it may lie inside the first entry, whose base is trimmed then
+        offsets = [max(base, start) for base in want.bases]
+        ranges = ranges_of(self._partition, offsets, settings.replay_range_count_max, settings.read_bytes_max)
         found = await self._fetch(ranges)
         if any(self._is_trimmed(fetched) for fetched in found):
             return

@@ -42,14 +42,16 @@ def entries_of(fetched: Fetched) -> list[StoredEntry]:
     return entries
 
 
-def ranges_of(partition: PartitionKey, bases: Sequence[int], range_count_max: int, bytes_max: int) -> list[FetchRange]:
-    """Ranges to be read for the entries at `bases` (ascending), the first of them at least."""
-    starts = [bases[0]]
-    last = bases[0]
-    for base in bases[1:]:
-        if base - last > NEAR_OFFSET_COUNT:
+def ranges_of(
+    partition: PartitionKey, offsets: Sequence[int], range_count_max: int, bytes_max: int
+) -> list[FetchRange]:
+    """Ranges to be read for the entries that hold `offsets` (ascending), the first of them at least."""
+    starts = [offsets[0]]
+    last = offsets[0]
+    for offset in offsets[1:]:
+        if offset - last > NEAR_OFFSET_COUNT:
             if len(starts) == range_count_max:
                 break
-            starts.append(base)
-        last = base
+            starts.append(offset)
+        last = offset
     return [FetchRange(partition, start, bytes_max // len(starts)) for start in starts]
