@@ -191,14 +191,7 @@ begin
                     end if;
                 end if;
             end if;
-            if has_expected and kind = 0 and p_expected[k] >= 0 and p_expected[k] <> base then
-                kind := 5;
-                answer := base;
-                if has_producers and p_states[k] > 0 then
-                    state := before;
-                end if;
-            end if;
-            if kind = 0 then
+            if kind = 0 and (not has_expected or p_expected[k] = -1 or p_expected[k] = base) then
                 answer := base;
                 -- Joins the slice before it when their bytes lie back to back; what was rejected between them parts them.
                 if p_positions[k] = slice_end then
@@ -221,6 +214,12 @@ begin
                 g_ends[slot] := base;
                 g_sizes[slot] := g_sizes[slot] + p_lengths[k];
                 g_changed := true;
+            elsif kind = 0 then
+                kind := 5;
+                answer := base;
+                if has_producers and p_states[k] > 0 then
+                    state := before;
+                end if;
             end if;
             outcomes[3 * k - 2] := kind;
             outcomes[3 * k - 1] := answer;
