@@ -13,7 +13,7 @@ from avro.errors import AvroException
 from avro.io import BinaryDecoder, BinaryEncoder
 
 from bearlake.streams.schemas.formats.avro import AvroSchema
-from bearlake.streams.schemas.values import avro_reading, avro_writing
+from bearlake.streams.schemas.values import avro_primitives, avro_reading, avro_writing
 from bearlake.streams.schemas.values.model import Unfit
 
 
@@ -34,7 +34,7 @@ class AvroValues:
         written = BytesIO()
         try:
             if self._is_bytes:
-                return avro_writing.octets_of(value)
+                return avro_primitives.octets_of(value)
             self._writer(value, BinaryEncoder(written))
         except RecursionError as error:
             raise Unfit("it is nested too deeply") from error
@@ -52,7 +52,7 @@ class AvroValues:
             raise Unfit(f"the bytes are no value of the schema: {error}") from error
 
     @cached_property
-    def _writer(self) -> avro_writing.Write:
+    def _writer(self) -> avro_primitives.Write:
         return avro_writing.compiled(self._schema)
 
     @cached_property

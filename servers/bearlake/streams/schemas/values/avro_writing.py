@@ -12,20 +12,15 @@ A field that is missing gets its default. What the schema does not know is refus
 Source: Avro specification 1.12, "JSON Encoding", "Binary Encoding".
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from avro.io import BinaryEncoder
 from avro.schema import Schema
 
 from bearlake.streams.schemas.formats import avro_defaults
+from bearlake.streams.schemas.values.avro_primitives import PRIMITIVES, Write, enum, fixed, object_of, shown, text
 from bearlake.streams.schemas.values.model import Unfit
-
-Write = Callable[[Any, BinaryEncoder], None]
-"""Writes a JSON value (Any: whatever JSON can say). Raises `Unfit`."""
-
-FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-"""Numbers that JSON has no number for."""
 
 
 def compiled(schema: Schema) -> Write:
@@ -48,8 +43,8 @@ class _Compiler:
     def write_of(self, schema: Any) -> Write:
         # Any: the library's types of schemas.
         kind: str = schema.type
-        if kind in _PRIMITIVES:
-            return _PRIMITIVES[kind]
+        if kind in PRIMITIVES:
+            return PRIMITIVES[kind]
         if id(schema) in self._done:
             return lambda value, encoder: self._done[id(schema)](value, encoder)
         self._done[id(schema)] = _not_yet
@@ -58,9 +53,9 @@ class _Compiler:
 
     def _made(self, schema: Any, kind: str) -> Write:
         if kind == "enum":
-            return _enum(list(schema.symbols))
+            return enum(list(schema.symbols))
         if kind == "fixed":
-            return _fixed(schema.size)
+            return fixed(schema.size)
         if kind == "array":
             return _array(self.write_of(schema.items))
         if kind == "map":
@@ -102,7 +97,7 @@ def _record(fields: list[tuple[str, Write, tuple[Any] | None]]) -> Write:
     names = {name for name, _, _ in fields}
 
     def write(value: Any, encoder: BinaryEncoder) -> None:
-        members = _object(value)
+        members = object_of(value)
         if not members.keys() <= names:
             unknown = min(members.keys() - names)
             raise Unfit(f"the schema has no field {unknown[:100]!r}, its fields are {', '.join(sorted(names))[:500]}")
@@ -130,7 +125,7 @@ def _union(branches: Mapping[str, tuple[int, Write]]) -> Write:
             encoder.write_long(branches["null"][0])
             return
         if not isinstance(value, dict) or len(value) != 1:
-            raise Unfit(f"expected a union's value, {expected[:500]}, not {_shown(value)}")
+            raise Unfit(f"expected a union's value, {expected[:500]}, not {shown(value)}")
         ((name, inner),) = value.items()
         if name not in branches or name == "null":
             raise Unfit(f"the union has no branch {name[:100]!r}: expected {expected[:500]}")
@@ -147,7 +142,7 @@ def _union(branches: Mapping[str, tuple[int, Write]]) -> Write:
 def _array(write_item: Write) -> Write:
     def write(value: Any, encoder: BinaryEncoder) -> None:
         if not isinstance(value, list):
-            raise Unfit(f"expected a list, not {_shown(value)}")
+            raise Unfit(f"expected a list, not {shown(value)}")
         if value:
             encoder.write_long(len(value))
             for at, item in enumerate(value):
@@ -162,11 +157,11 @@ def _array(write_item: Write) -> Write:
 
 def _map(write_item: Write) -> Write:
     def write(value: Any, encoder: BinaryEncoder) -> None:
-        members = _object(value)
+        members = object_of(value)
         if members:
             encoder.write_long(len(members))
             for name, item in members.items():
-                _text(name, encoder)
+                text(name, encoder)
                 try:
                     write_item(item, encoder)
                 except Unfit as error:
@@ -174,108 +169,3 @@ def _map(write_item: Write) -> Write:
         encoder.write_long(0)
 
     return write
-
-
-def _enum(symbols: list[str]) -> Write:
-    places = {symbol: at for at, symbol in enumerate(symbols)}
-
-    def write(value: Any, encoder: BinaryEncoder) -> None:
-        if not isinstance(value, str) or value not in places:
-            raise Unfit(f"expected one of {', '.join(symbols)[:500]}, not {_shown(value)}")
-        encoder.write_long(places[value])
-
-    return write
-
-
-def _fixed(size: int) -> Write:
-    def write(value: Any, encoder: BinaryEncoder) -> None:
-        octets = octets_of(value)
-        if len(octets) != size:
-            raise Unfit(f"expected {size} bytes, not {len(octets)}")
-        encoder.write(octets)
-
-    return write
-
-
-def _null(value: Any, encoder: BinaryEncoder) -> None:
-    if value is not None:
-        raise Unfit(f"expected null, not {_shown(value)}")
-
-
-def _boolean(value: Any, encoder: BinaryEncoder) -> None:
-    if not isinstance(value, bool):
-        raise Unfit(f"expected true or false, not {_shown(value)}")
-    encoder.write_boolean(value)
-
-
-def _integer(kind: str, bits: int) -> Write:
-    smallest, largest = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-
-    def write(value: Any, encoder: BinaryEncoder) -> None:
-        if not isinstance(value, int) or isinstance(value, bool) or not smallest <= value <= largest:
-            raise Unfit(f"expected {kind}, a whole number of {bits} bits, not {_shown(value)}")
-        encoder.write_long(value)
-
-    return write
-
-
-def _number(kind: str) -> Write:
-    def write(value: Any, encoder: BinaryEncoder) -> None:
-        number = FLOATS.get(value) if isinstance(value, str) else value
-        if not isinstance(number, int | float) or isinstance(number, bool):
-            raise Unfit(f"expected {kind}, a number, not {_shown(value)}")
-        try:
-            encoder.write_float(number) if kind == "float" else encoder.write_double(number)
-        except OverflowError as error:
-            raise Unfit(f"the number is too large for {kind}") from error
-
-    return write
-
-
-def _bytes(value: Any, encoder: BinaryEncoder) -> None:
-    encoder.write_bytes(octets_of(value))
-
-
-def _text(value: Any, encoder: BinaryEncoder) -> None:
-    if not isinstance(value, str):
-        raise Unfit(f"expected text, not {_shown(value)}")
-    try:
-        encoder.write_utf8(value)
-    except UnicodeEncodeError as error:
-        raise Unfit("text with a half surrogate pair has no UTF-8") from error
-
-
-def octets_of(value: Any) -> bytes:
-    """The bytes that the characters of a text are. Raises `Unfit`."""
-    if not isinstance(value, str):
-        raise Unfit(f"expected text whose characters are bytes, not {_shown(value)}")
-    try:
-        return value.encode("iso-8859-1")
-    except UnicodeEncodeError as error:
-        raise Unfit("expected text whose characters are bytes: there is one beyond U+00FF") from error
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise Unfit(f"expected an object, not {_shown(value)}")
-    return value
-
-
-def _shown(value: Any) -> str:
-    """What kind of JSON a value is; its contents are nobody's business."""
-    if value is None or isinstance(value, bool):
-        return {True: "true", False: "false", None: "null"}[value]
-    kinds = {dict: "an object", list: "a list", str: "text"}
-    return next((shown for kind, shown in kinds.items() if isinstance(value, kind)), "that number")
-
-
-_PRIMITIVES: Mapping[str, Write] = {
-    "null": _null,
-    "boolean": _boolean,
-    "int": _integer("int", 32),
-    "long": _integer("long", 64),
-    "float": _number("float"),
-    "double": _number("double"),
-    "bytes": _bytes,
-    "string": _text,
-}
