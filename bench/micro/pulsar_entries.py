@@ -23,15 +23,16 @@ from bearlake.protocols.pulsar.proto.metadata_pb2 import (
 )
 from bearlake.records import blocks
 
+REPEATS = 20
 SIZE = Struct(">I")
 CODECS = {"plain": NONE, "lz4": LZ4, "snappy": SNAPPY, "zstd": ZSTD, "zlib": ZLIB}
 
 
-def best(function: Callable[[], object], seconds: float = 0.15) -> float:
+def best(function: Callable[[], object], seconds: float = 0.05) -> float:
     """CPU seconds per call."""
     number, spent = timeit.Timer(function, timer=time.thread_time).autorange()
-    count = max(1, int(number * seconds / max(spent, 1e-9) / 7))
-    return min(timeit.repeat(function, number=count, repeat=7, timer=time.thread_time)) / count
+    count = max(1, int(number * seconds / max(spent, 1e-9) / REPEATS))
+    return min(timeit.repeat(function, number=count, repeat=REPEATS, timer=time.thread_time)) / count
 
 
 def value(size: int) -> bytes:
