@@ -151,3 +151,23 @@ async def test_what_is_no_arrow_is_refused_by_its_field(grpc_node: GrpcNode, pay
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert (caught.value.details() or "").startswith(f"{field}: ")
     assert await end_offset(grpc_node) == 0
+
+
+async def test_a_member_of_a_group_reads_columns(grpc_node: GrpcNode) -> None:
+    await grpc_node.create("one", 2)
+    for partition in range(2):
+        payload = pb.Payload(record_batches=batch_of(b"a", b"b"))
+        await grpc_node.call(methods.PRODUCE, pb.ProduceRequest(stream="one", partition=partition, payload=payload))
+    call = grpc_node.open(methods.CONSUME)
+    join = pb.Join(group="g", streams=["one"], form=pb.FORM_ARROW)
+
+    await call.write(pb.ConsumeRequest(join=join, credit=PLENTY))
+    assert (await call.read()).HasField("assigned")
+    found = {}
+    for _ in range(2):
+        content = (await call.read()).records
+        rows = pa.ipc.open_stream(content.payload.arrow.schema + content.payload.arrow.record_batch).read_all()
+        found[content.partition] = rows["value"].to_pylist()
+    await call.done_writing()
+
+    assert found == {0: [b"a", b"b"], 1: [b"a", b"b"]}

@@ -98,3 +98,21 @@ async def test_more_calls_than_the_limit_are_refused_and_told_so(grpc_cluster: M
 
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert await lists(node) == 1
+
+
+async def test_a_compressed_message_is_measured_by_what_it_unpacks_to(grpc_cluster: MakeGrpc) -> None:
+    node = (await grpc_cluster(1, settings=GrpcSettings(message_bytes_max=100_000)))[0]
+    await node.create("one")
+
+    def request(size_bytes: int) -> pb.ProduceRequest:
+        records = pb.Records(records=[pb.Record(value=bytes(size_bytes))])
+        return pb.ProduceRequest(stream="one", payload=pb.Payload(records=records))
+
+    gzip = grpc.Compression.Gzip
+    taken = await node.call(methods.PRODUCE, request(90_000), compression=gzip)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await node.call(methods.PRODUCE, request(50_000_000), compression=gzip)
+
+    assert taken.record_count == 1
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert await lists(node) == 1
