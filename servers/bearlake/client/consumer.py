@@ -42,8 +42,8 @@ class ConsumerOptions:
     session_timeout_ms: int = 45_000
     """Time (ms) after which the group takes this member for gone when its server is."""
     rebalance_timeout_ms: int = 60_000
-    """Time (ms) that members have to join again when the group changes. `poll` has to be called within half of the shorter one of this and the
-    session timeout then; who is later loses his partitions."""
+    """Time (ms) that members have to join again when the group changes. `poll` has to be called within half of this, or of the session
+    timeout if that is shorter; who is later loses the partitions."""
 
 
 class AsyncConsumer:
