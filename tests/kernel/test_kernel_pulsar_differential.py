@@ -14,7 +14,7 @@ from bearlake.protocols.pulsar.proto.metadata_pb2 import MessageMetadata
 from bearlake.records.codec import Record, encode
 from fixtures.pulsar_entries import ENTRIES, INT64, Singles, batches, pack
 
-SETTINGS = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SETTINGS = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 LIMITS = st.one_of(st.just(10**6), st.integers(-1, 200))
 DELTA, ATTRIBUTES, COUNT = (23, Struct(">i")), (21, Struct(">h")), (57, Struct(">i"))
 

@@ -125,8 +125,7 @@ def test_a_kafka_batch_that_is_a_bomb_is_refused() -> None:
 
     for function in (
         lambda: entries.from_batch(batch, 0, uncompressed_bytes_max=10**5),
-        lambda: entries.ordering_key(batch, 10**5),
-        lambda: entries.deliver_at_ms(batch, 10**5),
+        lambda: entries.routing(batch, 10**5),
     ):
         with pytest.raises(TooLarge):
             function()

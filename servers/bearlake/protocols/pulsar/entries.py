@@ -33,7 +33,7 @@ _STORED_CODECS = {
 }
 
 _READ_RATIO = 4
-"""Bytes of a payload for one of its records section: enough for any that `to_batch` made."""
+"""Limit of a payload, in bytes for one of uncompressed records: those of other protocols grow by times and sequence ids."""
 
 _LENGTH = Struct(">i")
 _LENGTH_AT, _LENGTH_END = 8, 12
@@ -138,16 +138,6 @@ def routing(batch: memoryview, uncompressed_bytes_max: int = UNCOMPRESSED_BYTES_
         Corrupt, TooLarge: as `from_batch`.
     """
     return Routing(*kernel.entry_routing(batch, _records(batch, uncompressed_bytes_max)))
-
-
-def ordering_key(batch: memoryview, uncompressed_bytes_max: int = UNCOMPRESSED_BYTES_MAX) -> bytes:
-    """See `Routing.ordering_key` and `routing`."""
-    return routing(batch, uncompressed_bytes_max).ordering_key
-
-
-def deliver_at_ms(batch: memoryview, uncompressed_bytes_max: int = UNCOMPRESSED_BYTES_MAX) -> int:
-    """See `Routing.deliver_at_ms` and `routing`."""
-    return routing(batch, uncompressed_bytes_max).deliver_at_ms
 
 
 def _is_opaque(metadata: MessageMetadata) -> bool:
