@@ -84,7 +84,7 @@ class CreateRoutes:
         """Delete the stream with all partitions; while it has forks, they keep its records."""
         name = request.match_info["name"]
         try:
-            await self._lives.check(await self._streams.catalog.find(name))
+            await self._lives.find(name)
             await self._lives.remove(principal_of(request), name)
         except NotFound as error:
             raise Problem(404, 404, f"no stream {name[:249]}") from error
@@ -95,9 +95,7 @@ class CreateRoutes:
     async def _known(self, name: str) -> StreamView | None:
         """The stream of that name, None if there is none. Raises `Problem` (409) if it is deleted but for its forks."""
         try:
-            return await self._lives.check(await self._streams.catalog.find(name))
-        except NotFound:
-            return None
+            return await self._lives.find(name)
         except Problem as problem:
             if problem.status == 404:
                 return None

@@ -33,8 +33,12 @@ class Follower:
         pieces: Sequence[Piece],
         tail: Tail,
         offset: int,
+        end: int,
     ) -> None:
-        """`pieces` are where the records of the stream's partition are, that partition last; `offset` is not before the first."""
+        """`pieces` are where the records of the stream's partition are, that partition last; `offset` is not before the first.
+
+        `end` is where the store says that it ends: what another server has acknowledged is not passed over.
+        """
         self._streams = streams
         self._settings = settings
         self._lifetimes = lifetimes
@@ -49,6 +53,7 @@ class Follower:
         self.is_up_to_date = False
         """Whether the last read ended at the end of the partition."""
         self._was_closed = state.is_closed(view)
+        self._end = end
 
     @property
     def is_at_end_of_closed(self) -> bool:
@@ -99,12 +104,25 @@ class Follower:
         after = reading.next_offset(fetched)
         self.offset = piece.base + (after if end is None else min(after, end))
         if piece.end is None:
-            self.is_up_to_date = after >= (fetched.end if end is None else min(fetched.end, end))
+            known = max(fetched.end, self._end - piece.base)
+            self.is_up_to_date = after >= (known if end is None else min(known, end))
         return values
 
     def _piece(self) -> Piece:
         """Where the next record is."""
         return next(piece for piece in self._pieces if piece.end is None or self.offset < piece.end)
+
+    async def up_to_end(self, wait_ms: int, bytes_max: int) -> list[bytes]:
+        """The values up to the end, about `bytes_max` bytes; `wait_ms` is for those that this server has not heard of yet."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_ms / 1000
+        values = await self.next(0, bytes_max)
+        size = sum(len(value) for value in values)
+        while not self.is_up_to_date and size < bytes_max and (left_ms := int((until - loop.time()) * 1000)) > 0:
+            more = await self.next(left_ms, bytes_max - size)
+            values += more
+            size += sum(len(value) for value in more)
+        return values
 
     def joined(self, values: list[bytes]) -> bytes:
         """Values as one body: a list of JSON, or the bytes of one after the other."""

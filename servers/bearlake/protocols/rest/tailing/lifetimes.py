@@ -76,10 +76,25 @@ class Lifetimes:
             self._ahead_ms = await self._streams.metadata.now_ms() - self._streams.clock.now_ms()
         return self._streams.clock.now_ms() + self._ahead_ms
 
+    async def find(self, name: str) -> StreamView:
+        """The stream of that name, if it is still to be had. Raises `Problem`: 404, and as `check`."""
+        for _ in range(_TRY_COUNT):
+            try:
+                view = await self._streams.catalog.find(name)
+            except NotFound as error:
+                raise Problem(404, 404, f"no stream {name[:249]}") from error
+            try:
+                return await self.check(view)
+            except Problem as problem:
+                if problem.status != 404:
+                    raise  # else it is gone, and another may have its name by now
+        raise Problem(503, 503, f"stream {name} changes all the time, come back later")
+
     async def check(self, view: StreamView) -> StreamView:
         """The stream, if it is still to be had. Raises `Problem`: 404, 410 when it is kept for its forks, 503 while it is made."""
-        if not is_marked(view, DELETED) and await self._is_over(view):
-            view = await self._renewed(view)  # another server may have used it
+        is_over = not is_marked(view, DELETED) and await self._is_over(view)
+        if is_over or is_marked(view, INCOMPLETE):
+            view = await self._renewed(view)  # another server may have used it, or made it whole
             if await self._is_over(view):
                 with contextlib.suppress(NotFound):
                     await self.remove(INTERNAL, view.name, is_due=True)

@@ -73,7 +73,7 @@ class ReadRoutes:
         if offset > end:
             raise Problem(400, 400, f"offset: the stream ends at {state.token(end)}")
         tail = self._tails.get(view, index)
-        follower = Follower(self._streams, self._settings, self._lifetimes, view, pieces, tail, offset)
+        follower = Follower(self._streams, self._settings, self._lifetimes, view, pieces, tail, offset, end)
         if live is None:
             return await self._now(request, follower, is_now=asked == state.NOW)
         metrics.REST_FOLLOWERS.inc()
@@ -86,7 +86,7 @@ class ReadRoutes:
 
     async def _now(self, request: web.Request, follower: Follower, *, is_now: bool) -> web.Response:
         start = follower.offset
-        values = await follower.next(0, self._settings.fetch_bytes_max)
+        values = await follower.up_to_end(self._settings.live_wait_ms, self._settings.fetch_bytes_max)
         headers = self._headers(follower)
         if is_now:
             headers["Cache-Control"] = _NO_CACHE

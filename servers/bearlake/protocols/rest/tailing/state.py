@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from bearlake.errors import NotFound
 from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
@@ -80,13 +79,9 @@ class Tails:
 
     async def of(self, who: Principal, name: str, text: str | None, operation: Operation) -> tuple[StreamView, int]:
         """The stream of that name and its partition; `text` None: the only one. Raises `Problem` (400, 404, 410)."""
-        try:
-            view = await self._streams.catalog.find(name)
-        except NotFound as error:
-            raise _unknown(name) from error
         if not self._streams.may(who, operation, name):
             raise _unknown(name)
-        view = await self._lifetimes.check(view)
+        view = await self._lifetimes.find(name)
         if text is None:
             if view.partition_count > 1:
                 raise Problem(
