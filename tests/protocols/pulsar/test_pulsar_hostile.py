@@ -1,6 +1,7 @@
 """Bytes that break the protocol close their connection, with everything that it held, and no other."""
 
 import struct
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.telemetry import metrics
 from fixtures.kafka_server import until
-from fixtures.pulsar_server import Make, PulsarNode, message_bytes
+from fixtures.pulsar_server import Make, PulsarClient, PulsarNode, message_bytes
 
 
 @pytest.mark.parametrize(
@@ -82,6 +83,62 @@ async def test_a_damaged_message_is_refused_in_its_turn(pulsar: PulsarNode) -> N
     assert [one.sequence_id for one in (before, wrong, broken, behind)] == [0, 1, 2, 3]
     assert (wrong.error, broken.error) == (pb.ChecksumError, pb.NotAllowedError)
     assert isinstance(behind, pb.CommandSendReceipt)
+
+
+@pytest.mark.parametrize("kind", [pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Shared])
+async def test_numbers_beyond_all_bounds_do_no_harm(pulsar: PulsarNode, kind: int) -> None:
+    client = await pulsar.client()
+    await client.produce("t")
+    client.send_message(b"value", 0)
+    await client.receive("send_receipt")
+    view = await pulsar.streams.catalog.find("t")
+
+    for number, entry in enumerate((1, 10**6, 2**31, 2**53, 2**63 - 2, 2**63 - 1, 2**63, 2**64 - 1)):
+        await client.subscribe("t", consumer_id=number, sub_type=kind)
+        client.flow(2**32 - 1, number)
+        assert (await client.receive_message())[2] == b"value"
+        ids = [
+            pb.MessageIdData(ledger_id=view.stream.number, entry_id=entry, batch_index=2**31 - 1),
+            pb.MessageIdData(ledger_id=view.stream.number, entry_id=entry, ack_set=[-1] * 1000),
+            pb.MessageIdData(ledger_id=2**64 - 1, entry_id=entry),
+        ]
+        redeliver = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=number, message_ids=ids)
+        client.send("redeliver_unacknowledged_messages", redeliver)
+        client.send("ping", pb.CommandPing())
+        while (await client.receive_frame())[0] != "pong":
+            pass
+        client.send("ack", pb.CommandAck(consumer_id=number, message_id=ids, request_id=9))
+        assert await answer_to(client, "ack_response")
+        client.send("seek", pb.CommandSeek(consumer_id=number, request_id=5, message_id=ids[1]))
+        assert await answer_to(client, "success")
+        await client.subscribe("t", consumer_id=number, sub_type=kind)
+        client.send("seek", pb.CommandSeek(consumer_id=number, request_id=5, message_publish_time=2**64 - 1 - number))
+        assert await answer_to(client, "success")
+        await client.subscribe("t", consumer_id=number, sub_type=kind)
+        client.send("seek", pb.CommandSeek(consumer_id=number, request_id=5, message_publish_time=0))
+        assert await answer_to(client, "success")
+
+    opened = await client.subscribe("t", "late", start_message_rollback_duration_sec=2**64 - 1, consumer_id=99)
+    assert isinstance(opened, pb.CommandSuccess)
+
+
+async def answer_to(client: PulsarClient, name: str) -> Any:
+    """The next command of that name; messages and notices before it are dropped."""
+    while (found := await client.receive_frame())[0] != name:
+        assert found[0] in ("message", "close_consumer"), found
+    return found
+
+
+@pytest.mark.parametrize("sequence_id", [2**63 - 1, 2**63, 2**64 - 1])
+async def test_sequence_ids_beyond_the_stores_are_refused(pulsar: PulsarNode, sequence_id: int) -> None:
+    client = await pulsar.client()
+    await client.produce("t")
+
+    client.send_message(b"value", sequence_id)
+    answer = await client.receive()
+
+    is_storable = sequence_id < 2**63
+    assert isinstance(answer, pb.CommandSendReceipt if is_storable else pb.CommandSendError)
 
 
 async def test_connections_are_bounded(pulsar_cluster: Make) -> None:

@@ -63,6 +63,10 @@ class Access:
         lease = await self._leases.holder(lease_name(partition))
         return lease.holder if lease is not None else None
 
+    def is_claimed(self, partition: PartitionKey) -> bool:
+        """Whether somebody here is, or waits to be, alone."""
+        return partition in self._claims
+
     def share(self, partition: PartitionKey) -> None:
         """Raise `Refused` (ProducerBusy) when somebody here is, or waits to be, alone."""
         if partition in self._claims:

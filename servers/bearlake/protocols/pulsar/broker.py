@@ -107,7 +107,8 @@ class Broker:
         key = (producer.partition, producer.name)
         if self._producers.get(key) is producer:
             del self._producers[key]
-            self.access.left(producer, self.others(producer))
+            if self.access.is_claimed(producer.partition):
+                self.access.left(producer, self.others(producer))
 
     def others(self, producer: "Producer") -> "list[Producer]":
         """This server's other producers of the partition, those that wait for their turn too."""

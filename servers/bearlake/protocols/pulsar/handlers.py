@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from google.protobuf.message import Message
 
 from bearlake.errors import BearlakeError, Corrupt
-from bearlake.protocols.pulsar import commands, lookups, positions, producers, subscribing, watchers
+from bearlake.protocols.pulsar import commands, lookups, positions, producing, subscribing, watchers
 from bearlake.protocols.pulsar.errors import Refused, error_of
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
     BaseCommand,
@@ -29,7 +29,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
 if TYPE_CHECKING:
     from bearlake.protocols.pulsar.connection import Connection
 
-send = producers.send
+send = producing.send
 
 Inline = Callable[["Connection", Any], None]
 Refuse = Callable[[Any, int, str], bytes]
@@ -150,7 +150,7 @@ _INLINE: dict[str, Inline] = {
     "ping": _ping,
     "pong": _ignore,
     "auth_response": _ignore,
-    "close_producer": producers.close,
+    "close_producer": producing.close,
     "flow": subscribing.flow,
     "ack": subscribing.acknowledge,
     "redeliver_unacknowledged_messages": subscribing.redeliver,
@@ -162,7 +162,7 @@ _REQUESTS: dict[str, Request] = {
     "partitioned_metadata": Request(lookups.partitioned_metadata, lookups.refuse_metadata),
     "lookup": Request(lookups.lookup, lookups.refuse_lookup),
     "get_topics_of_namespace": Request(lookups.topics_of_namespace, _refuse),
-    "producer": Request(producers.open_producer, _refuse, producers.begin),
+    "producer": Request(producing.open_producer, _refuse, producing.begin),
     "subscribe": Request(subscribing.subscribe, _refuse, subscribing.begin),
     "seek": Request(subscribing.seek, _refuse),
     "unsubscribe": Request(subscribing.unsubscribe, _refuse),

@@ -53,9 +53,8 @@ def start_offset(message: MessageIdData, partition: PartitionKey, *, is_whole: b
     if is_whole:
         return entry
     open_bits = bits(message.ack_set)
-    if open_bits:
-        return entry + (open_bits & -open_bits).bit_length() - 1
-    return entry + max(message.batch_index, 0)
+    place = (open_bits & -open_bits).bit_length() - 1 if open_bits else max(message.batch_index, 0)
+    return min(entry + place, _LATEST)
 
 
 def bits(words: Iterable[int]) -> int:

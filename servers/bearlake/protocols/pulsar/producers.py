@@ -1,7 +1,8 @@
-"""Producers: PRODUCER, SEND, CLOSE_PRODUCER.
+"""A producer of a client, between its connection and the log: SEND, SEND_RECEIPT, SEND_ERROR.
 
-A SEND becomes one record batch and goes to the waist inline, with a callback and no task. Its receipt names the entry it became. Receipts
-of a producer go out in the order of its SENDs, whatever happens to single ones, since clients match them by order.
+Producers are opened and closed in `producing.py`. A SEND becomes one record batch and goes to the waist inline, with a callback and no
+task. Its receipt names the entry it became. Receipts of a producer go out in the order of its SENDs, whatever happens to single ones,
+since clients match them by order.
 
 What a producer sends is refused with SEND_ERROR only if it could never be stored as it is. When its outcome is unknown, or the stream has
 gone, the producer is closed instead: its client opens it again, here or elsewhere, and sends again what has no receipt. SENDs that
@@ -10,31 +11,27 @@ are under way to a closed producer are dropped in silence, as Pulsar does; an er
 
 import logging
 from collections import deque
+from collections.abc import Callable, Coroutine
 from enum import Enum
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from bearlake.errors import BearlakeError
 from bearlake.metadata.model import BATCH_NAMED, NamedProducer, PartitionKey
-from bearlake.metadata.subscriptions import EARLIEST
 from bearlake.protocols.pulsar import commands, entries, framing, message_ids
 from bearlake.protocols.pulsar.errors import Refused, error_of
 from bearlake.protocols.pulsar.framing import BadChecksum
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
-    CommandCloseProducer,
     CommandProducer,
-    CommandProducerSuccess,
     CommandSend,
     CommandSendError,
     CommandSendReceipt,
     MessageIdData,
     ServerError,
-    Shared,
 )
 from bearlake.protocols.pulsar.topics import Topic
 from bearlake.streams.admission import Header, admit
 from bearlake.streams.append import Append, AppendCall, Verdict
-from bearlake.streams.principal import Operation
 from bearlake.telemetry import metrics
 
 if TYPE_CHECKING:
@@ -50,8 +47,6 @@ _NO_PRODUCER = (-1, -1, -1)
 _SEQUENCE_MAX = (1 << 63) - 1
 _PREFIX = "pulsar:"
 """Before names of producers in the metadata store, which other protocols use too."""
-DEDUPLICATION = "pulsar.deduplication"
-"""The stream config that says whether what a producer sends again is stored once."""
 
 
 class State(Enum):
@@ -118,7 +113,14 @@ class Send:
 class Producer:
     """A producer of one connection, on one partition."""
 
-    def __init__(self, connection: "Connection", request: CommandProducer) -> None:
+    def __init__(
+        self,
+        connection: "Connection",
+        request: CommandProducer,
+        open_when_granted: "Callable[[Producer], Coroutine[None, None, None]]",
+    ) -> None:
+        """`open_when_granted` opens it when it has waited for its turn."""
+        self._open_when_granted = open_when_granted
         self.connection = connection
         self.id = request.producer_id
         self.epoch = request.epoch
@@ -156,7 +158,7 @@ class Producer:
 
     def granted(self) -> None:
         """It has waited, and is the only one now."""
-        self.connection.start(_open_when_granted(self))
+        self.connection.start(self._open_when_granted(self))
 
     @property
     def last_sequence_id(self) -> int:
@@ -293,125 +295,3 @@ class Producer:
         self._line.clear()
         if dropped:
             self.connection.sent(dropped)
-
-
-# -- commands ----------------------------------------------------------------------------------------------------
-
-
-def begin(connection: "Connection", request: CommandProducer) -> bool:
-    """PRODUCER, before anything else is read: the producer can be closed from now on. Raises what it is refused with."""
-    known = connection.producers.get(request.producer_id)
-    if known is not None:
-        if known.state is not State.OPEN:
-            raise Refused("ServiceNotReady", "the producer is being opened or closed on this connection")
-        connection.send(_opened(known, request.request_id))  # asked again
-        return False
-    if connection.broker.is_draining:
-        raise Refused("ServiceNotReady", "this server is draining: look the topic up again")
-    connection.check_room()
-    connection.producers[request.producer_id] = Producer(connection, request)
-    return True
-
-
-async def open_producer(connection: "Connection", request: CommandProducer) -> bytes:
-    """PRODUCER; of one that has to wait for its turn, the first of two answers. Raises what it is refused with."""
-    broker = connection.broker
-    producer = connection.producers.get(request.producer_id)
-    if producer is None or producer.request is not request:
-        raise Refused("ServiceNotReady", "the producer was closed before it was open")
-    try:
-        topic = await broker.topics.resolve(connection.who, request.topic, Operation.WRITE)
-        schema = request.schema if request.HasField("schema") else None
-        producer.schema_version = await broker.schemas.for_producer(topic, schema)
-        is_alone = request.producer_access_mode != Shared
-        if not is_alone:
-            await broker.access.check_elsewhere(topic.partition)
-        _check_open(producer)
-        # From here to the claim nothing waits, so that nobody comes in between.
-        producer.named(topic, request.producer_name or broker.new_producer_name())
-        if not is_alone:
-            broker.access.share(topic.partition)
-        elif not broker.access.claim(producer, request.producer_access_mode, broker.others(producer)):
-            return _waits(producer)
-        await _open(producer, is_alone=is_alone)
-    except BaseException:
-        producer.abandoned()
-        raise
-    return _opened(producer, request.request_id)
-
-
-async def _open(producer: Producer, *, is_alone: bool) -> None:
-    """What a producer needs of the metadata store. Raises what it is refused with."""
-    broker, request = producer.connection.broker, producer.request
-    epoch: int | None = None
-    if is_alone:
-        known_epoch = request.topic_epoch if request.HasField("topic_epoch") else None
-        epoch = await broker.access.enter(producer, known_epoch)
-    stored: NamedProducer | None = None
-    if producer.topic.view.stream.configs.get(DEDUPLICATION, "true").lower() == "true":
-        stored = await broker.streams.metadata.producers.named(producer.partition, producer.stored_name)
-    if request.initial_subscription_name:
-        cursors = broker.streams.metadata.cursors
-        await cursors.create(producer.partition, request.initial_subscription_name, mark_delete=EARLIEST, properties={})
-    _check_open(producer)
-    if stored is not None and epoch is not None:
-        stored = stored._replace(partition_epoch=epoch)
-    producer.opened(stored, epoch)
-
-
-async def _open_when_granted(producer: Producer) -> None:
-    connection, request_id = producer.connection, producer.request.request_id
-    try:
-        await _open(producer, is_alone=True)
-    except BearlakeError as error:
-        producer.abandoned()
-        connection.refuse(request_id, error)
-    else:
-        connection.send(_opened(producer, request_id))
-
-
-def _check_open(producer: Producer) -> None:
-    """Raise `Refused` when the producer was closed while it was opened."""
-    if producer.state is State.CLOSED:
-        raise Refused("ServiceNotReady", "the producer was closed before it was open")
-
-
-def send(connection: "Connection", command: CommandSend, message: memoryview) -> None:
-    """SEND. One to a producer that is not open any more is dropped: its client knows, or will."""
-    producer = connection.producers.get(command.producer_id)
-    if producer is not None and producer.state is State.OPEN:
-        producer.take(command, message)
-
-
-def close(connection: "Connection", request: CommandCloseProducer) -> None:
-    """CLOSE_PRODUCER."""
-    producer = connection.producers.get(request.producer_id)
-    if producer is None or producer.state is State.OPENING:
-        if producer is not None:
-            producer.abandoned()
-        connection.send(commands.success(request.request_id))
-    else:
-        producer.close(request.request_id)
-
-
-def _opened(producer: Producer, request_id: int) -> bytes:
-    body = CommandProducerSuccess(
-        request_id=request_id,
-        producer_name=producer.name,
-        last_sequence_id=producer.last_sequence_id,
-        schema_version=producer.schema_version,
-        topic_epoch=producer.topic_epoch,
-        producer_ready=True,
-    )
-    return commands.frame("producer_success", body)
-
-
-def _waits(producer: Producer) -> bytes:
-    body = CommandProducerSuccess(
-        request_id=producer.request.request_id,
-        producer_name=producer.name,
-        last_sequence_id=-1,
-        schema_version=producer.schema_version,
-        producer_ready=False,
-    )
-    return commands.frame("producer_success", body)

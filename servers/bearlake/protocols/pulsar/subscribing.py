@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from bearlake.protocols.pulsar.connection import Connection
 
 _READER = EntryReader()
+_TIME_MAX = (1 << 63) - 1
 
 
 def begin(connection: "Connection", request: CommandSubscribe) -> bool:
@@ -175,7 +176,7 @@ async def seek(connection: "Connection", request: CommandSeek) -> bytes:
         offset = message_ids.start_offset(request.message_id, consumer.partition)
         await consumer.attachment.seek(offset)
     elif request.HasField("message_publish_time"):
-        await consumer.attachment.seek_time(request.message_publish_time)
+        await consumer.attachment.seek_time(min(request.message_publish_time, _TIME_MAX))
     else:
         raise Refused("NotAllowedError", "SEEK needs a message id or a time")
     return commands.success(request.request_id)

@@ -1,0 +1,147 @@
+"""What clients ask for their producers: PRODUCER, SEND, CLOSE_PRODUCER.
+
+A producer is open when its name is taken, its place beside others or alone is decided (`access.py`), and the metadata store has told
+what is stored under its name.
+"""
+
+from typing import TYPE_CHECKING
+
+from bearlake.errors import BearlakeError
+from bearlake.metadata.model import NamedProducer
+from bearlake.metadata.subscriptions import EARLIEST
+from bearlake.protocols.pulsar import commands
+from bearlake.protocols.pulsar.errors import Refused
+from bearlake.protocols.pulsar.producers import Producer, State
+from bearlake.protocols.pulsar.proto.commands_pb2 import (
+    CommandCloseProducer,
+    CommandProducer,
+    CommandProducerSuccess,
+    CommandSend,
+    Shared,
+)
+from bearlake.streams.principal import Operation
+
+if TYPE_CHECKING:
+    from bearlake.protocols.pulsar.connection import Connection
+
+DEDUPLICATION = "pulsar.deduplication"
+"""The stream config that says whether what a producer sends again is stored once."""
+
+
+def begin(connection: "Connection", request: CommandProducer) -> bool:
+    """PRODUCER, before anything else is read: the producer can be closed from now on. Raises what it is refused with."""
+    known = connection.producers.get(request.producer_id)
+    if known is not None:
+        if known.state is not State.OPEN:
+            raise Refused("ServiceNotReady", "the producer is being opened or closed on this connection")
+        connection.send(_opened(known, request.request_id))  # asked again
+        return False
+    if connection.broker.is_draining:
+        raise Refused("ServiceNotReady", "this server is draining: look the topic up again")
+    connection.check_room()
+    connection.producers[request.producer_id] = Producer(connection, request, _open_when_granted)
+    return True
+
+
+async def open_producer(connection: "Connection", request: CommandProducer) -> bytes:
+    """PRODUCER; of one that has to wait for its turn, the first of two answers. Raises what it is refused with."""
+    broker = connection.broker
+    producer = connection.producers.get(request.producer_id)
+    if producer is None or producer.request is not request:
+        raise Refused("ServiceNotReady", "the producer was closed before it was open")
+    try:
+        topic = await broker.topics.resolve(connection.who, request.topic, Operation.WRITE)
+        schema = request.schema if request.HasField("schema") else None
+        producer.schema_version = await broker.schemas.for_producer(topic, schema)
+        is_alone = request.producer_access_mode != Shared
+        if not is_alone:
+            await broker.access.check_elsewhere(topic.partition)
+        _check_open(producer)
+        # From here to the claim nothing waits, so that nobody comes in between.
+        producer.named(topic, request.producer_name or broker.new_producer_name())
+        if not is_alone:
+            broker.access.share(topic.partition)
+        elif not broker.access.claim(producer, request.producer_access_mode, broker.others(producer)):
+            return _waits(producer)
+        await _open(producer, is_alone=is_alone)
+    except BaseException:
+        producer.abandoned()
+        raise
+    return _opened(producer, request.request_id)
+
+
+async def _open(producer: Producer, *, is_alone: bool) -> None:
+    """What a producer needs of the metadata store. Raises what it is refused with."""
+    broker, request = producer.connection.broker, producer.request
+    epoch: int | None = None
+    if is_alone:
+        known_epoch = request.topic_epoch if request.HasField("topic_epoch") else None
+        epoch = await broker.access.enter(producer, known_epoch)
+    stored: NamedProducer | None = None
+    if producer.topic.view.stream.configs.get(DEDUPLICATION, "true").lower() == "true":
+        stored = await broker.streams.metadata.producers.named(producer.partition, producer.stored_name)
+    if request.initial_subscription_name:
+        cursors = broker.streams.metadata.cursors
+        await cursors.create(producer.partition, request.initial_subscription_name, mark_delete=EARLIEST, properties={})
+    _check_open(producer)
+    if stored is not None and epoch is not None:
+        stored = stored._replace(partition_epoch=epoch)
+    producer.opened(stored, epoch)
+
+
+async def _open_when_granted(producer: Producer) -> None:
+    connection, request_id = producer.connection, producer.request.request_id
+    try:
+        await _open(producer, is_alone=True)
+    except BearlakeError as error:
+        producer.abandoned()
+        connection.refuse(request_id, error)
+    else:
+        connection.send(_opened(producer, request_id))
+
+
+def _check_open(producer: Producer) -> None:
+    """Raise `Refused` when the producer was closed while it was opened."""
+    if producer.state is State.CLOSED:
+        raise Refused("ServiceNotReady", "the producer was closed before it was open")
+
+
+def send(connection: "Connection", command: CommandSend, message: memoryview) -> None:
+    """SEND. One to a producer that is not open any more is dropped: its client knows, or will."""
+    producer = connection.producers.get(command.producer_id)
+    if producer is not None and producer.state is State.OPEN:
+        producer.take(command, message)
+
+
+def close(connection: "Connection", request: CommandCloseProducer) -> None:
+    """CLOSE_PRODUCER."""
+    producer = connection.producers.get(request.producer_id)
+    if producer is None or producer.state is State.OPENING:
+        if producer is not None:
+            producer.abandoned()
+        connection.send(commands.success(request.request_id))
+    else:
+        producer.close(request.request_id)
+
+
+def _opened(producer: Producer, request_id: int) -> bytes:
+    body = CommandProducerSuccess(
+        request_id=request_id,
+        producer_name=producer.name,
+        last_sequence_id=producer.last_sequence_id,
+        schema_version=producer.schema_version,
+        topic_epoch=producer.topic_epoch,
+        producer_ready=True,
+    )
+    return commands.frame("producer_success", body)
+
+
+def _waits(producer: Producer) -> bytes:
+    body = CommandProducerSuccess(
+        request_id=producer.request.request_id,
+        producer_name=producer.name,
+        last_sequence_id=-1,
+        schema_version=producer.schema_version,
+        producer_ready=False,
+    )
+    return commands.frame("producer_success", body)
