@@ -1,6 +1,6 @@
 """What a dispatcher costs per message, and whether it stays flat: a million acknowledgements on one subscription.
 
-    python bench/micro/subscriptions.py [--messages 1000000] [--consumers 10] [--records-per-entry 1]
+    python bench/micro/subscriptions.py [--messages 1000000] [--consumers 10] [--records-per-entry 1] [--types Shared]
 
 Only the machine runs: entries come from nowhere, consumers acknowledge in random order, at most `--window` entries late (one consumer
 never acknowledges its first entry until the end, so that the cursor has to live with a hole). Memory is the process's resident set.
@@ -147,9 +147,11 @@ def main() -> None:
     parser.add_argument("--consumers", type=int, default=10)
     parser.add_argument("--records-per-entry", type=int, default=1)
     parser.add_argument("--window", type=int, default=200)
+    names = [type_.value for type_ in SubscriptionType if type_ is not SubscriptionType.FAILOVER]
+    parser.add_argument("--types", nargs="+", choices=names, default=names)
     options = parser.parse_args()
-    for type_ in (SubscriptionType.EXCLUSIVE, SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
-        measure(type_, options)
+    for name in options.types:
+        measure(SubscriptionType(name), options)
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ class AckCursor:
         """How many offsets of `[start, end)` are not acknowledged."""
         if end <= self.mark_delete:
             return 0
-        if not self._starts and start >= self.mark_delete:
+        if start >= self.last_end:
             return end - start
         return end - start - sum(last - first for first, last in self.within(start, end))
 

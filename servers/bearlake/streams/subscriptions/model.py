@@ -99,7 +99,9 @@ class Delivery(NamedTuple):
     @property
     def open_count(self) -> int:
         """How many offsets of the entry are not acknowledged."""
-        return self.record_count - sum(end - start for start, end in self.acknowledged)
+        if not self.acknowledged:
+            return self.record_count
+        return self.record_count - sum([end - start for start, end in self.acknowledged])
 
 
 class EntryAck(NamedTuple):

@@ -193,8 +193,9 @@ class Pool(Dispatcher):
         member.permits -= entry.open
         self._count_given(member, entry.open)
         self._given(entry)
-        known = self.cursor.within(entry.base, entry.end)
-        delivery = Delivery(entry.base, entry.end - entry.base, batch, entry.redelivery_count, known)
+        size = entry.end - entry.base
+        known = self.cursor.within(entry.base, entry.end) if entry.open < size else ()
+        delivery = Delivery(entry.base, size, batch, entry.redelivery_count, known)
         deliveries.setdefault(member, []).append(delivery)
 
     def _count_given(self, member: Member, count: int) -> None:

@@ -127,13 +127,13 @@ class SingleActive(Dispatcher):
             return
         deliveries = []
         while self._ready and active.can_take:
-            entry = self._ready.popleft()
-            known = self.cursor.within(entry.base, entry.end)
-            assert entry.batch is not None
-            delivery = Delivery(entry.base, entry.end - entry.base, entry.batch, 0, known)
-            if delivery.open_count:
-                active.permits -= delivery.open_count
-                deliveries.append(delivery)
+            base, end, batch = self._ready.popleft()
+            assert batch is not None
+            open_count = self.cursor.open_count(base, end)
+            if open_count:
+                known = self.cursor.within(base, end) if open_count < end - base else ()
+                active.permits -= open_count
+                deliveries.append(Delivery(base, end - base, batch, 0, known))
         if deliveries:
             active.deliver(deliveries)
 
