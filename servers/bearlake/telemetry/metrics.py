@@ -257,6 +257,12 @@ GROUP_PEER_REQUESTS = counters(
     "request",
     "outcome",
 )
+GROUP_PEER_OPEN = gauge(
+    "bearlake_group_peer_open_requests", "Requests of other servers to this one's coordinator that are under way."
+)
+GROUP_PEER_OPEN_MAX = gauge(
+    "bearlake_group_peer_limit_requests", "Limit of the requests of other servers to this one's coordinator."
+)
 LEASE_ACQUIRES = counters("bearlake_lease_acquires_total", "Attempts to take a lease by outcome.", "outcome")
 MAINTENANCE_ENTRIES = counter("bearlake_log_rolled_up_entries_total", "Log entries rolled up by this server's upkeep.")
 

@@ -17,6 +17,7 @@ from bearlake.serving.groups import packing
 from bearlake.serving.groups.packing import Document
 from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.telemetry import metrics
 
 WAIT_S = 5.0
 REQUEST_BYTES_MAX = 64 * 1024 * 1024
@@ -33,6 +34,8 @@ class GroupRoutes:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._open_count = 0
+        metrics.GROUP_PEER_OPEN.set_function(lambda: self._open_count)
+        metrics.GROUP_PEER_OPEN_MAX.set(REQUEST_COUNT_MAX)
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Register the handlers."""
