@@ -221,7 +221,7 @@ async def test_a_draining_server_tells_its_members(grpc_node: GrpcNode) -> None:
     member = await GroupMember(grpc_node, ["one"]).start()
     await member.until("assigned")
 
-    draining = asyncio.create_task(grpc_node.server.drain(10_000))
+    draining = asyncio.create_task(grpc_node.server.drain(3_000))
     await member.until("drain")
     await member.stop()
     await draining

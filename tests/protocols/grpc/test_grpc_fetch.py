@@ -280,7 +280,7 @@ async def test_a_draining_server_says_so_and_the_call_ends_well(grpc_node: GrpcN
     await call.write(pb.FetchRequest(assign=[at(0)], credit=PLENTY))
     await until(lambda: bool(grpc_node.server.call_count))
 
-    draining = asyncio.create_task(grpc_node.server.drain(10_000))
+    draining = asyncio.create_task(grpc_node.server.drain(3_000))
     told = await call.read()
     await call.done_writing()
 

@@ -217,7 +217,7 @@ async def test_a_draining_server_says_so_and_finishes_what_it_has(grpc_node: Grp
     await call.write(pb.ProduceStreamRequest(stream="one", payload=records(b"a")))
     assert (await call.read()).acknowledged_count == 1
 
-    draining = asyncio.create_task(grpc_node.server.drain(10_000))
+    draining = asyncio.create_task(grpc_node.server.drain(3_000))
     told = await call.read()
     await call.write(pb.ProduceStreamRequest(payload=records(b"b")))
     await call.done_writing()
