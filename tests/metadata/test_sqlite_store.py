@@ -13,12 +13,24 @@ import pytest
 from bearlake.clock import ManualClock
 from bearlake.errors import Corrupt, Invalid, Overloaded, Unavailable, Unsupported
 from bearlake.metadata.compaction import OffsetRange, Swap, TaskClaim
-from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectKind, ServerRef, Stream, StreamSpec
+from bearlake.metadata.model import (
+    BATCH_NAMED,
+    BatchCommit,
+    ObjectCommit,
+    ObjectKind,
+    OutcomeKind,
+    ServerRef,
+    Stream,
+    StreamSpec,
+)
 from bearlake.metadata.sqlite import commit as commit_module
 from bearlake.metadata.sqlite import log as log_module
 from bearlake.metadata.sqlite.migrate import available, statements
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.store import SqliteMetadata, new_cluster_id, open_sqlite
+from bearlake.metadata.subscriptions import CursorSave, CursorUpdate
+
+PRODUCERS = ("partition_producers", "producer_names", "partition_epochs")
 
 
 class Opened:
@@ -166,6 +178,13 @@ async def test_no_sqlite_error_leaks_from_any_method(opened: Opened) -> None:
         store.groups.list(),
         store.producers.allocate(1),
         store.producers.expire(idle_ms=1, limit=1),
+        store.producers.named(key, "n"),
+        store.producers.raise_epoch(key, lease),
+        store.cursors.create(key, "s", mark_delete=0, properties={}),
+        store.cursors.load(key),
+        store.cursors.save([CursorSave(key, [CursorUpdate("s", 1, b"", 1)], lease)]),
+        store.cursors.delete(key, ["s"], lease),
+        store.cursors.list(1),
         store.log.commit(opened.object("wal/1")),
         store.log.follow(0, limit=1),
         store.log.head(),
@@ -292,6 +311,21 @@ async def test_memory_stays_bounded_without_maintenance(opened: Opened) -> None:
         assert ledger.applied - ledger.rolled <= 5
 
 
+async def test_a_raised_epoch_does_not_let_other_processes_start_over(opened: Opened) -> None:
+    store, other = opened.stores[0], await opened.open()
+    key = opened.stream.partition(0)
+    lease = await store.leases.acquire("l", opened.server)
+    await store.log.commit(opened.object("wal/0"))
+    await store.log.commit(opened.object("wal/1", 1))
+    states = dict(store._log.follower.ledger.partitions)
+    await other.producers.raise_epoch(key, lease)
+    batch = BatchCommit(key, 0, 10, 2, 0, 7, 0, 0, BATCH_NAMED)
+    late = await store.log.commit(ObjectCommit(token="wal/2", server=opened.server, size=10, batches=[batch]))
+
+    assert late.outcomes[0].kind is OutcomeKind.FENCED
+    assert all(store._log.follower.ledger.partitions[known] is state for known, state in states.items())
+
+
 async def test_objects_are_counted_until_their_last_slice_is_gone(opened: Opened) -> None:
     store = opened.stores[0]
     key, other = opened.stream.partition(0), opened.stream.partition(1)
@@ -317,6 +351,9 @@ async def test_a_deleted_stream_leaves_no_rows_behind(opened: Opened) -> None:
     key = opened.stream.partition(1)
     lease = await store.leases.acquire("l", opened.server)
     await store.groups.commit_offsets("g", {}, lease)
+    await store.cursors.create(key, "s", mark_delete=0, properties={})
+    await store.producers.named(key, "n")
+    await store.producers.raise_epoch(key, lease)
     for number in range(3):
         await store.log.commit(opened.object(f"wal/{number}", number))
     await store.streams.delete("orders")
@@ -324,10 +361,10 @@ async def test_a_deleted_stream_leaves_no_rows_behind(opened: Opened) -> None:
         await store.log.maintain(entry_count_min=0)
 
     def rows() -> list[int]:
-        tables = ("index_pages", "partitions", "partition_producers", "group_offsets", "sweeps", "log")
+        tables = ("index_pages", "partitions", "group_offsets", "sweeps", "log", "cursors", *PRODUCERS)
         return [store._database.reader.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables]
 
-    assert await store._database.run_read(rows) == [0] * 6
+    assert await store._database.run_read(rows) == [0] * 9
     assert await store.log.bounds([key]) == {}
 
 

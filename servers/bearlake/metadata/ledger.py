@@ -70,7 +70,7 @@ class StreamState:
 class PartitionState:
     """A partition as of the newest entry that was applied.
 
-    `epoch` is the partition's (`ProducerIds.raise_epoch`); it is not in the log: whoever raises it lets all states be loaded again.
+    `epoch` is the partition's (`ProducerIds.raise_epoch`); it is not in the log.
     `size` counts all bytes ever committed, `size_before` those below the slice that holds `start`. `changed` is the position of the
     last entry that changed it (0: as the checkpoint has it). `tail` is flat: base offset and log position of each entry that
     appended and is not rolled up yet.

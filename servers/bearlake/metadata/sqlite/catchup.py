@@ -20,19 +20,21 @@ COMMIT, TRIM, STREAM, SWAP = (
 
 
 class Heads(NamedTuple):
-    """The log's ends in one snapshot: newest position, newest rolled up, newest truncated, count of forgettings."""
+    """The log's ends in one snapshot: newest position, newest rolled up, newest truncated, counts of forgettings and of raised epochs."""
 
     head: int
     rolled: int
     truncated: int
     forgotten_count: int
+    raised_count: int
 
 
 def read_heads(connection: sqlite3.Connection) -> Heads:
     """The log's ends as of the connection's snapshot."""
     return Heads._make(
         connection.execute(
-            "SELECT coalesce((SELECT max(position) FROM log), rolled_position), rolled_position, truncated_position, forgotten_count"
+            "SELECT coalesce((SELECT max(position) FROM log), rolled_position), rolled_position, truncated_position, forgotten_count,"
+            " raised_count"
             " FROM store"
         ).fetchone()
     )
@@ -77,6 +79,7 @@ class Follower:
     def __init__(self, connection: sqlite3.Connection, *, partition_count_max: int) -> None:
         self._connection = connection
         self.forgotten_count = -1  # as if all were stale: the first step starts at the checkpoint
+        self.raised_count = 0
         self.ledger = Ledger(SqliteCheckpoint(connection), partition_count_max=partition_count_max)
 
     def catch_up(self) -> Heads:
@@ -87,11 +90,22 @@ class Follower:
         if heads.forgotten_count != self.forgotten_count or ledger.applied < heads.truncated:
             ledger.reset(heads.rolled)  # cached producers are stale, or entries that were not applied are gone
             self.forgotten_count = heads.forgotten_count
+        elif self.raised_count < heads.raised_count:
+            self._raise_epochs()
+        self.raised_count = heads.raised_count
         if ledger.applied < heads.head:
             self._apply(max(ledger.applied, heads.truncated))
         if ledger.rolled < heads.rolled:
             ledger.rolled_up(heads.rolled)
         return heads
+
+    def _raise_epochs(self) -> None:
+        known = self.ledger.partitions
+        for partition, epoch in self._connection.execute(
+            "SELECT partition, epoch FROM partition_epochs WHERE number > ?", (self.raised_count,)
+        ):
+            if partition in known:
+                known[partition].epoch = epoch
 
     def _apply(self, after: int) -> None:
         ledger = self.ledger

@@ -85,6 +85,7 @@ _COLUMNS = "position, kind, created_ms, token, object_size, slices, sequences, o
 WRITE_IF_NOTHING_CHANGED = (
     f"INSERT INTO log ({_COLUMNS}) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM store"
     " WHERE coalesce((SELECT max(position) FROM log), rolled_position) = ?1 - 1 AND forgotten_count = ?9"
+    " AND raised_count = ?12"
     " AND EXISTS (SELECT 1 FROM servers WHERE node_id = ?10 AND epoch = ?11 AND NOT has_left)"
     " AND NOT EXISTS (SELECT 1 FROM log WHERE token = ?4)"
     " AND NOT EXISTS (SELECT 1 FROM forbidden_tokens WHERE token = ?4)"

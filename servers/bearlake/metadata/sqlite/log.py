@@ -206,7 +206,8 @@ class SqliteLog:
         now_ms = self._clock.now_ms()
         decision = ledger.decide(commit.batches, now_ms)
         position = ledger.applied + 1
-        fence = (self._follower.forgotten_count, commit.server.node_id, commit.server.epoch)
+        follower, server = self._follower, commit.server
+        fence = (follower.forgotten_count, server.node_id, server.epoch, follower.raised_count)
         if not decision.slices or not self._database.write_at_once(
             WRITE_IF_NOTHING_CHANGED, row_of(position, now_ms, commit, decision) + fence
         ):

@@ -1,7 +1,7 @@
 """Producers in SQLite: ids from one counter, names, and the partitions' epochs.
 
 What a producer has written is the ledger's (`ledger.py`); here is what is not in the log. An epoch that is raised counts for every
-process as soon as the transaction is over: `forgotten_count` makes all load their states again before they decide anything.
+process as soon as the transaction is over: each looks at `raised_count` before it decides anything (`catchup.py`).
 """
 
 import sqlite3
@@ -71,11 +71,14 @@ class SqliteProducerIds:
         with self._database.writing() as connection:
             check_lease(connection, lease)
             self._existing(partition)
-            (epoch,) = connection.execute(
-                "INSERT INTO partition_epochs VALUES (?, 1) ON CONFLICT (partition) DO UPDATE SET epoch = epoch + 1 RETURNING epoch",
-                (partition,),
+            (number,) = connection.execute(
+                "UPDATE store SET raised_count = raised_count + 1 RETURNING raised_count"
             ).fetchone()
-            connection.execute("UPDATE store SET forgotten_count = forgotten_count + 1")
+            (epoch,) = connection.execute(
+                "INSERT INTO partition_epochs VALUES (?, 1, ?) ON CONFLICT (partition) DO UPDATE"
+                " SET epoch = epoch + 1, number = excluded.number RETURNING epoch",
+                (partition, number),
+            ).fetchone()
         return int(epoch)
 
     def _existing(self, partition: PartitionKey) -> PartitionState:

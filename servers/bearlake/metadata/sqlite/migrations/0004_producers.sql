@@ -10,8 +10,11 @@ CREATE TABLE producer_names (
 CREATE UNIQUE INDEX producer_names_by_id ON producer_names (partition, producer_id);
 CREATE INDEX producer_names_by_age ON producer_names (asked_ms);
 
--- Named batches of an older epoch are fenced. Whoever raises one lets store.forgotten_count grow: then cached states are stale.
+-- Named batches of an older epoch are fenced. Each raise has a number, store.raised_count: cached states follow the newer ones.
 CREATE TABLE partition_epochs (
     partition INTEGER PRIMARY KEY,
-    epoch     INTEGER NOT NULL
+    epoch     INTEGER NOT NULL,
+    number    INTEGER NOT NULL
 ) STRICT;
+CREATE UNIQUE INDEX partition_epochs_by_number ON partition_epochs (number);
+ALTER TABLE store ADD COLUMN raised_count INTEGER NOT NULL DEFAULT 0;
