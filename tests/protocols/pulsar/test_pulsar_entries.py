@@ -154,6 +154,27 @@ def test_kafka_sees_key_value_properties_and_time() -> None:
     assert (third.key, third.value, third.timestamp) == (b"\0\xff", b"", 1000)
 
 
+@pytest.mark.parametrize(
+    ("event_time", "timestamp"),
+    [(0, 1000), (1, 1), (999, 999), (1000, 1000), (1001, 1000), (2**63 - 2, 1000), (2**64 - 1, 1000)],
+)
+@pytest.mark.parametrize("is_batch", [True, False])
+def test_an_event_time_is_the_timestamp_unless_it_is_in_the_future(
+    event_time: int, timestamp: int, is_batch: bool
+) -> None:
+    head, single = metadata(), SingleMessageMetadata(event_time=event_time)
+    if is_batch:
+        head.num_messages_in_batch = 1
+    else:
+        head.event_time = event_time
+
+    stored = store(head, pack([(single, b"v")]) if is_batch else b"v")
+    entry = read(entries.from_batch(memoryview(stored), 5).headers_and_payload)
+
+    assert records(stored)[0].timestamp == timestamp
+    assert (entry.messages[0][0] if entry.messages else entry.metadata).event_time == event_time
+
+
 def test_a_plain_message_of_a_batch_needs_no_header_of_ours() -> None:
     single = SingleMessageMetadata(partition_key="QQ==", partition_key_b64_encoded=True, sequence_id=7)
     other = SingleMessageMetadata(partition_key="QUI=", partition_key_b64_encoded=True, sequence_id=8, event_time=3)

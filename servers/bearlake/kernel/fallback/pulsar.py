@@ -1,8 +1,9 @@
 """Pulsar entries to record batches and back: how a Pulsar message is stored so that Kafka and SQL read it, and nothing of it is lost.
 
 A message becomes a record: its partition key (decoded, if it came as base64) is the key, its payload the value (null, if so flagged), its
-properties are the headers, in order. The timestamp is the event time, if there is one, else the publish time. A batch of messages becomes
-one record batch, and so does a single message. What a record cannot say stands in reserved headers behind the properties:
+properties are the headers, in order. The timestamp is the event time, if there is one before the publish time, else the publish time: an
+event time may be any number, but retention and limits go by timestamps. A batch of messages becomes one record batch, and so does a
+single message. What a record cannot say stands in reserved headers behind the properties:
 
     __pulsar.entry     last header of the batch's first record:
                        uint8 version = 1 | uint8 flags | fields of MessageMetadata
@@ -193,7 +194,7 @@ def _said_otherwise(entry: _Entry, carried: _Carried, flags: int, roles: Roles) 
             write_bytes_field(out, roles.key, message.key)
         write_varint_field(out, roles.base64, 1)
     timestamp = entry.timestamp
-    if message.event_time and timestamp_of(message.event_time) not in (NO_TIMESTAMP, timestamp):
+    if 0 < message.event_time < timestamp:
         timestamp = message.event_time
     elif message.event_time:
         write_varint_field(out, roles.event_time, message.event_time)

@@ -81,7 +81,6 @@ bool read_field(Cursor *cursor, PulsarField *field);
 bool read_message(Cursor fields, const Roles *roles, Message *message);
 bool read_entry(Cursor fields, EntryFields *entry);
 bool read_property(const Field *content, Field *key, Field *value); /* false: it cannot be a header */
-int64_t record_timestamp(uint64_t time_ms);                        /* -1: none */
 
 static inline bool has_role(const PulsarField *field, const Roles *roles)
 {

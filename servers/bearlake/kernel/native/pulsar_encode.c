@@ -59,13 +59,10 @@ static bool read_carried(const Encoding *encoding, Cursor *payload, int64_t inde
         carried->payload = (Field){payload->at, payload->end - payload->at};
     }
     payload->at = carried->payload.bytes + carried->payload.size;
-    carried->timestamp = encoding->entry.timestamp;
-    carried->is_event_said = message->event_time != 0;
-    const int64_t event = record_timestamp(message->event_time);
-    if (message->event_time != 0 && event != -1 && event != carried->timestamp) {
-        carried->timestamp = event;
-        carried->is_event_said = false;
-    }
+    const int64_t published = encoding->entry.timestamp;
+    const bool is_earlier = message->event_time != 0 && published > 0 && message->event_time < (uint64_t)published;
+    carried->timestamp = is_earlier ? (int64_t)message->event_time : published;
+    carried->is_event_said = message->event_time != 0 && !is_earlier;
     return true;
 }
 

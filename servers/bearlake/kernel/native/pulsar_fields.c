@@ -117,6 +117,9 @@ bool read_message(Cursor fields, const Roles *roles, Message *message)
     return message->size != INT64_MAX;
 }
 
+/* A Pulsar time as the timestamp of a record, -1 if it is none. INT64_MAX is left out, so that the difference of two is an int64. */
+static inline int64_t record_timestamp(uint64_t time_ms) { return time_ms < INT64_MAX ? (int64_t)time_ms : -1; }
+
 bool read_entry(Cursor fields, EntryFields *entry)
 {
     *entry = (EntryFields){.fields = fields, .timestamp = -1, .message_count = -1};
@@ -142,6 +145,3 @@ bool read_entry(Cursor fields, EntryFields *entry)
     }
     return true;
 }
-
-/* INT64_MAX is left out, so that the difference of two timestamps is an int64. */
-int64_t record_timestamp(uint64_t time_ms) { return time_ms < INT64_MAX ? (int64_t)time_ms : -1; }
