@@ -8,7 +8,7 @@ records are appended, entries are due ───┘
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from bearlake.clock import Clock
@@ -16,7 +16,7 @@ from bearlake.errors import BearlakeError, Corrupt, NotFound, OutOfRange
 from bearlake.metadata.model import PartitionKey
 from bearlake.streams.fetch import Fetched, FetchRange
 from bearlake.streams.subscriptions.dispatcher import Dispatcher, Read, ReadAgain
-from bearlake.streams.subscriptions.members import Member
+from bearlake.streams.subscriptions.members import Member, StoredEntry
 from bearlake.streams.subscriptions.model import Closed, EntryAck
 from bearlake.streams.subscriptions.reading import Records, entries_of, ranges_of
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
@@ -25,6 +25,8 @@ from bearlake.telemetry.outage import Outage
 
 log = logging.getLogger(__name__)
 
+OFFER_COUNT_MAX = 500
+"""Entries that are looked at without a pause: about 5 ms."""
 DUE_WAIT_S_MAX = 60.0
 """Longest time between two looks at the clock while entries wait for theirs."""
 
@@ -157,10 +159,21 @@ class Feeder:
             if waited is None or self._is_trimmed(waited):
                 return
             fetched = waited
-        entries = [entry for entry in entries_of(fetched) if entry.end > offset]
-        if entries and self._machine.read_offset == offset:
-            self._machine.offer(entries, self._around.clock.now_ms())
+        await self._offer([entry for entry in entries_of(fetched) if entry.end > offset], offset)
+
+    async def _offer(self, entries: Sequence[StoredEntry], offset: int) -> None:
+        """Offer what was read from `offset` on, in parts, so that others have their turn; unless the machine reads elsewhere by now."""
+        machine = self._machine
+        for at in range(0, len(entries), OFFER_COUNT_MAX):
+            part = entries[at : at + OFFER_COUNT_MAX]
+            if machine.read_offset != (part[0].base if at else offset):
+                return
+            now_ms = self._around.clock.now_ms()
+            machine.offer(part, now_ms)
             self._on_moved()
+            if at + OFFER_COUNT_MAX < len(entries) and self._may_deliver():
+                machine.dispatch(now_ms)
+                await asyncio.sleep(0)
 
     async def _wait_at_end(self, offset: int) -> Fetched | None:
         """Wait for records at `offset`; None if something else is to be done first."""

@@ -77,6 +77,8 @@ class SubscriptionService:
         self._local: dict[tuple[PartitionKey, str], Subscription] = {}
         self._group: asyncio.TaskGroup | None = None
         self._is_draining = False
+        self._attached_count = 0
+        """Attached consumers at the last look round, and those that came since."""
         metrics.SUBSCRIPTION_CONSUMERS.set_function(lambda: self._consumer_count)
 
     async def run(self) -> None:
@@ -112,12 +114,12 @@ class SubscriptionService:
         """See `Subscriptions.attach`."""
         if spec.sticky_ranges and spec.type is not SubscriptionType.KEY_SHARED:
             raise Invalid(f"sticky ranges in a {spec.type.value} subscription")
-        if self._consumer_count >= self.settings.consumer_count_max:
-            raise Overloaded(f"this server has {self._consumer_count} consumers already")
+        if self._attached_count >= self.settings.consumer_count_max:
+            raise Overloaded(f"this server has {self._attached_count} consumers already")
         if not spec.is_durable:
             found = await self._open_local(partition, subscription, spec)
             try:
-                return Attached(self, found, spec, consumer, reader)
+                return self._attach(found, spec, consumer, reader)
             finally:
                 self._local_moved(found)
         while True:
@@ -126,7 +128,14 @@ class SubscriptionService:
                 held, subscription, spec.position, spec.subscription_properties
             )
             if not held.is_left:
-                return Attached(self, found, spec, consumer, reader)
+                return self._attach(found, spec, consumer, reader)
+
+    def _attach(
+        self, subscription: Subscription, spec: ConsumerSpec, consumer: "Consumer", reader: "EntryReader"
+    ) -> Attached:
+        attached = Attached(self, subscription, spec, consumer, reader)
+        self._attached_count += 1
+        return attached
 
     async def _create(
         self, held: HeldPartition, name: str, position: int, properties: Mapping[str, str]
@@ -288,6 +297,7 @@ class SubscriptionService:
         outage = Outage(log, "leases and streams not looked up, trying again", "leases and streams looked up again")
         while True:
             await asyncio.sleep(min(self.settings.idle_ms / 4000, LOOK_ROUND_S_MAX))
+            self._attached_count = self._consumer_count
             await self._holdings.give_up_idle()
             try:
                 await self._holdings.verify()
