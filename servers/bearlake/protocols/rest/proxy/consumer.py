@@ -159,7 +159,10 @@ class Consumer:
     async def beat(self) -> None:
         """Say to the group that it lives, and start to join again if that is asked for. Raises `GroupRefusal`."""
         if self.is_subscribed and self._member.id and self._joining is None:
-            self._needs_join = await self._member.beat(self.topics) or self._needs_join
+            needs_join = await self._member.beat(self.topics)
+            if self.is_closed or not self.is_subscribed:
+                return  # ended meanwhile
+            self._needs_join = needs_join or self._needs_join
             if self._needs_join and self._joining is None and not self._is_held:
                 self._start_join()
 
