@@ -286,7 +286,7 @@ async def test_a_reader_goes_back_in_time(pulsar: PulsarNode, seconds: int, coun
     await client.produce("t")
     now_ms = pulsar.streams.clock.now_ms()
     for number, age_s in enumerate((7200, 1800, 60)):
-        client.send_message(b"m%d" % number, number, event_time=now_ms - age_s * 1000)
+        client.send_message(b"m%d" % number, number, publish_time=now_ms - age_s * 1000)
         await client.receive("send_receipt")
 
     await client.subscribe("t", "reader", durable=False, start_message_rollback_duration_sec=seconds)
