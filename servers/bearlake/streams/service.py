@@ -142,7 +142,7 @@ class Streams:
         )
         self.subscriptions: Subscriptions = self._subscriptions
         """Subscriptions: this server dispatches some partitions' durable ones, and any non-durable one."""
-        self._upkeep = Upkeep(metadata.log, settings.upkeep)
+        self._upkeep = Upkeep(metadata.log, metadata.producers, settings.upkeep)
         self._expose()
 
     async def start(self) -> None:

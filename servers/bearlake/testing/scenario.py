@@ -24,6 +24,7 @@ from bearlake.testing.chaos import Admin, Chaos, sweep
 from bearlake.testing.clients import Client, Consumer, IdempotentProducer, PlainProducer
 from bearlake.testing.lake import LakeSettings
 from bearlake.testing.loop import SimulationLoop
+from bearlake.testing.named_clients import ConditionalProducer, NamedClient
 from bearlake.testing.network import NetworkSettings, run_in
 from bearlake.testing.nodes import Node
 from bearlake.testing.subscribers import SubscriberSettings
@@ -55,6 +56,8 @@ class ScenarioSettings:
     duration_s: float = 4.0
     idempotent_count: int = 2
     plain_count: int = 1
+    named_count: int = 0
+    conditional_count: int = 0
     consumer_count: int = 2
     produce_pause_s: float = 0.1
     consume_pause_s: float = 0.05
@@ -146,6 +149,8 @@ def draw_settings(seed: int) -> ScenarioSettings:
         duration_s=log(2, 10),
         idempotent_count=draw.randint(1, 2),
         plain_count=draw.randint(0, 2),
+        named_count=later.randint(0, 2),
+        conditional_count=later.randint(0, 1),
         consumer_count=draw.randint(1, 2),
         produce_pause_s=log(0.02, 0.3),
         consume_pause_s=log(0.02, 0.3),
@@ -309,6 +314,8 @@ def _producers(world: World) -> list[Client]:
     return [
         *(IdempotentProducer(world, number, some()) for number in range(settings.idempotent_count)),
         *(PlainProducer(world, number, some()) for number in range(settings.plain_count)),
+        *(NamedClient(world, number, some()) for number in range(settings.named_count)),
+        *(ConditionalProducer(world, number, some()) for number in range(settings.conditional_count)),
     ]
 
 

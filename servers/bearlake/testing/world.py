@@ -169,10 +169,7 @@ class World:
     def promised_absent(self, key: PartitionKey, sent: Sent, result: Result) -> None:
         """A client was told that its batch, which it sends only once, is not stored."""
         self.acks[Verdict(result[0]).name] += 1
-        partition = self.truth.partition(key)
-        self.truth.expect(
-            all(batch.sent is not sent for batch in partition.batches), "what was refused is not stored", sent=sent
-        )
+        self.truth.expect(not self.truth.is_stored(key, sent), "what was refused is not stored", sent=sent)
         sent.is_promised_absent = True
 
     # -- look-ups by time ----------------------------------------------------------------------------------------
