@@ -353,6 +353,21 @@ async def test_non_durable_subscriptions_need_no_lease_and_leave_nothing() -> No
 
 
 @virtual_time
+async def test_a_reader_that_seeks_comes_back_to_where_it_sought() -> None:
+    async with lake() as made:
+        streams, service = await made.serve()
+        await append(streams, made.view, batch_of(b"a"), batch_of(b"b"), batch_of(b"c"))
+        reader = await attach(service, made.partition, SubscriptionType.EXCLUSIVE, is_durable=False, position=LATEST)
+
+        await attachment(reader).seek(1)
+        again = await attach(service, made.partition, SubscriptionType.EXCLUSIVE, is_durable=False, position=LATEST)
+
+        assert await again.got(2) == [1, 2]
+        await attachment(again).seek(0)
+        await again.until(lambda: not service._local, wait_s=100)
+
+
+@virtual_time
 async def test_unsubscribing_forgets_the_cursor() -> None:
     async with lake() as made:
         streams, service = await made.serve()

@@ -100,7 +100,8 @@ class Attachment(Protocol):
         """Move the cursor: entries are delivered from `offset` on (inside an entry: that entry, with what lies before acknowledged).
 
         `EARLIEST` and `LATEST` are offsets too; others are brought into `[start, end]`. All consumers of the subscription, this
-        one too, are told `closed(RESET)` before this returns. Raises as `flushed`.
+        one too, are told `closed(RESET)` before this returns; a non-durable subscription waits a minute for the first that attaches again.
+        Raises as `flushed`.
         """
 
     async def seek_time(self, timestamp_ms: int) -> None:

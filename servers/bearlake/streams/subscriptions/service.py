@@ -165,12 +165,14 @@ class SubscriptionService:
         return made
 
     def _local_moved(self, subscription: Subscription) -> None:
-        if not subscription.consumer_count:
+        is_awaited = subscription.kept_until_s > asyncio.get_running_loop().time()
+        if not subscription.consumer_count and not is_awaited:
             self._local.pop((subscription.partition, subscription.name), None)
 
     def _close_local(self, reason: Closed) -> None:
         for subscription in list(self._local.values()):
             subscription.close(reason)
+        self._local.clear()
 
     @property
     def _consumer_count(self) -> int:
@@ -298,6 +300,8 @@ class SubscriptionService:
         while True:
             await asyncio.sleep(min(self.settings.idle_ms / 4000, LOOK_ROUND_S_MAX))
             self._attached_count = self._consumer_count
+            for subscription in list(self._local.values()):
+                self._local_moved(subscription)
             await self._holdings.give_up_idle()
             try:
                 await self._holdings.verify()

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from bearlake.streams.subscriptions import Consumer, EntryReader
 
 
+KEPT_S = 60.0
+"""Time in which consumers come back after a reset; clients do at once, or after 100 ms."""
+
+
 class Subscription:
     """See the module. Used from the event loop's thread only."""
 
@@ -52,6 +56,8 @@ class Subscription:
         self.saved = saved
         self.properties = properties or {}
         self.machine: Dispatcher | None = None
+        self.kept_until_s = 0.0
+        """Loop time until which its consumers are expected back; a non-durable subscription is kept for them."""
         self._around = surroundings
         self._on_moved = on_moved
         self._feeder: Feeder | None = None
@@ -77,6 +83,7 @@ class Subscription:
         member = Member(spec, consumer)
         machine.add(member)
         self._closers[member] = on_closed
+        self.kept_until_s = 0.0
         if self._feeder is None:
             self.machine = machine
             self._feeder = Feeder(self.partition, machine, self._around, self.moved, self.close)
@@ -183,6 +190,7 @@ class Subscription:
 
     def reset(self, offset: int) -> None:
         """Everything below `offset` is acknowledged, nothing else; all consumers are closed."""
+        self.kept_until_s = asyncio.get_running_loop().time() + KEPT_S
         self.close(Closed.RESET)
         self.cursor.reset(offset)
         self.moved()
