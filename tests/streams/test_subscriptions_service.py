@@ -5,9 +5,10 @@ from functools import partial
 
 import pytest
 
-from bearlake.errors import AlreadyExists, Fenced, NotFound, Unavailable
+from bearlake.errors import AlreadyExists, Fenced, NotFound, Overloaded, Unavailable
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.subscriptions.attachment import Attached
+from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.model import EARLIEST, LATEST, Busy, Closed, EntryAck, NotHolder, SubscriptionType
 from bearlake.testing.loop import virtual_time
 from fixtures.deployment import NOW_MS, append, batch_of
@@ -482,3 +483,80 @@ async def test_a_server_that_is_not_sure_of_its_registration_delivers_nothing_un
         await consumer.until(lambda: consumer.closings == [Closed.FENCED] == gone.closings)
         assert sorted(consumer.bases) == [0, 0, 1]
         assert await heir.got(3) == [0, 1, 2]
+
+
+# -- limits ------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_consumers_subscriptions_and_partitions_are_bounded() -> None:
+    limits = {"consumer_per_subscription_max": 2, "subscription_per_partition_max": 2, "consumer_count_max": 3}
+    async with lake(**limits) as made:
+        _, service = await made.serve()
+        await attach(service, made.partition, name="a")
+        last = await attach(service, made.partition, name="b")
+        with pytest.raises(Overloaded, match="2 consumers"):
+            await attach(service, made.partition, name="c")
+        await attach(service, made.partition, subscription="second")
+        with pytest.raises(Overloaded, match="3 consumers"):
+            await attach(service, made.partition, subscription="second", name="d")
+
+        attachment(last).detach()
+        await asyncio.sleep(2)
+
+        with pytest.raises(Overloaded, match="2 subscriptions"):
+            await attach(service, made.partition, subscription="third")
+        await attach(service, made.partition, name="b")
+
+
+@virtual_time
+async def test_cursors_that_move_together_are_saved_together() -> None:
+    async with lake(save_ms=500) as made:
+        streams, service = await made.serve()
+        await append(streams, made.view, *(batch_of(b"%d" % number) for number in range(20)))
+        consumers = [await attach(service, made.partition, subscription=f"s{number}") for number in range(5)]
+        for consumer in consumers:
+            await consumer.got(20)
+        before = len(made.cursors.saves)
+
+        for base in range(20):
+            for consumer in consumers:
+                attachment(consumer).acknowledge([EntryAck(base)])
+            await asyncio.sleep(0.01)
+        await consumers[0].until(lambda: len(made.cursors.saves) > before)
+
+        assert len(made.cursors.saves) == before + 1
+        assert [len(save.updates) for save in made.cursors.saves[-1]] == [5]
+
+
+@virtual_time
+async def test_more_acknowledgements_of_unknown_entries_than_allowed_are_dropped_and_come_again() -> None:
+    async with lake(unresolved_ack_count_max=2) as made:
+        streams, service = await made.serve()
+        await append(streams, made.view, *(batch_of(b"%d" % number) for number in range(4)))
+        consumer = await attach(service, made.partition, permits=0)
+
+        attachment(consumer).acknowledge([EntryAck(base) for base in range(4)])
+        await attachment(consumer).flushed()
+        attachment(consumer).flow(10)
+
+        assert await consumer.got(2) == [2, 3]
+
+
+@virtual_time
+async def test_a_cursor_with_too_many_holes_says_that_it_is_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    pack = AckCursor.pack
+    monkeypatch.setattr(AckCursor, "pack", lambda self, bytes_max=20: pack(self, bytes_max))
+    async with lake() as made:
+        streams, service = await made.serve()
+        await append(streams, made.view, *(batch_of(b"%d" % number) for number in range(60)))
+        consumer = await attach(service, made.partition)
+        await consumer.got(60)
+
+        attachment(consumer).acknowledge([EntryAck(base) for base in range(1, 60, 2)])
+        with pytest.raises(Overloaded, match="holes"):
+            await attachment(consumer).flushed()
+        attachment(consumer).acknowledge([EntryAck(base) for base in range(0, 60, 2)])
+        await attachment(consumer).flushed()
+
+        assert attachment(consumer).mark_delete == 60
