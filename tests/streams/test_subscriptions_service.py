@@ -301,6 +301,19 @@ async def test_a_trim_moves_the_cursor() -> None:
 
 
 @virtual_time
+async def test_a_subscription_without_consumers_is_shown_at_the_start_of_a_trimmed_partition() -> None:
+    async with lake() as made:
+        streams, service = await made.serve()
+        await append(streams, made.view, *(batch_of(b"%d" % number) for number in range(6)))
+        await service.create(made.partition, "idle", EARLIEST)
+
+        await streams.trim(ANONYMOUS, "orders", 0, 4)
+
+        (stats,) = await service.stats(made.partition)
+        assert (stats.mark_delete, stats.backlog_count) == (4, 2)
+
+
+@virtual_time
 async def test_an_entry_that_a_trim_has_cut_into_is_delivered_again_with_what_is_left() -> None:
     async with lake() as made:
         streams, service = await made.serve()

@@ -233,6 +233,8 @@ class SubscriptionService:
         for cursor in await self._cursors.load(partition):
             if not held.is_left:
                 held.adopt(cursor, bounds.start)  # made by another server
+        for subscription in held.subscriptions.values():
+            subscription.skip_before(bounds.start)  # trimmed since its consumers read last
         local = [item for item in self._local.values() if item.partition == partition]
         return sorted((item.stats(bounds.end) for item in [*held.subscriptions.values(), *local]), key=_name)
 
