@@ -129,7 +129,6 @@ class CreateRoutes:
         if origin is not None:
             configs[lineage.FORK] = str(origin.fork)
             records = origin.first + records
-            await self._forking.mark(origin.source)
         is_shown_later = bool(records) or origin is not None
         if is_shown_later:
             configs[lifetimes.INCOMPLETE] = "true"
@@ -139,7 +138,7 @@ class CreateRoutes:
         if wanted.closes:
             view = await self._appending.close(view, "")
         if origin is not None:
-            await self._forking.look_again(origin.source, view)
+            await self._forking.tell(origin.source, view)
         if is_shown_later:
             view = await self._streams.alter(INTERNAL, name, {}, [lifetimes.INCOMPLETE])
         return view

@@ -108,21 +108,20 @@ class Forking:
             raise Problem(400, 400, f"Stream-Fork-Sub-Offset: there is less than {part} behind the offset")
         return Origin(source, Fork(source.stream.number, index, offset, part, base), first)
 
-    async def mark(self, source: StreamView) -> None:
-        """Note that a fork is being made: a new version, so that a deletion that has not seen it looks again."""
-        try:
-            marked = await self._streams.alter(INTERNAL, source.name, {lifetimes.FORKED: "true"}, [])
-        except NotFound as error:
-            raise Problem(404, 404, f"no stream {source.name}") from error
-        if lifetimes.is_marked(marked, lifetimes.DELETED) or marked.stream.number != source.stream.number:
-            raise Problem(409, 409, f"stream {source.name}, the source, is deleted")
+    async def tell(self, source: StreamView, fork: StreamView) -> None:
+        """Note at the source that a fork was made: a new version, so that a deletion that has not seen the fork looks again.
 
-    async def look_again(self, source: StreamView, view: StreamView) -> None:
-        """Take the new fork back if its source was deleted meanwhile: the deletion may not have seen it."""
-        for stream in await self._streams.catalog.refresh([source.stream.number]):
-            if stream.is_deleted or lifetimes.is_marked(StreamView(stream), lifetimes.DELETED):
-                await self._streams.delete(INTERNAL, view.name, view.stream.version)
-                raise Problem(409, 409, f"stream {source.name}, the source, is deleted")
+        Raises:
+            Problem: 409, the source was deleted meanwhile; the fork is taken back.
+        """
+        try:
+            told = await self._streams.alter(INTERNAL, source.name, {lifetimes.FORKED: "true"}, [])
+            is_there = told.stream.number == source.stream.number and not lifetimes.is_marked(told, lifetimes.DELETED)
+        except NotFound:
+            is_there = False
+        if not is_there:
+            await self._streams.delete(INTERNAL, fork.name, fork.stream.version)
+            raise Problem(409, 409, f"stream {source.name}, the source, is deleted")
 
     def _cut(self, value: bytes, offset: int, part: int) -> tuple[int, list[Record]]:
         """The fork's base, and its first record: a part of the source's at `offset`. Nothing, if the record has less bytes."""

@@ -4,8 +4,8 @@ All of it is in the stream's configs, and every decision is carried out only if 
 so that any server may take it. Times are the store's. A time to live is renewed by reads and writes; the config moves after a
 tenth of it at the earliest, so a stream lives a tenth longer, never shorter.
 
-A deleted stream with forks stays, marked, for their sake, until the last one goes. A fork marks its source before it is made and
-looks at it again afterwards: either the deletion sees the fork, or the fork the deletion.
+A deleted stream with forks stays, marked, for their sake, until the last one goes. A fork that was made is noted at its source before
+it is shown, which changes the source's version: either the deletion sees the fork, or the fork the deletion.
 Source: Durable Streams Protocol 1.0, sections 4.2, 5.1 and 5.4.
 """
 
