@@ -166,11 +166,11 @@ def producer(epoch: int, sequence: int) -> dict[str, str]:
 async def test_producers_are_known_to_all_servers_and_after_a_restart(rest_servers: MakeServers) -> None:
     one, two = await rest_servers(2)
     await one.put("/v1/stream/t", b"", headers=JSON)
-    first = await one.post("/v1/stream/t", b"[0]", headers=producer(0, 0))
-    again = await two.post("/v1/stream/t", b"[0]", headers=producer(0, 0))
+    first = await one.post("/v1/stream/t", b"[0,0.5]", headers=producer(0, 0))
+    again = await two.post("/v1/stream/t", b"[0,0.5]", headers=producer(0, 0))
     gap = await two.post("/v1/stream/t", b"[9]", headers=producer(0, 2))
     after = await two.post("/v1/stream/t", b"[1]", headers=producer(0, 1))
-    late = await one.post("/v1/stream/t", b"[0]", headers=producer(0, 0))
+    late = await one.post("/v1/stream/t", b"[0,0.5]", headers=producer(0, 0))
     (three,) = await rest_servers(1)  # as one that was started anew: it knows nothing but the stores
     fresh = await three.post("/v1/stream/t", b"[1]", headers=producer(0, 1))
     wrong = await three.post("/v1/stream/t", b"[2]", headers=producer(1, 5))
@@ -182,7 +182,7 @@ async def test_producers_are_known_to_all_servers_and_after_a_restart(rest_serve
     assert late.headers["Producer-Seq"] == "1"
     assert [one.status for one in (fresh, wrong, newer, zombie)] == [204, 400, 200, 403]
     assert zombie.headers["Producer-Epoch"] == "1"
-    assert (await two.get("/v1/stream/t")).body == [0, 1, 2]
+    assert (await two.get("/v1/stream/t")).body == [0, 0.5, 1, 2]  # a sequence is that of an append, not of a record
 
 
 async def test_a_producer_s_appends_are_in_flight_together_and_keep_their_order(rest: RestNode) -> None:
