@@ -238,11 +238,16 @@ class RestMember(HttpClient):
             name = name_of(base64.b64decode(one["value"]))
             self.read.append(Read(one["partition"], one["offset"], name, now_s))
         if found.json():
-            done = self.ask("POST", f"{base}/offsets", headers=V2)
-            if done is None or done.status_code != 200:
-                self.commit_errors += 1
-                self._note(done)
+            self._commit(base)
         return True
+
+    def _commit(self, base: str) -> None:
+        """Commit what was read; again, when the server asks to come back (503)."""
+        while (done := self.ask("POST", f"{base}/offsets", headers=V2)) is not None and done.status_code == 503:
+            self._note(done)
+        if done is None or done.status_code != 200:
+            self.commit_errors += 1
+            self._note(done)
 
     def _note(self, answer: requests.Response | None) -> None:
         if answer is not None:

@@ -110,6 +110,7 @@ def test_a_group_of_three_protocols_outlives_its_coordinator(
         until(lambda: has_all(producer, members), TIMEOUT_S, "every acknowledged record is read")
         log = read_log(kafka.kafka, STREAM, PARTITION_COUNT)
         ends = {partition: len(reads) for partition, reads in log.items()}
+        tell(f"commit errors {by_rest.commit_errors}, {dict(by_grpc.commit_errors)}, {dict(by_kafka.commit_errors)}")
         until(lambda: committed(kafka.kafka) == ends, TIMEOUT_S, "every record that was read is committed")
         for member in members:
             member.stop()

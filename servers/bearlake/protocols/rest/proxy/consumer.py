@@ -73,10 +73,8 @@ class Consumer:
         """Held by the request that is under way; see `turn`."""
         self.is_ending = False
         """Set when the server drains: who waits for records is answered, may commit them, and finds nothing (40403) at the next look."""
-        self.beating: asyncio.Task[None] | None = None
-        """The heartbeat under way; of `consumers.py`."""
-        self.is_away = False
-        """Whether the last heartbeat did not reach the group; of `consumers.py`."""
+        self.beating: asyncio.Task[None] | None = None  # the heartbeat under way; of `consumers.py`
+        self.is_away = False  # whether the last one did not reach the group
         self.last_used = asyncio.get_running_loop().time()
         self._streams = streams
         self._settings = settings
@@ -265,6 +263,8 @@ class Consumer:
         found: list[Consumed] = []
         positions = {}
         for (partition, _), fetched in zip(ranges, answers, strict=True):
+            if partition not in self._assigned:
+                continue  # the group has changed meanwhile: it is read, and committed, by another member
             if isinstance(fetched.error, OutOfRange):
                 await self._reset(partition, fetched)
                 continue
@@ -275,7 +275,7 @@ class Consumer:
             for offset, record in reading.records(fetched, self._settings.batch_bytes_max):
                 found.append(Consumed(*partition, offset, record))
             positions[partition] = reading.next_offset(fetched)
-        self._positions.update(positions)
+        self._advance(positions)
         return found
 
     # -- positions -----------------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ class Consumer:
         await self.settled(self.config.wait_ms)
         for partition in partitions:
             self._require_assigned(partition)
-        self._positions.update(await self._ask(partitions, spec))
+        self._advance(await self._ask(partitions, spec))
 
     async def _place(self) -> None:
         """Give every partition without a position one: the committed offset, or by the reset rule."""
@@ -300,18 +300,22 @@ class Consumer:
         if not fresh:
             return
         committed = await self.committed(fresh)
-        self._positions.update({partition: value.offset for partition, value in committed.items()})
+        self._advance({partition: value.offset for partition, value in committed.items()})
         rest = [partition for partition in fresh if partition not in committed]
         if not rest:
             return
         if self.config.reset is None:
             raise Problem(409, 409, f"no committed offset for {rest[0][0]}-{rest[0][1]}, and auto.offset.reset is none")
-        self._positions.update(await self._ask(rest, self.config.reset))
+        self._advance(await self._ask(rest, self.config.reset))
+
+    def _advance(self, positions: Mapping[Partition, int]) -> None:
+        """Go on there, but for partitions that were given up while this was found out."""
+        self._positions.update({partition: at for partition, at in positions.items() if partition in self._assigned})
 
     async def _reset(self, partition: Partition, fetched: Fetched) -> None:
         if self.config.reset is None:
             raise Problem(409, 409, f"{partition[0]}-{partition[1]}: {fetched.error}, and auto.offset.reset is none")
-        self._positions.update(await self._ask([partition], self.config.reset))
+        self._advance(await self._ask([partition], self.config.reset))
 
     async def _ask(self, partitions: Sequence[Partition], spec: OffsetSpec) -> dict[Partition, int]:
         keys = {partition: key for partition in partitions if (key := await self._key(partition)) is not None}
