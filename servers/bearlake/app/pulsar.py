@@ -25,7 +25,9 @@ class PulsarRole:
 
     def build(self, parts: Parts) -> Sequence[Routes]:
         """See `Role.build`."""
-        self._server = PulsarServer(parts.streams(), parts.member, parts.settings.pulsar, self._listeners)
+        self._server = PulsarServer(
+            parts.streams(), parts.schemas(), parts.member, parts.settings.pulsar, self._listeners
+        )
         parts.closing.push_async_callback(self._server.close)
         return []
 

@@ -20,6 +20,7 @@ from bearlake.streams.service import Streams
 
 if TYPE_CHECKING:
     from bearlake.protocols.pulsar.producers import Producer
+    from bearlake.streams.schemas.service import Schemas as Registry
 
 
 class Members(Protocol):
@@ -40,14 +41,14 @@ class Members(Protocol):
 class Broker:
     """One Pulsar server's connections' common ground."""
 
-    def __init__(self, streams: Streams, members: Members, settings: PulsarSettings) -> None:
+    def __init__(self, streams: Streams, registry: "Registry", members: Members, settings: PulsarSettings) -> None:
         self.streams = streams
         self.subscriptions = streams.subscriptions
         self.members = members
         self.settings = settings
         self.topics = Topics(streams, settings)
         self.access = Access(streams.metadata, streams.server)
-        self.schemas = Schemas()
+        self.schemas = Schemas(registry, self.topics)
         self.watchers = Watchers(self.topics, streams.catalog)
         self.is_draining = False
         """Whether producers and consumers are sent to other servers."""

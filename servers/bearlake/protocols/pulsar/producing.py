@@ -52,7 +52,7 @@ async def open_producer(connection: "Connection", request: CommandProducer) -> b
     try:
         topic = await broker.topics.resolve(connection.who, request.topic, Operation.WRITE)
         schema = request.schema if request.HasField("schema") else None
-        producer.schema_version = await broker.schemas.for_producer(topic, schema)
+        producer.schema_version = await broker.schemas.for_producer(connection.who, topic, schema)
         is_alone = request.producer_access_mode != Shared
         if not is_alone:
             await broker.access.check_elsewhere(topic.partition)

@@ -1,8 +1,15 @@
-"""Schemas of topics.
+"""Schemas of topics: versions of the subject `<stream>-value` of the registry, which Confluent's clients use too.
 
-None are kept yet: topics carry bytes, and a client that brings a schema is told so.
+A producer's schema becomes a version if the subject's compatibility level takes it; a consumer's must be a version, or compatible. Pulsar
+counts versions from 0 and writes the number in 8 bytes, big-endian: version 1 of the subject is 0. The level is the subject's, in the
+registry (BACKWARD unless set), and holds for clients of all protocols.
 """
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from bearlake.errors import Conflict, Invalid
+from bearlake.protocols.pulsar import schema_types
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
     CommandGetOrCreateSchema,
@@ -11,37 +18,138 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     CommandGetSchemaResponse,
     Schema,
 )
-from bearlake.protocols.pulsar.topics import Topic
+from bearlake.protocols.pulsar.topics import Topic, Topics
 from bearlake.streams.principal import Principal
+from bearlake.streams.schemas import names
+from bearlake.streams.schemas.model import Draft, SchemaVersion
+from bearlake.streams.schemas.problems import Refusal, SchemaNotFound, SubjectNotFound, VersionNotFound
+
+if TYPE_CHECKING:
+    from bearlake.streams.schemas.service import Schemas as Registry
 
 NO_VERSION = b""
 """The schema version of a topic without a schema."""
+_VERSION_BYTES = 8
+_NO_SCHEMA = (Schema.NoSchema, Schema.AutoConsume)
 
 
 class Schemas:
-    """Schemas of all topics, as this server sees them."""
+    """Schemas of all topics. Every call may raise `Denied`, `Overloaded`, `Unavailable`."""
 
-    async def for_producer(self, topic: Topic, schema: Schema | None) -> bytes:
+    def __init__(self, registry: "Registry", topics: Topics) -> None:
+        """`registry` belongs to the caller."""
+        self._registry = registry
+        self._topics = topics
+
+    async def for_producer(self, who: Principal, topic: Topic, schema: Schema | None) -> bytes:
         """Version of a producer's schema, registered if it is new. Raises `Refused` (IncompatibleSchema)."""
-        return _version(schema)
+        if schema is None or schema.type in _NO_SCHEMA:
+            return NO_VERSION
+        return written(await self.register(who, topic, schema))
 
-    async def for_consumer(self, topic: Topic, schema: Schema | None) -> None:
-        """See that a consumer with this schema may read the topic. Raises `Refused` (IncompatibleSchema)."""
-        _version(schema)
+    async def for_consumer(self, who: Principal, topic: Topic, schema: Schema | None) -> None:
+        """See that a consumer with this schema may read the topic; the first schema of all is registered.
+
+        Raises `Refused` (IncompatibleSchema).
+        """
+        if schema is None or schema.type in _NO_SCHEMA:
+            return
+        if await self.version(who, topic) is None:
+            await self.register(who, topic, schema)
+            return
+        messages = await self.incompatibilities(who, topic, schema)
+        if messages:
+            raise Refused("IncompatibleSchema", f"topic {topic.name}: {', '.join(messages)}")
 
     async def get(self, who: Principal, request: CommandGetSchema) -> CommandGetSchemaResponse:
-        """GET_SCHEMA. Raises `Refused`."""
-        raise Refused("TopicNotFound", f"topic {request.topic} has no schema")
+        """GET_SCHEMA: of a version, or of the newest one. Raises `Refused` (TopicNotFound)."""
+        topic = await self._topic(request.topic)
+        number = read_version(request.schema_version)
+        found = await self.version(who, topic, number)
+        schema = None if found is None else schema_types.schema_of(found.schema, schema_name(topic))
+        if found is None or schema is None:
+            what = "schema" if number == names.LATEST else f"schema of version {number - 1}"
+            raise Refused("TopicNotFound", f"topic {topic.name} has no {what}")
+        return CommandGetSchemaResponse(request_id=request.request_id, schema=schema, schema_version=written(found))
 
     async def get_or_create(
         self, who: Principal, request: CommandGetOrCreateSchema
     ) -> CommandGetOrCreateSchemaResponse:
         """GET_OR_CREATE_SCHEMA. Raises `Refused`."""
-        version = _version(request.schema)
+        version = await self.for_producer(who, await self._topic(request.topic), request.schema)
         return CommandGetOrCreateSchemaResponse(request_id=request.request_id, schema_version=version)
 
+    # -- also for the HTTP API -----------------------------------------------------------------------------------
 
-def _version(schema: Schema | None) -> bytes:
-    if schema is None or schema.type == Schema.NoSchema:
-        return NO_VERSION
-    raise Refused("NotAllowedError", f"schema {schema.name!r}: schemas of topics are not served yet, use bytes")
+    async def register(self, who: Principal, topic: Topic, schema: Schema) -> SchemaVersion:
+        """The version that has this schema, made if there is none. Raises `Refused` (IncompatibleSchema)."""
+        draft = schema_types.draft_of(schema)
+        try:
+            known = await self.known(who, topic, schema)
+            return known or await self._registry.register(who, subject_of(topic), draft)
+        except Refusal as error:
+            raise _refused(topic, error) from error
+
+    async def known(self, who: Principal, topic: Topic, schema: Schema) -> SchemaVersion | None:
+        """The version that has this schema, whatever the properties that it came with. Raises `Refusal`, `Refused`."""
+        plain: Draft = replace(schema_types.draft_of(schema), metadata=None)
+        try:
+            found = await self._registry.lookup(who, subject_of(topic), plain)
+        except (SubjectNotFound, SchemaNotFound):
+            return None
+        return found if schema_types.type_of(found.schema) == schema.type else None
+
+    async def incompatibilities(self, who: Principal, topic: Topic, schema: Schema) -> list[str]:
+        """What the topic's level forbids about a schema; nothing if it is a version. Raises `Refused` (IncompatibleSchema)."""
+        draft = schema_types.draft_of(schema)
+        try:
+            if await self.known(who, topic, schema) is not None:
+                return []
+            return await self._registry.check(who, subject_of(topic), draft)
+        except Refusal as error:
+            raise _refused(topic, error) from error
+
+    async def version(self, who: Principal, topic: Topic, number: int = names.LATEST) -> SchemaVersion | None:
+        """A version of the topic's schema (numbers as in the registry), None if there is none; deleted ones by their numbers only."""
+        try:
+            return await self._registry.version(who, subject_of(topic), number, with_deleted=number != names.LATEST)
+        except (SubjectNotFound, VersionNotFound, SchemaNotFound):
+            return None
+
+    async def _topic(self, text: str) -> Topic:
+        topic = await self._topics.find(text)
+        if topic is None:
+            raise Refused("TopicNotFound", f"topic {text} does not exist")
+        return topic
+
+
+def subject_of(topic: Topic) -> str:
+    """The registry's name for the topic's schemas; partitions share them."""
+    return f"{topic.view.name}-value"
+
+
+def schema_name(topic: Topic) -> str:
+    """What clients are told as a schema's name: `tenant/namespace/topic`, without partition."""
+    split = topic.name.split_partition() if topic.is_partitioned else None
+    name = topic.name if split is None else split[0]
+    return f"{name.namespace}/{name.local}"
+
+
+def written(version: SchemaVersion) -> bytes:
+    """A version's number as clients know it."""
+    return (version.number - 1).to_bytes(_VERSION_BYTES, "big")
+
+
+def read_version(version: bytes) -> int:
+    """The registry's number of a version as clients name it, `names.LATEST` for an empty one. Raises `Refused` (TopicNotFound)."""
+    if not version:
+        return names.LATEST
+    number = int.from_bytes(version, "big") + 1
+    if len(version) != _VERSION_BYTES or number > names.VERSION_MAX:
+        raise Refused("TopicNotFound", f"no schema has the version {version[:16].hex()}")
+    return number
+
+
+def _refused(topic: Topic, error: Refusal) -> Refused:
+    is_final = isinstance(error, Invalid | Conflict)
+    return Refused("IncompatibleSchema" if is_final else "UnknownError", f"topic {topic.name}: {error}")

@@ -9,6 +9,7 @@ then connections close.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from bearlake.protocols.pulsar import commands, handlers
 from bearlake.protocols.pulsar.broker import Broker, Members
@@ -20,6 +21,9 @@ from bearlake.serving.listener import Listener
 from bearlake.serving.slabs import SlabPool, SlabSettings
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
+
+if TYPE_CHECKING:
+    from bearlake.streams.schemas.service import Schemas as Registry
 
 log = logging.getLogger(__name__)
 
@@ -36,13 +40,14 @@ class PulsarServer:
     def __init__(
         self,
         streams: Streams,
+        registry: "Registry",
         members: Members,
         settings: PulsarSettings,
         listeners: Sequence[Listener],
     ) -> None:
-        """`listeners` are bound already; they belong to the server then."""
+        """`listeners` are bound already; they belong to the server then, `streams` and `registry` to the caller."""
         self.settings = settings
-        self.broker = Broker(streams, members, settings)
+        self.broker = Broker(streams, registry, members, settings)
         self.slabs = SlabPool(SlabSettings(bytes_max=settings.receive_bytes_max))
         self.frame_bytes_max = settings.message_bytes_max + PADDING_BYTES
         self.loop: asyncio.AbstractEventLoop

@@ -65,7 +65,8 @@ async def subscribe(connection: "Connection", request: CommandSubscribe) -> None
         topic = await broker.topics.resolve(
             connection.who, request.topic, Operation.READ, may_create=request.force_topic_creation
         )
-        await broker.schemas.for_consumer(topic, request.schema if request.HasField("schema") else None)
+        schema = request.schema if request.HasField("schema") else None
+        await broker.schemas.for_consumer(connection.who, topic, schema)
         consumer.topic, consumer.partition = topic, topic.partition
         consumer.name = consumer.name or broker.new_producer_name()
         spec = _spec(consumer, request, topic, await _position(broker, request, topic))

@@ -11,6 +11,9 @@ from bearlake.metadata.schemas import SubjectKey, VersionKey
 Document = Mapping[str, Any]
 """A JSON object that is kept and given back as it is (metadata, rule sets, configs). Any: whatever JSON can say."""
 
+ENCODING = "bearlake.encoding"
+"""Property of a schema's metadata: how values are written, where that is not the format's own way; versions do not change it."""
+
 
 class SchemaType(Enum):
     """The formats of schemas."""

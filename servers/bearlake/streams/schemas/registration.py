@@ -14,7 +14,7 @@ from bearlake.errors import AlreadyExists, Conflict, Overloaded
 from bearlake.metadata.schemas import Registration, SchemaStore, SubjectKey, SubjectState, VersionKey, VersionRow
 from bearlake.streams.schemas import names, rules
 from bearlake.streams.schemas.library import Library, body_of, content_of, fingerprint_of
-from bearlake.streams.schemas.model import Document, Draft, Mode, Reference, Schema, SchemaVersion
+from bearlake.streams.schemas.model import ENCODING, Document, Draft, Mode, Reference, Schema, SchemaVersion
 from bearlake.streams.schemas.parsing import Parsed
 from bearlake.streams.schemas.problems import (
     IdDoesNotMatch,
@@ -196,7 +196,9 @@ class Registrar:
             schema = schemas.get(row.schema_id)
             if schema is None or not _is_of_group(policy, understood.draft, schema):
                 continue
-            messages = await self._between(policy, understood.parsed, await self._library.parsed_schema(schema))
+            messages = _encoding_change(understood.draft, schema)
+            if not messages:
+                messages = await self._between(policy, understood.parsed, await self._library.parsed_schema(schema))
             if messages:
                 return [*messages, f"{{oldSchemaVersion: {row.number}}}", f"{{compatibility: '{policy.level.value}'}}"]
         return []
@@ -232,6 +234,16 @@ def _is_of_group(policy: rules.Policy, draft: Draft, schema: Schema) -> bool:
     if not group:
         return True
     return _property(draft.metadata, group) == _property(schema.metadata, group)
+
+
+def _encoding_change(draft: Draft, schema: Schema) -> list[str]:
+    """What the two schemas say differently about how values are written; a draft without metadata takes over the schema's."""
+    before, after = _property(schema.metadata, ENCODING), _property(draft.metadata, ENCODING)
+    if draft.metadata is None or before == after:
+        return []
+    return [
+        f"{{errorType:'SCHEMA_TYPE_CHANGED', description:'values were written as {before}, and would be as {after}'}}"
+    ]
 
 
 def _property(metadata: Document | None, name: str) -> object:

@@ -1,0 +1,283 @@
+"""Schemas of topics, by the unmodified Python client and by frames; what both leave in the registry."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bearlake.protocols.pulsar.proto import commands_pb2 as pb
+from bearlake.protocols.pulsar.proto.metadata_pb2 import KeyValue
+from bearlake.streams.principal import ANONYMOUS
+from bearlake.streams.schemas.model import Draft
+from bearlake.streams.schemas.service import Schemas
+from fixtures.pulsar_server import Make, PulsarNode
+
+ONE = b'{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'
+TWO = b'{"type":"record","name":"Order","fields":[{"name":"id","type":"long"},{"name":"note","type":"string","default":""}]}'
+BROKEN = b'{"type":"record","name":"Order","fields":[{"name":"id","type":"long"},{"name":"note","type":"string"}]}'
+
+
+def version(number: int) -> bytes:
+    return number.to_bytes(8, "big")
+
+
+def schema(kind: str = "Avro", content: bytes = ONE, **properties: str) -> pb.Schema:
+    pairs = [KeyValue(key=key, value=value) for key, value in properties.items()]
+    return pb.Schema(name="s", type=pb.Schema.Type.Value(kind), schema_data=content, properties=pairs)
+
+
+@pytest.fixture
+async def registry(pulsar: PulsarNode) -> AsyncIterator[Schemas]:
+    """The registry as other servers of the deployment see it."""
+    schemas = Schemas(pulsar.streams.metadata.schemas)
+    yield schemas
+    schemas.close()
+
+
+async def test_a_producers_schema_is_the_first_version_of_the_streams_subject(pulsar: PulsarNode, registry: Schemas):
+    client = await pulsar.client()
+
+    opened = await client.produce("orders", schema=schema())
+
+    assert opened.schema_version == version(0)
+    found = await registry.version(ANONYMOUS, "orders-value", 1)
+    assert json.loads(found.schema.text) == json.loads(ONE)
+
+
+async def test_a_compatible_schema_is_the_next_version_and_each_can_be_read(pulsar: PulsarNode):
+    client = await pulsar.client()
+    await client.produce("orders", 1, schema=schema(owner="me"))
+
+    second = await client.produce("orders", 2, schema=schema(content=TWO))
+    again = await client.produce("orders", 3, schema=schema())
+
+    assert (second.schema_version, again.schema_version) == (version(1), version(0))
+    newest = await client.ask("get_schema", pb.CommandGetSchema(topic="orders"))
+    assert newest.schema_version == version(1)
+    assert json.loads(newest.schema.schema_data) == json.loads(TWO)
+    assert newest.schema.name == "public/default/orders"
+    oldest = await client.ask("get_schema", pb.CommandGetSchema(topic="orders", schema_version=version(0)))
+    assert json.loads(oldest.schema.schema_data) == json.loads(ONE)
+    assert [(one.key, one.value) for one in oldest.schema.properties] == [("owner", "me")]
+
+
+@pytest.mark.parametrize("kind", ["Avro", "Json", "Protobuf"])
+async def test_an_incompatible_schema_is_refused(pulsar: PulsarNode, kind: str):
+    client = await pulsar.client()
+    await client.produce("orders", 1, schema=schema(kind))
+
+    refused = await client.produce("orders", 2, schema=schema(kind, BROKEN))
+    reader = await client.subscribe("orders", schema=schema(kind, BROKEN))
+
+    assert (refused.error, reader.error) == (pb.IncompatibleSchema, pb.IncompatibleSchema)
+    newest = await client.ask("get_schema", pb.CommandGetSchema(topic="orders"))
+    assert newest.schema_version == version(0)
+
+
+async def test_another_type_with_the_same_definition_is_refused(pulsar: PulsarNode):
+    client = await pulsar.client()
+    await client.produce("orders", 1, schema=schema("Avro"))
+
+    refused = await client.produce("orders", 2, schema=schema("Json"))
+    text = await client.produce("orders", 3, schema=schema("String", b""))
+
+    assert (refused.error, text.error) == (pb.IncompatibleSchema, pb.IncompatibleSchema)
+
+
+async def test_level_none_of_the_registry_lets_the_type_change(pulsar: PulsarNode, registry: Schemas):
+    client = await pulsar.client()
+    await client.produce("orders", 1, schema=schema("Avro"))
+    await registry.set_config(ANONYMOUS, "orders-value", {"compatibility": "NONE"})
+
+    opened = await client.produce("orders", 2, schema=schema("Json"))
+    again = await client.produce("orders", 3, schema=schema("Json"))
+
+    assert (opened.schema_version, again.schema_version) == (version(1), version(1))
+    newest = await client.ask("get_schema", pb.CommandGetSchema(topic="orders"))
+    assert newest.schema.type == pb.Schema.Json
+
+
+@pytest.mark.parametrize("kind", sorted(set(pb.Schema.Type.keys()) - {"NoSchema", "AutoConsume"}))
+async def test_every_type_comes_back_as_it_was_given(pulsar: PulsarNode, kind: str):
+    client = await pulsar.client()
+    content = {"Avro": ONE, "Json": ONE, "Protobuf": ONE, "KeyValue": b"\0\1\xff", "ProtobufNative": b"{}"}.get(
+        kind, b""
+    )
+    given = schema(kind, content, **{"a.b": "1", "ü": ""})
+
+    opened = await client.produce("orders", schema=given)
+    answer = await client.ask("get_schema", pb.CommandGetSchema(topic="orders", schema_version=opened.schema_version))
+
+    given.name = "public/default/orders"
+    assert sorted(map(str, answer.schema.properties)) == sorted(map(str, given.properties))
+    assert (answer.schema.type, answer.schema.schema_data, answer.schema.name) == (
+        given.type,
+        given.schema_data,
+        given.name,
+    )
+
+
+async def test_a_consumers_schema_is_the_first_of_a_topic_without_one(pulsar: PulsarNode):
+    client = await pulsar.client()
+    await client.subscribe("orders", schema=schema())
+
+    again = await client.produce("orders", schema=schema())
+
+    assert again.schema_version == version(0)
+
+
+async def test_a_consumer_with_an_old_version_or_none_at_all_may_read(pulsar: PulsarNode):
+    client = await pulsar.client()
+    await client.produce("orders", 1, schema=schema())
+    await client.produce("orders", 2, schema=schema(content=TWO))
+
+    for number, given in enumerate([schema(), schema("AutoConsume", b""), schema("NoSchema", b""), None]):
+        options = {} if given is None else {"schema": given}
+        answer = await client.subscribe("orders", f"s{number}", number, **options)
+        assert answer.DESCRIPTOR.name == "CommandSuccess", answer
+
+
+async def test_partitions_share_their_topics_schema(pulsar: PulsarNode):
+    await pulsar.create("orders", 2)
+    client = await pulsar.client()
+    await client.produce("orders-partition-0", 1, schema=schema())
+
+    other = await client.produce("orders-partition-1", 2, schema=schema())
+
+    assert other.schema_version == version(0)
+    for name in ("orders", "orders-partition-1"):
+        answer = await client.ask("get_schema", pb.CommandGetSchema(topic=name))
+        assert answer.schema.name == "public/default/orders"
+
+
+async def test_get_or_create_gives_versions_and_none_for_no_schema(pulsar: PulsarNode):
+    await pulsar.create("orders")
+    client = await pulsar.client()
+
+    none = await client.ask(
+        "get_or_create_schema", pb.CommandGetOrCreateSchema(topic="orders", schema=schema("NoSchema"))
+    )
+    first = await client.ask("get_or_create_schema", pb.CommandGetOrCreateSchema(topic="orders", schema=schema()))
+    broken = await client.ask(
+        "get_or_create_schema", pb.CommandGetOrCreateSchema(topic="orders", schema=schema(content=BROKEN))
+    )
+
+    assert (none.schema_version, none.error_code) == (b"", pb.UnknownError)
+    assert first.schema_version == version(0)
+    assert broken.error_code == pb.IncompatibleSchema
+
+
+@pytest.mark.parametrize("asked", [version(7), b"\0" * 7, b"\xff" * 8, b"x" * 99])
+async def test_a_version_that_is_not_there_is_not_found(pulsar: PulsarNode, asked: bytes):
+    client = await pulsar.client()
+    await client.produce("orders", schema=schema())
+
+    answer = await client.ask("get_schema", pb.CommandGetSchema(topic="orders", schema_version=asked))
+
+    assert answer.error_code == pb.TopicNotFound
+
+
+async def test_a_topic_without_schema_has_none(pulsar: PulsarNode):
+    await pulsar.create("orders")
+    client = await pulsar.client()
+
+    for name in ("orders", "missing"):
+        answer = await client.ask("get_schema", pb.CommandGetSchema(topic=name))
+        assert answer.error_code == pb.TopicNotFound
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b'{"type":"nothing"}', b"[" * 5000])
+async def test_a_schema_that_is_none_is_refused(pulsar: PulsarNode, content: bytes):
+    client = await pulsar.client()
+
+    refused = await client.produce("orders", schema=schema(content=content))
+
+    assert refused.error == pb.IncompatibleSchema
+
+
+async def test_what_the_registry_got_from_others_is_avro_or_nothing(pulsar: PulsarNode, registry: Schemas):
+    client = await pulsar.client()
+    await pulsar.create("orders")
+    await registry.register(ANONYMOUS, "orders-value", Draft(text=ONE.decode()))
+
+    shared = await client.produce("orders", 1, schema=schema())
+    other = await client.produce("orders", 2, schema=schema("Json"))
+
+    assert shared.schema_version == version(0)
+    assert other.error == pb.IncompatibleSchema
+    answer = await client.ask("get_schema", pb.CommandGetSchema(topic="orders"))
+    assert answer.schema.type == pb.Schema.Avro
+
+
+async def test_a_client_of_the_registry_continues_what_a_producer_began(pulsar: PulsarNode, registry: Schemas):
+    client = await pulsar.client()
+    await client.produce("orders", schema=schema("Json"))
+
+    made = await registry.register(ANONYMOUS, "orders-value", Draft(text=TWO.decode()))
+
+    assert made.number == 2
+    answer = await client.ask("get_schema", pb.CommandGetSchema(topic="orders"))
+    assert (answer.schema.type, answer.schema_version) == (pb.Schema.Json, version(1))
+
+
+# -- the Python client ----------------------------------------------------------------------------------------------
+
+
+def read_and_write(url: str, kind: str, log: Path) -> None:
+    """Records of a schema: what one producer writes, consumers with the same and with a wider schema read."""
+    pulsar_client = pytest.importorskip("pulsar", reason="PULSAR CLIENT NOT TESTED: pip install pulsar-client")
+    from pulsar import schema as schemas
+
+    class Order(schemas.Record):
+        id = schemas.Long(required=True)
+        note = schemas.String()
+
+    class Wider(schemas.Record):
+        id = schemas.Long(required=True)
+        note = schemas.String()
+        more = schemas.Integer(default=1)
+
+    class Incompatible(schemas.Record):
+        id = schemas.String(required=True)
+
+    Incompatible.__name__ = Wider.__name__ = "Order"
+    made: Any = getattr(schemas, kind)
+    logger = pulsar_client.FileLogger(pulsar_client.LoggerLevel.Warn, str(log))
+    client = pulsar_client.Client(url, operation_timeout_seconds=20, logger=logger)
+    try:
+        producer = client.create_producer("orders", schema=made(Order))
+        producer.send(Order(id=7, note="ü"))
+        earliest = pulsar_client.InitialPosition.Earliest
+        for name, known in (("same", Order), ("wider", Wider)):
+            consumer = client.subscribe("orders", name, schema=made(known), initial_position=earliest)
+            message = consumer.receive(20_000)
+            assert (message.value().id, message.value().note) == (7, "ü")
+            assert message.schema_version() == "\0" * 8  # of the schema that it was written with
+        with pytest.raises(pulsar_client.IncompatibleSchema):
+            client.create_producer("orders", schema=made(Incompatible))
+        with pytest.raises(pulsar_client.IncompatibleSchema):
+            client.subscribe("orders", "other", schema=made(Incompatible))
+    finally:
+        client.close()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("kind", ["AvroSchema", "JsonSchema"])
+async def test_the_python_client_reads_and_writes_records_of_a_schema(pulsar: PulsarNode, tmp_path: Path, kind: str):
+    await asyncio.to_thread(read_and_write, pulsar.url, kind, tmp_path / "client.log")
+
+
+async def test_producers_on_two_servers_agree_on_a_topics_type(pulsar_cluster: Make):
+    cluster = await pulsar_cluster(2)
+    await cluster[0].create("orders")
+    first, second = await cluster[0].client(), await cluster[1].client()
+
+    opened = await asyncio.gather(
+        first.produce("orders", schema=schema("Avro")), second.produce("orders", schema=schema("Json"))
+    )
+
+    refused = [one for one in opened if one.DESCRIPTOR.name == "CommandError"]
+    assert [one.error for one in refused] == [pb.IncompatibleSchema]
