@@ -226,6 +226,28 @@ async def test_an_answer_can_be_committed_though_the_group_changes_behind_it(res
     assert await first.offsets(("t", 0)) == [1]
 
 
+async def test_a_read_under_way_while_the_group_changes_brings_no_lost_partition_back(
+    rest_servers: MakeServers,
+) -> None:
+    (rest,) = await rest_servers(1, consumer_beat_ms=100)
+    await rest.create("t", 2)
+    first, second = [await Client.create(rest, auto_commit_enable=False) for _ in range(2)]
+    await first.subscribe("t")
+    while len(await first.assigned()) != 2:
+        await first.poll(100)
+    await second.subscribe("t")
+    while len(await first.assigned()) != 1 or len(await second.assigned()) != 1:
+        await asyncio.gather(first.poll(500), second.poll(100))
+    ((_, lost),) = await second.assigned()
+    await produce(rest, "t", b"a", partition=lost)
+    read = values(await second.poll())
+    answers = [await rest.post(f"{client.base}/offsets") for client in (second, first)]
+
+    assert read == [b"a"]
+    assert [answer.status for answer in answers] == [200, 200]
+    assert await second.offsets(("t", lost)) == [1]
+
+
 async def test_a_draining_server_lets_instances_commit_and_sends_their_clients_elsewhere(
     rest_servers: MakeServers,
 ) -> None:
