@@ -64,4 +64,5 @@ async def find_last(streams: Streams, partition: PartitionKey) -> MessageIdData:
 def _acknowledged(last: MessageIdData, mark_delete: int) -> int:
     """The entry up to which all is acknowledged, as far as it can be told from the last one: clients compare the two."""
     is_inside_last = last.entry_id < mark_delete <= last.entry_id + max(last.batch_index, 0)
-    return ((last.entry_id if is_inside_last else mark_delete) - 1) & message_ids.NONE
+    before = (last.entry_id if is_inside_last else mark_delete) - 1
+    return min(before, last.entry_id) & message_ids.NONE
