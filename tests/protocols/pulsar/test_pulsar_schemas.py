@@ -238,7 +238,7 @@ def read_and_write(url: str, kind: str, log: Path) -> None:
     class Wider(schemas.Record):
         id = schemas.Long(required=True)
         note = schemas.String()
-        more = schemas.Integer(default=1)
+        more = schemas.Integer(required_default=True)
 
     class Incompatible(schemas.Record):
         id = schemas.String(required=True)
