@@ -194,7 +194,7 @@ def call_every_failed_commit_a_failure(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_what_was_sent_before(patch: pytest.MonkeyPatch) -> None:
-    def forgetful(**fields: int) -> Said:
+    def forgetful(**fields: Any) -> Said:
         return Said(**fields | {"after_sequence": -1})
 
     patch.setattr(named_clients, "Said", forgetful)

@@ -122,6 +122,7 @@ class NamedClient(Client):
             base_sequence=item.sequence,
             flags=BATCH_NAMED,
             after_sequence=max(before, session.last_sequence),
+            partition=lane.key,
         )
         return Wanted(lane.name, lane.index, item.batch, item.sent, said)
 

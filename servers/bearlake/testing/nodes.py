@@ -155,6 +155,8 @@ class Said(NamedTuple):
     flags: int = 0
     expected_offset: int = -1
     after_sequence: int = -1
+    partition: PartitionKey | None = None
+    """The one that the producer's session is of: it does not write to another incarnation of the stream."""
 
 
 class Wanted(NamedTuple):
@@ -317,6 +319,8 @@ class Connection:
         said = wanted.said
         if said is None:
             return admitted
+        if said.partition not in (None, admitted.partition):
+            return None
         return admitted._replace(
             producer_id=said.producer_id,
             producer_epoch=said.producer_epoch,
