@@ -215,7 +215,7 @@ async def test_an_exclusive_producer_is_alone(pulsar_cluster: Make) -> None:
     receipt = await sent(alone, b"value", 0)
 
     assert opened.topic_epoch >= 1
-    assert [one.error for one in refused] == [pb.ProducerBusy] * 5
+    assert [one.error for one in refused] == [pb.ProducerBusy, pb.ProducerFenced, *[pb.ProducerBusy] * 3]
     assert receipt.message_id.entry_id == 0
 
 
@@ -223,7 +223,7 @@ async def test_an_exclusive_producer_is_refused_beside_others(pulsar: PulsarNode
     client = await pulsar.client()
     await client.produce("t")
 
-    assert (await client.produce("t", producer_id=2, producer_access_mode=pb.Exclusive)).error == pb.ProducerBusy
+    assert (await client.produce("t", producer_id=2, producer_access_mode=pb.Exclusive)).error == pb.ProducerFenced
 
 
 async def test_who_waits_for_the_topic_gets_it_when_the_others_have_gone(pulsar: PulsarNode) -> None:

@@ -301,8 +301,10 @@ async def test_an_exclusive_producer_keeps_others_out(client: Any) -> None:
         mode = pulsar_client.ProducerAccessMode
         alone = client.create_producer("t", access_mode=mode.Exclusive)
         alone.send(b"1")
-        with pytest.raises(pulsar_client.ProducerBusy):
+        with pytest.raises(pulsar_client.ProducerFenced):
             client.create_producer("t", access_mode=mode.Exclusive)
+        with pytest.raises(pulsar_client.ProducerBusy):
+            client.create_producer("t")
         alone.close()
         client.create_producer("t", access_mode=mode.WaitForExclusive).send(b"2")
         client.create_producer("u", access_mode=mode.ExclusiveWithFencing).send(b"3")

@@ -75,7 +75,7 @@ class Access:
     def claim(self, producer: "Producer", mode: int, others: "list[Producer]") -> bool:
         """Make the producer the only one; False: it waits, and `Producer.granted` is called when its turn comes.
 
-        `others` are this server's other producers of the partition. Raises `Refused` (ProducerBusy).
+        `others` are this server's other producers of the partition. Raises `Refused` (ProducerFenced, which is final for clients).
         """
         claim = self._claims.get(producer.partition)
         if mode == ExclusiveWithFencing:
@@ -83,7 +83,7 @@ class Access:
                 other.overtaken()
         elif claim is not None or others:
             if mode == Exclusive:
-                raise Refused("ProducerBusy", "the topic has other producers")
+                raise Refused("ProducerFenced", "the topic has other producers")
             claim = self._claims.setdefault(producer.partition, Claim())
             claim.waiting.append(producer)
             return False
