@@ -7,6 +7,7 @@ import pytest
 from bearlake.errors import Unavailable
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from bearlake.protocols.pulsar.settings import PulsarSettings
+from bearlake.streams.append import AppendCall
 from bearlake.streams.service import StreamsSettings
 from bearlake.streams.writer import WriterSettings
 from fixtures.kafka_server import until
@@ -122,6 +123,33 @@ async def test_chunks_share_a_sequence_and_are_all_stored(pulsar: PulsarNode) ->
 
     assert again.message_id.entry_id in (2, NOTHING)
     assert await end_offset(pulsar, "t") == 3
+
+
+async def test_the_last_chunk_is_appended_when_those_before_it_are_stored(
+    pulsar: PulsarNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await pulsar.client()
+    await client.produce("t")
+    submitted: list[AppendCall] = []
+    submit = pulsar.streams.submit
+    monkeypatch.setattr(pulsar.streams, "submit", submitted.append)
+
+    for chunk in range(3):
+        fields = {"uuid": "u", "num_chunks_from_msg": 3, "total_chunk_msg_size": 15, "chunk_id": chunk}
+        client.send_message(b"chunk", 0, send={"is_chunk": True}, **fields)
+    client.send_message(b"next", 1)
+    await until(lambda: len(submitted) == 2)
+    submit(submitted[0])
+    await client.receive("send_receipt")
+    assert len(submitted) == 2
+    submit(submitted[1])
+    await client.receive("send_receipt")
+    await until(lambda: len(submitted) == 4)
+    for call in submitted[2:]:
+        submit(call)
+    last, following = [await client.receive("send_receipt") for _ in range(2)]
+
+    assert (last.message_id.entry_id, following.message_id.entry_id) == (2, 3)
 
 
 async def test_a_name_is_taken_once_until_its_producer_comes_back(pulsar: PulsarNode) -> None:

@@ -137,6 +137,8 @@ class Producer:
         self._newest_sequence_id = -1
         """Of what is stored under its name or was appended since: the next SEND is not stored without that."""
         self._line: deque[Send] = deque()
+        self._held: deque[tuple[Send, Append, bool]] = deque()
+        """What is not appended yet, and whether it is a chunk; all of it is in the line."""
         self._close_request_id: int | None = None
         self._move_url: str | None = None
 
@@ -188,7 +190,19 @@ class Producer:
                 send.failure = Verdict.NOT_FOUND
                 self.answer()
             else:
-                self.connection.broker.streams.submit(AppendCall((append,), send.done))
+                self._held.append((send, append, command.is_chunk))
+                self._submit()
+
+    def _submit(self) -> None:
+        """Append what is held, in order. The chunk that carries its message's sequence waits until those before it are stored: otherwise
+        one of them could be lost, and the message sent again would pass for a duplicate.
+        """
+        while self._held:
+            send, append, is_chunk = self._held[0]
+            if is_chunk and append.flags & BATCH_NAMED and self._line[0] is not send:
+                return
+            self._held.popleft()
+            self.connection.broker.streams.submit(AppendCall((append,), send.done))
 
     def _append(self, command: CommandSend, message: memoryview) -> Append | None:
         """The entry as a batch for the waist; None when the stream is gone. Raises what it is refused with."""
@@ -232,6 +246,7 @@ class Producer:
             line.popleft()
             connection.send(answer)
             count += 1
+        self._submit()
         if line and (failure := line[0].failure) is not None:
             self._fail(failure)
         elif not line and self.state is State.LEAVING:
@@ -293,5 +308,6 @@ class Producer:
             del self.connection.producers[self.id]
         dropped = len(self._line)
         self._line.clear()
+        self._held.clear()
         if dropped:
             self.connection.sent(dropped)
