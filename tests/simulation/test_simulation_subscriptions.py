@@ -23,7 +23,7 @@ ONCE_FAILED = {
     68: "a read of an entry that a trim had cut into asked for its trimmed base for ever; a wait was cut short as it ran out",
 }
 """Seeds in which a bug showed, and what it was."""
-SEARCHED = range(10)
+SEARCHED = range(20)
 """Seeds in which a bug that was put in must show."""
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,9 +21,10 @@ LIVE_S = 10.0
 class BeatingStreams(Streams):
     """A waist that keeps its registration alive, as a server's process does, and knows how sure of it is."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
+    def __init__(self, *arguments: Any, on_fenced: Callable[[], None], **named: Any) -> None:
         self._confirmed_at = asyncio.get_running_loop().time()
-        super().__init__(*arguments, is_live=self._is_live, **named)
+        self._on_fenced = on_fenced
+        super().__init__(*arguments, on_fenced=on_fenced, is_live=self._is_live, **named)
 
     def _is_live(self) -> bool:
         return asyncio.get_running_loop().time() - self._confirmed_at < LIVE_S
@@ -42,6 +44,7 @@ class BeatingStreams(Streams):
                 self._confirmed_at = sent_at
             except Fenced:
                 self._confirmed_at = float("-inf")
+                self._on_fenced()
                 return
             except BearlakeError:
                 continue
