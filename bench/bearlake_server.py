@@ -82,6 +82,8 @@ class BearlakeServer:
             several.append("--no-compaction")
         if "--grpc-port" in usage:
             several += ["--rest-port", "0", "--registry-port", "0", "--grpc-port", "0"]
+        if "--pulsar-http-port" in usage:
+            several += ["--pulsar-port", "0", "--pulsar-http-port", "0"]
         ports = ["--kafka-port", "0", "--admin-port", "0", "--no-tour"]
         return [self._command, "up", "--data-dir", self.directory / "data", *ports, "--ready-file", ready, *several]
 

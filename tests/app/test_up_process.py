@@ -39,7 +39,7 @@ def test_the_tour_runs_on_real_records_and_its_success_is_the_exit_code(tmp_path
     assert "consume   10,000 records" in text
     assert "each exactly once and in order" in text
     assert result.stderr == b""
-    assert set(json.loads(ready.read_text())) == {"kafka", "pulsar", "registry", "rest", "grpc", "admin"}
+    assert set(json.loads(ready.read_text())) == {"kafka", "pulsar", "pulsar_http", "registry", "rest", "grpc", "admin"}
     assert any((tmp_path / "data" / "objects").rglob("*"))
 
 

@@ -66,7 +66,15 @@ def running(bootstrap: str | None = None, *, log: Path, settings: Mapping[str, s
             shutil.rmtree(directory, ignore_errors=True)
 
 
-PORTS = ("--kafka-port", "--admin-port", "--pulsar-port", "--rest-port", "--registry-port", "--grpc-port")
+PORTS = (
+    "--kafka-port",
+    "--admin-port",
+    "--pulsar-port",
+    "--pulsar-http-port",
+    "--rest-port",
+    "--registry-port",
+    "--grpc-port",
+)
 
 
 def _start(directory: Path, out: int, settings: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -1,8 +1,10 @@
-"""The role of `bearlake serve pulsar`, also in `bearlake up`: Pulsar listeners on the waist."""
+"""The role of `bearlake serve pulsar`, also in `bearlake up`: Pulsar listeners on the waist, and its HTTP API beside them."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from bearlake.app.process import OpenListener, Parts
+from bearlake.protocols.pulsar.http.server import PulsarHttpServer
 from bearlake.protocols.pulsar.server import PulsarServer
 from bearlake.serving.admin.server import Routes
 from bearlake.serving.listener import Listener
@@ -15,27 +17,36 @@ class PulsarRole:
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
+        self._http_listener: Listener
         self._server: PulsarServer
+        self._http: PulsarHttpServer
 
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
         """See `Role.bind`."""
         wanted = (settings.listeners.pulsar, *settings.listeners.pulsar_more)
         self._listeners = [open_listener(one, "pulsar") for one in wanted]
-        return dict(listener.endpoint("pulsar") for listener in self._listeners)
+        self._http_listener = open_listener(settings.listeners.pulsar_http, "pulsar_http")
+        endpoints = [listener.endpoint("pulsar") for listener in self._listeners]
+        return dict([*endpoints, self._http_listener.endpoint("pulsar_http")])
 
     def build(self, parts: Parts) -> Sequence[Routes]:
         """See `Role.build`."""
         self._server = PulsarServer(
             parts.streams(), parts.schemas(), parts.member, parts.settings.pulsar, self._listeners
         )
+        self._http = PulsarHttpServer(self._server, parts.settings.pulsar_http, self._http_listener)
         parts.closing.push_async_callback(self._server.close)
+        parts.closing.push_async_callback(self._http.close)
         return []
 
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
         """See `Role.start`."""
         await self._server.start()
-        return self._server.endpoints
+        await self._http.start()
+        return {**self._server.endpoints, **self._http.endpoints}
 
     async def drain(self, deadline_ms: int) -> None:
         """See `Role.drain`."""
-        await self._server.drain(deadline_ms)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._server.drain(deadline_ms))
+            group.create_task(self._http.drain(deadline_ms))

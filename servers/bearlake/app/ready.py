@@ -13,8 +13,15 @@ from bearlake.errors import Invalid
 
 SQL = """  bearlake sql "select _partition_id, _offset, decode(_value) as value from greetings"    (some seconds after the records)
 """
-HTTP = frozenset({"admin", "registry", "rest"})
-NAMES = {"kafka": "Kafka", "pulsar": "Pulsar", "rest": "REST", "grpc": "gRPC", "registry": "schema registry"}
+HTTP = frozenset({"admin", "pulsar_http", "registry", "rest"})
+NAMES = {
+    "kafka": "Kafka",
+    "pulsar": "Pulsar",
+    "pulsar_http": "Pulsar's HTTP API",
+    "rest": "REST",
+    "grpc": "gRPC",
+    "registry": "schema registry",
+}
 
 
 def addresses(endpoints: Mapping[str, str]) -> dict[str, str]:

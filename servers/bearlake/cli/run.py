@@ -13,13 +13,14 @@ from bearlake.cli.lake_options import chosen, lake_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PROTOCOLS = ("kafka", "pulsar", "registry", "rest", "grpc")
+PROTOCOLS = ("kafka", "pulsar", "pulsar_http", "registry", "rest", "grpc")
 PORT = click.IntRange(0, 65535)
 PATH = click.Path(path_type=Path)
 
 _SETTINGS = {
     "kafka_port": ("--kafka-port", "listeners.kafka.port"),
     "pulsar_port": ("--pulsar-port", "listeners.pulsar.port"),
+    "pulsar_http_port": ("--pulsar-http-port", "listeners.pulsar_http.port"),
     "rest_port": ("--rest-port", "listeners.rest.port"),
     "registry_port": ("--registry-port", "listeners.registry.port"),
     "grpc_port": ("--grpc-port", "listeners.grpc.port"),
@@ -55,6 +56,7 @@ def _port(name: str, what: str, default: int) -> Callable[[F], F]:
 
 kafka_port = _port("kafka", "the Kafka listener", 9092)
 pulsar_port = _port("pulsar", "the Pulsar listener", 6650)
+pulsar_http_port = _port("pulsar-http", "Pulsar's HTTP API", 8080)
 registry_port = _port("registry", "the schema registry", 8081)
 rest_port = _port("rest", "REST", 8082)
 grpc_port = _port("grpc", "gRPC", 50051)
@@ -80,6 +82,7 @@ def as_settings(given: Mapping[str, Any]) -> dict[str, tuple[object, str]]:
 @grpc_port
 @rest_port
 @registry_port
+@pulsar_http_port
 @pulsar_port
 @kafka_port
 @click.option(
@@ -144,6 +147,7 @@ def serve_kafka(**given: Any) -> int:
 
 @serve.command("pulsar")
 @server_options
+@pulsar_http_port
 @pulsar_port
 @stop_with_parent
 def serve_pulsar(**given: Any) -> int:

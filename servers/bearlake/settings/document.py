@@ -17,6 +17,7 @@ from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.objects.open import ObjectStoreSettings
 from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.protocols.kafka.broker import KafkaSettings
+from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.protocols.rest.settings import RestSettings
@@ -59,6 +60,7 @@ class ListenersSettings:
     pulsar: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=6650))
     pulsar_more: tuple[ListenerSettings, ...] = ()
     """Further Pulsar listeners, each with a name of its own (which clients give as `listenerName`), such as one with TLS."""
+    pulsar_http: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=8080))
     registry: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=8081))
     rest: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=8082))
     grpc: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=50051))
@@ -87,6 +89,7 @@ class Settings:
     streams: StreamsSettings = field(default_factory=StreamsSettings)
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
     pulsar: PulsarSettings = field(default_factory=PulsarSettings)
+    pulsar_http: PulsarHttpSettings = field(default_factory=PulsarHttpSettings)
     rest: RestSettings = field(default_factory=RestSettings)
     registry: RegistrySettings = field(default_factory=RegistrySettings)
     schemas: SchemasSettings = field(default_factory=SchemasSettings)

@@ -160,6 +160,10 @@ PULSAR_CONSUMERS_CLOSED = counters(
 PULSAR_UNREADABLE_ENTRIES = counter(
     "bearlake_pulsar_unreadable_entries_total", "Entries that no client could read, passed over. Alarm on any."
 )
+PULSAR_HTTP_REQUESTS = counters("bearlake_pulsar_http_requests_total", "Requests by status class.", "status")
+PULSAR_HTTP_REQUEST_SECONDS = latency("bearlake_pulsar_http_request_seconds", "From request head read to answer.")
+PULSAR_HTTP_OPEN_REQUESTS = gauge("bearlake_pulsar_http_open_requests", "Requests under way.")
+PULSAR_HTTP_OPEN_REQUESTS_MAX = gauge("bearlake_pulsar_http_open_requests_limit", "Limit of requests under way.")
 
 # gRPC
 GRPC_CALLS = counters("bearlake_grpc_calls_total", "Calls begun, by method.", "method")

@@ -74,6 +74,8 @@ async def test_kafka_and_rest_consumers_share_records_offsets_and_a_group(tmp_pa
         "--no-tour",
         "--pulsar-port",
         "0",
+        "--pulsar-http-port",
+        "0",
         "--rest-port",
         "0",
         "--registry-port",

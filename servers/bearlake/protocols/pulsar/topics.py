@@ -57,7 +57,7 @@ class Topics:
         if topic is None:
             if not may_create or not self._settings.auto_create_streams or name.split_partition() is not None:
                 raise Refused("TopicNotFound", f"topic {name} does not exist")
-            topic = _whole(name, await self._create(who, name, 0))
+            topic = _whole(name, await self.create(who, name, 0))
         if not self._streams.may(who, operation, topic.view.name):
             raise Denied(f"{who} may not {operation.value} {name}")
         return topic
@@ -78,7 +78,7 @@ class Topics:
             raise Refused("TopicNotFound", f"topic {name} does not exist")
         if not count:
             return 0  # who then produces or subscribes creates it
-        view = await self._create(who, name, count)
+        view = await self.create(who, name, count)
         return view.partition_count if is_partitioned(view) else 0
 
     async def find(self, text: str) -> Topic | None:
@@ -101,6 +101,19 @@ class Topics:
                 found += topics_of(topic, view)
         return sorted(found)
 
+    async def create(self, who: Principal, name: TopicName, partition_count: int) -> StreamView:
+        """Create a topic with so many partitions, 0: one that is not partitioned; the one that is there if somebody was faster.
+
+        Raises `Denied`, `Invalid`, `Unavailable`.
+        """
+        configs = {"max.message.bytes": str(batch_bytes_max(self._settings))}
+        if partition_count:
+            configs[PARTITIONED] = "true"
+        try:
+            return await self._streams.create(who, name.stream, max(1, partition_count), configs)
+        except AlreadyExists:
+            return await self._streams.catalog.find(name.stream)
+
     async def _find(self, name: TopicName) -> Topic | None:
         split = name.split_partition()
         if split is not None:
@@ -116,16 +129,6 @@ class Topics:
             return await self._streams.catalog.find(name.stream)
         except NotFound:
             return None
-
-    async def _create(self, who: Principal, name: TopicName, partition_count: int) -> StreamView:
-        """Create a topic with so many partitions, 0: one that is not partitioned."""
-        configs = {"max.message.bytes": str(batch_bytes_max(self._settings))}
-        if partition_count:
-            configs[PARTITIONED] = "true"
-        try:
-            return await self._streams.create(who, name.stream, max(1, partition_count), configs)
-        except AlreadyExists:
-            return await self._streams.catalog.find(name.stream)
 
 
 def parse(text: str) -> TopicName:

@@ -1,0 +1,155 @@
+"""Clusters, brokers, tenants and namespaces.
+
+There is one cluster, the deployment. Tenants and namespaces are parts of topics' names: each that can be named is there and has no
+policies, and lists show those that have topics. To create one is to see that it can be named.
+"""
+
+from aiohttp import web
+
+from bearlake import __version__
+from bearlake.protocols.pulsar import names
+from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.http import paths
+from bearlake.protocols.pulsar.http.problems import Problem, not_served
+from bearlake.streams.principal import ANONYMOUS, Operation
+
+_POLICIES = (
+    "backlog_quota_map",
+    "deduplicationEnabled",
+    "encryption_required",
+    "message_ttl_in_seconds",
+    "persistence",
+    "retention_policies",
+    "schema_validation_enforced",
+)
+"""Policies that a namespace may be asked for when it is created."""
+
+
+class ClusterRoutes:
+    """Routes of what holds topics."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Add the routes."""
+        router.add_get("/admin/v2/clusters", self._clusters)
+        router.add_get("/admin/v2/clusters/{cluster}", self._cluster)
+        for path in ("health", "ready"):
+            router.add_get(f"/admin/v2/brokers/{path}", self._health)
+        router.add_get("/admin/v2/brokers/version", self._version)
+        router.add_get("/admin/v2/brokers", self._brokers)
+        router.add_get("/admin/v2/brokers/{cluster}", self._brokers)
+        router.add_get("/admin/v2/tenants", self._tenants)
+        tenant = "/admin/v2/tenants/{tenant}"
+        router.add_get(tenant, self._tenant)
+        router.add_put(tenant, self._ensure_tenant)
+        router.add_delete(tenant, self._delete_tenant)
+        router.add_get("/admin/v2/namespaces/{tenant}", self._namespaces)
+        namespace = "/admin/v2/namespaces/{tenant}/{namespace}"
+        router.add_get(namespace, self._namespace)
+        router.add_put(namespace, self._ensure_namespace)
+        router.add_delete(namespace, self._delete_namespace)
+        router.add_get(f"{namespace}/topics", self._topics)
+
+    # -- clusters and brokers ------------------------------------------------------------------------------------
+
+    async def _clusters(self, request: web.Request) -> web.Response:
+        return web.json_response([self._broker.members.cluster_id])
+
+    async def _cluster(self, request: web.Request) -> web.Response:
+        self._check_cluster(request)
+        urls: dict[str, str] = {}
+        for key, scheme, endpoint in (("serviceUrl", "http", "pulsar_http"), ("brokerServiceUrl", "pulsar", "pulsar")):
+            addresses = self._addresses(endpoint)
+            if addresses:
+                urls[key] = f"{scheme}://{','.join(addresses)}"
+        return web.json_response(urls)
+
+    async def _brokers(self, request: web.Request) -> web.Response:
+        self._check_cluster(request)
+        return web.json_response(self._addresses("pulsar_http"))
+
+    async def _health(self, request: web.Request) -> web.Response:
+        """Whether the server is in the deployment and takes clients, and the metadata store answers."""
+        if self._broker.is_draining:
+            raise Problem(503, "this server is draining")
+        await self._broker.streams.bounds([])
+        return web.Response(text="ok")
+
+    async def _version(self, request: web.Request) -> web.Response:
+        return web.Response(text=f"Bearlake {__version__}")
+
+    def _addresses(self, endpoint: str) -> list[str]:
+        return [one.endpoints[endpoint] for one in self._broker.members.live() if endpoint in one.endpoints]
+
+    def _check_cluster(self, request: web.Request) -> None:
+        cluster = request.match_info.get("cluster")
+        if cluster not in (None, self._broker.members.cluster_id):
+            raise Problem(404, f"Cluster {cluster} does not exist")
+
+    # -- tenants -------------------------------------------------------------------------------------------------
+
+    async def _tenants(self, request: web.Request) -> web.Response:
+        return web.json_response(sorted({"public", *(one.split("/")[0] for one in self._used())}))
+
+    async def _tenant(self, request: web.Request) -> web.Response:
+        _check_tenant(request)
+        return web.json_response({"adminRoles": [], "allowedClusters": [self._broker.members.cluster_id]})
+
+    async def _ensure_tenant(self, request: web.Request) -> web.Response:
+        _check_tenant(request)
+        asked = await paths.body_of(request)
+        if isinstance(asked, dict):
+            if asked.get("adminRoles"):
+                raise not_served("admin roles of tenants")
+            if set(asked.get("allowedClusters") or ()) - {self._broker.members.cluster_id}:
+                raise Problem(412, f"the only cluster is {self._broker.members.cluster_id}")
+        return web.Response(status=204)
+
+    async def _delete_tenant(self, request: web.Request) -> web.Response:
+        tenant = _check_tenant(request)
+        if any(one.startswith(f"{tenant}/") for one in self._used()):
+            raise Problem(409, "The tenant still has active namespaces")
+        return web.Response(status=204)
+
+    # -- namespaces ----------------------------------------------------------------------------------------------
+
+    async def _namespaces(self, request: web.Request) -> web.Response:
+        tenant = _check_tenant(request)
+        used = self._used() | {names.PUBLIC_DEFAULT}
+        return web.json_response(sorted(one for one in used if one.startswith(f"{tenant}/")))
+
+    async def _namespace(self, request: web.Request) -> web.Response:
+        paths.namespace_of(request)
+        return web.json_response({"replication_clusters": [self._broker.members.cluster_id]})
+
+    async def _ensure_namespace(self, request: web.Request) -> web.Response:
+        paths.namespace_of(request)
+        asked = await paths.body_of(request)
+        wanted = [key for key in _POLICIES if asked.get(key)] if isinstance(asked, dict) else []
+        if wanted:
+            raise not_served(f"policies of namespaces ({', '.join(wanted)})")
+        return web.Response(status=204)
+
+    async def _delete_namespace(self, request: web.Request) -> web.Response:
+        if paths.namespace_of(request) in self._used():
+            raise Problem(409, "Cannot delete non empty namespace")
+        return web.Response(status=204)
+
+    async def _topics(self, request: web.Request) -> web.Response:
+        mode = request.query.get("mode", "PERSISTENT").upper()
+        found = self._broker.topics.of_namespace(ANONYMOUS, paths.namespace_of(request))
+        return web.json_response([] if mode == "NON_PERSISTENT" else found)
+
+    def _used(self) -> set[str]:
+        """Namespaces that have topics which the caller may see."""
+        streams = self._broker.streams
+        seen = [one for one in streams.catalog.names() if streams.may(ANONYMOUS, Operation.DESCRIBE, one)]
+        return {topic.namespace for topic in map(names.topic_of, seen) if topic is not None}
+
+
+def _check_tenant(request: web.Request) -> str:
+    tenant = request.match_info["tenant"]
+    names.check_namespace(f"{tenant}/default")
+    return tenant

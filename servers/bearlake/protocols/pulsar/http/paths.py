@@ -1,0 +1,121 @@
+"""What requests name: topics with their partitions, numbers, positions, bodies."""
+
+import json
+from typing import Any
+
+from aiohttp import web
+
+from bearlake.errors import Invalid
+from bearlake.metadata.model import PartitionKey
+from bearlake.protocols.pulsar import message_ids, names
+from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.errors import Refused
+from bearlake.protocols.pulsar.http.problems import Problem, not_served
+from bearlake.protocols.pulsar.names import TopicName
+from bearlake.protocols.pulsar.proto.commands_pb2 import MessageIdData
+from bearlake.protocols.pulsar.topics import Topic, is_partitioned, parse
+from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.streams.subscriptions.model import EARLIEST, LATEST
+
+_INT64_MAX = (1 << 63) - 1
+
+
+def namespace_of(request: web.Request) -> str:
+    """`tenant/namespace` in the path. Raises `Invalid`."""
+    return names.check_namespace(f"{request.match_info['tenant']}/{request.match_info['namespace']}")
+
+
+def name_of(request: web.Request) -> TopicName:
+    """The topic in the path. Raises `Refused` (InvalidTopicName), `Problem` for one that is not persistent."""
+    if request.match_info.get("domain", "persistent") != "persistent":
+        raise not_served("topics that are not persistent")
+    return parse(f"persistent://{namespace_of(request)}/{request.match_info['topic']}")
+
+
+async def topic_of(broker: Broker, request: web.Request, operation: Operation) -> Topic:
+    """The topic in the path; of a partitioned one its first partition. Raises `Problem` (404, 403), `Refused`."""
+    name = name_of(request)
+    topic = await broker.topics.find(str(name))
+    if topic is None:
+        raise Problem(404, f"Topic {name} not found")
+    if not broker.streams.may(ANONYMOUS, operation, topic.view.name):
+        raise Problem(403, f"not allowed to {operation.value} {name}")
+    return topic
+
+
+def names_whole(topic: Topic) -> bool:
+    """Whether the path names a partitioned topic, not one of its partitions."""
+    return topic.is_partitioned and topic.name.stream == topic.view.name
+
+
+def partitions_of(topic: Topic) -> list[PartitionKey]:
+    """What the path means: all partitions of a partitioned topic, else one."""
+    return topic.view.partitions() if names_whole(topic) else [topic.partition]
+
+
+def one_partition(topic: Topic) -> PartitionKey:
+    """The one partition that the path means. Raises `Refused` for a partitioned topic."""
+    if names_whole(topic):
+        count = topic.view.partition_count
+        raise Refused("NotAllowedError", f"topic {topic.name} is partitioned: name one of its {count} partitions")
+    return topic.partition
+
+
+def is_whole_topic(topic: Topic) -> bool:
+    """Whether the path names a stream, partitioned or not."""
+    return names_whole(topic) or not is_partitioned(topic.view)
+
+
+def number_in(request: web.Request, key: str, number_max: int = _INT64_MAX) -> int:
+    """A number >= 0 in the path. Raises `Problem` (400)."""
+    text = request.match_info[key]
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= number_max):
+        raise Problem(400, f"{text[:40]!r}: expected a number from 0 to {number_max}")
+    return int(text)
+
+
+def flag(request: web.Request, key: str) -> bool:
+    """A query parameter that is `true`."""
+    return request.query.get(key, "").lower() == "true"
+
+
+async def body_of(request: web.Request) -> Any:
+    """The JSON value in the body, None when it is empty (Any: of whatever shape). Raises `Problem` (400)."""
+    body = await request.read()
+    if not body.strip():
+        return None
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Problem(400, f"Malformed JSON: {str(error)[:100]}") from error
+
+
+def position_in(value: object, partition: PartitionKey) -> tuple[int, bool]:
+    """The offset that a message id means, as JSON: an object, or `earliest`, `latest`; and whether the message itself is excluded.
+
+    Raises `Problem` (400).
+    """
+    if value is None or value == "latest":
+        return LATEST, False
+    if value == "earliest":
+        return EARLIEST, False
+    if not isinstance(value, dict):
+        raise Problem(400, "expected a message id: ledgerId, entryId")
+    try:
+        message = MessageIdData(
+            ledger_id=int(value["ledgerId"]) & message_ids.NONE,
+            entry_id=int(value["entryId"]) & message_ids.NONE,
+            batch_index=int(value.get("batchIndex", -1)),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise Problem(400, "expected a message id of numbers: ledgerId, entryId") from error
+    return message_ids.start_offset(message, partition), value.get("excluded") is True
+
+
+def partition_count_in(value: object, count_max: int) -> int:
+    """A number of partitions in a body. Raises `Problem` (400, 412)."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Problem(400, "expected the number of partitions")
+    if not 1 <= value <= count_max:
+        raise Invalid(f"{value} partitions: expected 1 to {count_max}")
+    return value

@@ -1,0 +1,132 @@
+"""Schemas of topics: the same versions as those of the protocol's commands (`protocols.pulsar.schemas`).
+
+Source: Pulsar, "Admin REST API", schemas. An answer's `timestamp` is 0: the registry does not keep when a version was made.
+"""
+
+import json
+from typing import Any
+
+from aiohttp import web
+
+from bearlake.protocols.pulsar import schema_types
+from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.http import paths
+from bearlake.protocols.pulsar.http.problems import Problem
+from bearlake.protocols.pulsar.proto.commands_pb2 import Schema
+from bearlake.protocols.pulsar.proto.metadata_pb2 import KeyValue
+from bearlake.protocols.pulsar.schemas import schema_name
+from bearlake.protocols.pulsar.topics import Topic
+from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.streams.schemas import names
+from bearlake.streams.schemas.model import SchemaVersion
+
+_PARTS = 2  # of a KEY_VALUE
+
+
+class SchemaRoutes:
+    """Routes of schemas."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._schemas = broker.schemas
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Add the routes."""
+        topic = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
+        router.add_get(f"{topic}/schema", self._get)
+        router.add_get(f"{topic}/schema/{{version}}", self._get)
+        router.add_post(f"{topic}/schema", self._register)
+        router.add_post(f"{topic}/compatibility", self._check)
+        router.add_post(f"{topic}/version", self._version_of)
+
+    async def _get(self, request: web.Request) -> web.Response:
+        topic = await self._topic(request)
+        number = names.LATEST
+        if "version" in request.match_info:
+            number = paths.number_in(request, "version", names.VERSION_MAX - 1) + 1
+        found = await self._schemas.version(ANONYMOUS, topic, number)
+        shown = None if found is None else _shown(topic, found)
+        if shown is None:
+            raise Problem(404, "Schema not found")
+        return web.json_response(shown)
+
+    async def _register(self, request: web.Request) -> web.Response:
+        made = await self._schemas.register(ANONYMOUS, await self._topic(request), await _schema_in(request))
+        return web.json_response({"version": made.number - 1})
+
+    async def _check(self, request: web.Request) -> web.Response:
+        topic, schema = await self._topic(request), await _schema_in(request)
+        messages = await self._schemas.incompatibilities(ANONYMOUS, topic, schema)
+        return web.json_response({"isCompatibility": not messages})
+
+    async def _version_of(self, request: web.Request) -> web.Response:
+        found = await self._schemas.known(ANONYMOUS, await self._topic(request), await _schema_in(request))
+        return web.json_response({"version": -1 if found is None else found.number - 1})
+
+    async def _topic(self, request: web.Request) -> Topic:
+        return await paths.topic_of(self._broker, request, Operation.DESCRIBE)
+
+
+def _shown(topic: Topic, version: SchemaVersion) -> dict[str, Any] | None:
+    schema = schema_types.schema_of(version.schema, schema_name(topic))
+    if schema is None:
+        return None
+    return {
+        "version": version.number - 1,
+        "type": schema_types.NAMES[schema.type],
+        "timestamp": 0,
+        "data": _text_of(schema),
+        "properties": {one.key: one.value for one in schema.properties},
+    }
+
+
+async def _schema_in(request: web.Request) -> Schema:
+    """The schema in a body: type, schema (or, as `pulsar-admin` before 2.11 had it, data), properties. Raises `Problem` (400, 422)."""
+    body = await paths.body_of(request)
+    if not isinstance(body, dict):
+        raise Problem(400, "expected an object: type, schema, properties")
+    number = schema_types.NUMBERS.get(str(body.get("type")))
+    if number is None:
+        raise Problem(
+            422,
+            f"schema type {str(body.get('type'))[:40]!r}: expected one of {', '.join(sorted(schema_types.NUMBERS))}",
+        )
+    text, properties = body.get("schema", body.get("data")) or "", body.get("properties") or {}
+    if not isinstance(text, str) or not isinstance(properties, dict):
+        raise Problem(422, "expected a schema that is text, and properties that are an object")
+    return Schema(
+        type=number,  # type: ignore[arg-type]  # its number
+        schema_data=_content_of(number, text),
+        properties=[KeyValue(key=str(key), value=str(value)) for key, value in properties.items()],
+    )
+
+
+def _content_of(number: int, text: str) -> bytes:
+    """What the text of a schema is in the protocol; of KEY_VALUE a JSON object of both schemas."""
+    if number != Schema.KeyValue:
+        return text.encode(errors="surrogatepass")
+    try:
+        pair = json.loads(text)
+        parts = [part if isinstance(part, str) else json.dumps(part) for part in (pair["key"], pair["value"])]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Problem(422, "a KEY_VALUE schema: expected a JSON object with key and value") from error
+    return b"".join(len(part.encode()).to_bytes(4, "big") + part.encode() for part in parts)
+
+
+def _text_of(schema: Schema) -> str:
+    """The reverse of `_content_of`."""
+    if schema.type != Schema.KeyValue:
+        return schema.schema_data.decode(errors="replace")
+    parts, rest = [], schema.schema_data
+    for _ in range(_PARTS):
+        size = int.from_bytes(rest[:4], "big", signed=True)
+        parts.append(rest[4 : 4 + max(0, size)].decode(errors="replace"))
+        rest = rest[4 + max(0, size) :]
+    return json.dumps({"key": _value(parts[0]), "value": _value(parts[1])})
+
+
+def _value(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

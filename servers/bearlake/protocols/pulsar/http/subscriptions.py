@@ -1,0 +1,107 @@
+"""Subscriptions of topics: list, create, delete, skip, reset.
+
+Of a partitioned topic all partitions are meant. A durable subscription is changed by the server that dispatches its partition: another
+one redirects to it (`guard.py`), which for a partitioned topic may go on from server to server; what was done already is done again
+without effect, but for skips by number, which name one partition.
+"""
+
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from bearlake.errors import NotFound
+from bearlake.metadata.model import PartitionKey
+from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.http import paths
+from bearlake.protocols.pulsar.http.problems import Problem
+from bearlake.streams.principal import Operation
+from bearlake.streams.subscriptions.model import LATEST
+
+
+class SubscriptionRoutes:
+    """Routes of the subscriptions of persistent topics."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._subscriptions = broker.subscriptions
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Add the routes."""
+        topic = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+        router.add_get(f"{topic}/subscriptions", self._list)
+        subscription = f"{topic}/subscription/{{subscription}}"
+        router.add_put(subscription, self._create)
+        router.add_delete(subscription, self._delete)
+        router.add_post(f"{subscription}/skip/{{count}}", self._skip)
+        router.add_post(f"{subscription}/skip_all", self._skip_all)
+        router.add_post(f"{subscription}/resetcursor", self._reset)
+        router.add_post(f"{subscription}/resetcursor/{{timestamp}}", self._reset_to_time)
+
+    async def _list(self, request: web.Request) -> web.Response:
+        found: set[str] = set()
+        for partition in await self._partitions(request, Operation.DESCRIBE):
+            found.update(await self._subscriptions.names(partition))
+        return web.json_response(sorted(found))
+
+    async def _create(self, request: web.Request) -> web.Response:
+        """Create a subscription in the partitions that do not have it. The body is a message id, `earliest` or `latest`."""
+        asked = await paths.body_of(request)
+        properties = _properties(asked)
+        name, has_created = request.match_info["subscription"], False
+        for partition in await self._partitions(request, Operation.READ):
+            if name not in await self._subscriptions.names(partition):
+                offset, _ = paths.position_in(asked, partition)
+                await self._subscriptions.create(partition, name, offset, properties)
+                has_created = True
+        if not has_created:
+            raise Problem(409, "Subscription already exists for topic")
+        return web.Response(status=204)
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        """Delete a subscription; unless forced, not one with consumers."""
+        name, has_deleted = request.match_info["subscription"], False
+        for partition in await self._partitions(request, Operation.READ):
+            if name in await self._subscriptions.names(partition):
+                await self._subscriptions.delete(partition, name, is_forced=paths.flag(request, "force"))
+                has_deleted = True
+        if not has_deleted:
+            raise NotFound(f"Subscription {name} not found")
+        return web.Response(status=204)
+
+    async def _skip(self, request: web.Request) -> web.Response:
+        topic = await paths.topic_of(self._broker, request, Operation.READ)
+        count = paths.number_in(request, "count")
+        await self._subscriptions.skip(paths.one_partition(topic), request.match_info["subscription"], count)
+        return web.Response(status=204)
+
+    async def _skip_all(self, request: web.Request) -> web.Response:
+        for partition in await self._partitions(request, Operation.READ):
+            await self._subscriptions.seek(partition, request.match_info["subscription"], LATEST)
+        return web.Response(status=204)
+
+    async def _reset(self, request: web.Request) -> web.Response:
+        topic = await paths.topic_of(self._broker, request, Operation.READ)
+        partition = paths.one_partition(topic)
+        offset, is_excluded = paths.position_in(await paths.body_of(request), partition)
+        await self._subscriptions.seek(
+            partition, request.match_info["subscription"], offset + 1 if is_excluded and offset >= 0 else offset
+        )
+        return web.Response(status=204)
+
+    async def _reset_to_time(self, request: web.Request) -> web.Response:
+        timestamp_ms = paths.number_in(request, "timestamp")
+        for partition in await self._partitions(request, Operation.READ):
+            await self._subscriptions.seek_time(partition, request.match_info["subscription"], timestamp_ms)
+        return web.Response(status=204)
+
+    async def _partitions(self, request: web.Request, operation: Operation) -> list[PartitionKey]:
+        return paths.partitions_of(await paths.topic_of(self._broker, request, operation))
+
+
+def _properties(asked: object) -> Mapping[str, str]:
+    found = asked.get("properties") if isinstance(asked, dict) else None
+    if found is None:
+        return {}
+    if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
+        raise Problem(400, "expected properties as an object of texts")
+    return found
