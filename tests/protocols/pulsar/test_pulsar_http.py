@@ -244,6 +244,21 @@ async def test_schemas_by_http_are_those_of_the_protocol(pulsar: PulsarNode, cal
     assert answer.schema_version == bytes(8)
 
 
+async def test_deleted_schemas_can_be_read_by_version_until_they_are_gone_for_good(call: Call):
+    await call("PUT", T)
+    path = "/admin/v2/schemas/public/default/t/schema"
+    body = {"type": "AVRO", "schema": ORDER}
+    assert (await call("DELETE", path))[0] == 404
+    await call("POST", path, body)
+
+    assert await call("DELETE", path) == (200, {"version": 0})
+
+    assert (await call("DELETE", path))[0] == 404
+    assert ((await call("GET", path))[0], (await call("GET", f"{path}/0"))[0]) == (404, 200)
+    assert await call("DELETE", f"{path}?force=true") == (200, {"version": 0})
+    assert (await call("GET", f"{path}/0"))[0] == 404
+
+
 async def test_a_key_value_schema_is_an_object_of_two(pulsar: PulsarNode, call: Call):
     await call("PUT", T)
     path = "/admin/v2/schemas/public/default/t/schema"
@@ -310,7 +325,7 @@ async def test_tenants_and_namespaces_are_those_of_topics(call: Call):
         ("GET", "/admin/v2/namespaces/public/default/retention"),
         ("POST", "/admin/v2/namespaces/public/default/deduplication"),
         ("GET", "/admin/v3/functions"),
-        ("GET", "/admin/v2/non-persistent/public/default"),
+        ("PUT", "/admin/v2/non-persistent/public/default/t"),
         ("GET", "/lookup/v2/topic/non-persistent/public/default/t"),
     ],
 )

@@ -22,7 +22,13 @@ from bearlake.protocols.pulsar.topics import Topic, Topics
 from bearlake.streams.principal import Principal
 from bearlake.streams.schemas import names
 from bearlake.streams.schemas.model import Draft, SchemaVersion
-from bearlake.streams.schemas.problems import Refusal, SchemaNotFound, SubjectNotFound, VersionNotFound
+from bearlake.streams.schemas.problems import (
+    Refusal,
+    SchemaNotFound,
+    SubjectNotFound,
+    SubjectSoftDeleted,
+    VersionNotFound,
+)
 
 if TYPE_CHECKING:
     from bearlake.streams.schemas.service import Schemas as Registry
@@ -115,6 +121,24 @@ class Schemas:
             return await self._registry.version(who, subject_of(topic), number, with_deleted=number != names.LATEST)
         except (SubjectNotFound, VersionNotFound, SchemaNotFound):
             return None
+
+    async def delete(self, who: Principal, topic: Topic, *, is_permanent: bool = False) -> int:
+        """Delete all versions, softly or for good; returns the last one's number in the registry.
+
+        Raises `Refused` (TopicNotFound): there is none; `Refusal`: the registry does not let them go.
+        """
+        subject = subject_of(topic)
+        try:
+            numbers = await self._registry.delete_subject(who, subject)
+        except SubjectSoftDeleted:
+            numbers = []
+        except SubjectNotFound as error:
+            raise Refused("TopicNotFound", f"topic {topic.name} has no schema") from error
+        if is_permanent:
+            numbers = await self._registry.delete_subject(who, subject, is_permanent=True)
+        if not numbers:
+            raise Refused("TopicNotFound", f"topic {topic.name} has no schema")
+        return max(numbers)
 
     async def _topic(self, text: str) -> Topic:
         topic = await self._topics.find(text)

@@ -38,6 +38,7 @@ class ClusterRoutes:
         for path in ("health", "ready"):
             router.add_get(f"/admin/v2/brokers/{path}", self._health)
         router.add_get("/admin/v2/brokers/version", self._version)
+        router.add_get("/admin/v2/brokers/configuration/runtime", self._configuration)
         router.add_get("/admin/v2/brokers", self._brokers)
         router.add_get("/admin/v2/brokers/{cluster}", self._brokers)
         router.add_get("/admin/v2/tenants", self._tenants)
@@ -79,6 +80,10 @@ class ClusterRoutes:
 
     async def _version(self, request: web.Request) -> web.Response:
         return web.Response(text=f"Bearlake {__version__}")
+
+    async def _configuration(self, request: web.Request) -> web.Response:
+        """Of a broker's configuration what there is here; `pulsar-admin clusters list` marks its own cluster by it."""
+        return web.json_response({"clusterName": self._broker.members.cluster_id})
 
     def _addresses(self, endpoint: str) -> list[str]:
         return [one.endpoints[endpoint] for one in self._broker.members.live() if endpoint in one.endpoints]

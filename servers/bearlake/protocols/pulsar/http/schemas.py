@@ -36,6 +36,7 @@ class SchemaRoutes:
         router.add_get(f"{topic}/schema", self._get)
         router.add_get(f"{topic}/schema/{{version}}", self._get)
         router.add_post(f"{topic}/schema", self._register)
+        router.add_delete(f"{topic}/schema", self._delete)
         router.add_post(f"{topic}/compatibility", self._check)
         router.add_post(f"{topic}/version", self._version_of)
 
@@ -53,6 +54,12 @@ class SchemaRoutes:
     async def _register(self, request: web.Request) -> web.Response:
         made = await self._schemas.register(ANONYMOUS, await self._topic(request), await _schema_in(request))
         return web.json_response({"version": made.number - 1})
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        """Delete all versions; who names one still gets it, unless forced."""
+        topic = await self._topic(request)
+        last = await self._schemas.delete(ANONYMOUS, topic, is_permanent=paths.flag(request, "force"))
+        return web.json_response({"version": last - 1})
 
     async def _check(self, request: web.Request) -> web.Response:
         topic, schema = await self._topic(request), await _schema_in(request)

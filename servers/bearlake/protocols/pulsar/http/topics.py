@@ -28,6 +28,8 @@ class TopicRoutes:
         namespace = "/admin/v2/persistent/{tenant}/{namespace}"
         router.add_get(namespace, self._list)
         router.add_get(f"{namespace}/partitioned", self._list_partitioned)
+        for path in ("", "/partitioned"):
+            router.add_get(f"/admin/v2/non-persistent/{{tenant}}/{{namespace}}{path}", self._list_none)
         topic = f"{namespace}/{{topic}}"
         router.add_put(topic, self._create)
         router.add_delete(topic, self._delete)
@@ -54,6 +56,11 @@ class TopicRoutes:
             if streams.may(ANONYMOUS, Operation.DESCRIBE, view.name):
                 found.append(str(name))
         return web.json_response(sorted(found))
+
+    async def _list_none(self, request: web.Request) -> web.Response:
+        """Topics that are not persistent: there are none."""
+        paths.namespace_of(request)
+        return web.json_response([])
 
     # -- create, grow, delete ------------------------------------------------------------------------------------
 
