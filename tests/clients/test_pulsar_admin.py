@@ -1,0 +1,106 @@
+"""`pulsar-admin` of Apache Pulsar, unmodified, against the HTTP API of a server process. Skips, and says so, without Java or Maven."""
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from conformance import packages, processes
+from conformance.java_tools import SHORT_LIVED
+from fixtures.server_process import ServerProcess, started
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+POM = Path(__file__).resolve().parent / "pulsar_tools" / "pom.xml"
+TOOL_TIMEOUT_S = 90.0
+MAIN = "org.apache.pulsar.admin.cli.PulsarAdminTool"
+LOGGING = f"-Dlog4j2.configurationFile={packages.JAVA_SOURCES / 'log4j2.properties'}"
+ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+
+Admin = Callable[..., tuple[bool, str]]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    folder = tmp_path_factory.mktemp("pulsar-admin")
+    with started("up", "--data-dir", folder / "data", "--no-tour", ready_file=folder / "ready.json") as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def admin(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Admin:
+    """`admin("topics", "list", …)`: whether it ended with code 0, and what it printed."""
+    try:
+        jars = partial(packages.obtain_jars, POM, "pulsar-tools-jars")()
+    except (packages.ToolMissing, packages.ObtainFailed) as error:
+        pytest.skip(f"PULSAR-ADMIN NOT TESTED: {error}")
+    folder = tmp_path_factory.mktemp("admin")
+    config = folder / "client.conf"
+    config.write_text(f"webServiceUrl={server.ready['pulsar_http']}\n", encoding="utf-8")
+
+    def run(*words: str) -> tuple[bool, str]:
+        command = ["java", *SHORT_LIVED, LOGGING, "-cp", f"{jars}/*", MAIN, config, *words]
+        log, errors = folder / "admin.log", folder / "admin.err"
+        finished = processes.run(command, log=log, errors=errors, timeout_s=TOOL_TIMEOUT_S)
+        return finished.is_success, finished.text() + errors.read_text(errors="replace")
+
+    return run
+
+
+def test_pulsar_admin_manages_topics(admin: Admin) -> None:
+    for words in (
+        ("tenants", "create", "acme"),
+        ("namespaces", "create", "acme/prod"),
+        ("topics", "create-partitioned-topic", "acme/prod/orders", "-p", "2"),
+        ("topics", "update-partitioned-topic", "acme/prod/orders", "-p", "3"),
+        ("topics", "create", "acme/prod/one"),
+    ):
+        is_success, said = admin(*words)
+        assert is_success, said
+
+    _, listed = admin("topics", "list", "acme/prod")
+
+    names = [f"orders-partition-{index}" for index in range(3)]
+    assert [f"persistent://acme/prod/{name}" for name in ["one", *names]] == sorted(listed.split())
+    is_success, said = admin("topics", "delete-partitioned-topic", "acme/prod/orders")
+    assert is_success, said
+
+
+def test_pulsar_admin_manages_subscriptions(admin: Admin) -> None:
+    for words in (
+        ("topics", "create", "read"),
+        ("topics", "create-subscription", "read", "-s", "s", "-m", "earliest"),
+        ("topics", "skip", "read", "-s", "s", "-n", "1"),
+        ("topics", "clear-backlog", "read", "-s", "s"),
+        ("topics", "reset-cursor", "read", "-s", "s", "-t", "1h"),
+    ):
+        is_success, said = admin(*words)
+        assert is_success, said
+
+    _, stats = admin("topics", "stats", "read")
+
+    assert json.loads(stats)["subscriptions"]["s"]["msgBacklog"] == 0
+    is_success, said = admin("topics", "unsubscribe", "read", "-s", "s")
+    assert is_success, said
+
+
+def test_pulsar_admin_manages_schemas(admin: Admin, tmp_path: Path) -> None:
+    given = tmp_path / "order.json"
+    given.write_text(json.dumps({"type": "AVRO", "schema": json.dumps(ORDER), "properties": {}}), encoding="utf-8")
+    admin("topics", "create", "typed")
+
+    is_success, said = admin("schemas", "upload", "typed", "-f", str(given))
+
+    assert is_success, said
+    _, found = admin("schemas", "get", "typed")
+    assert json.loads(found)["schemaInfo"]["schema"] == ORDER
+
+
+def test_pulsar_admin_says_what_is_not_served(admin: Admin) -> None:
+    is_success, said = admin("topics", "compact", "anything")
+
+    assert not is_success
+    assert "not served here" in said
+    assert admin("brokers", "healthcheck") == (True, "ok\n")
