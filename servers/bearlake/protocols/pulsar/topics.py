@@ -70,7 +70,7 @@ class Topics:
             if not self._streams.may(who, Operation.DESCRIBE, view.name):
                 raise Denied(f"{who} may not look up {name}")
             return view.partition_count if is_partitioned(view) else 0
-        if await self._find(name) is not None:
+        if name.split_partition() is not None and await self._find(name) is not None:
             return 0
         count = self._settings.auto_create_partition_count
         is_allowed = may_create and self._settings.auto_create_streams
