@@ -133,6 +133,11 @@ class Dispatcher(ABC):
         return sum(member.unacknowledged for member in self.members)
 
     @property
+    def has_given(self) -> bool:
+        """Whether consumers have messages that they have not acknowledged."""
+        raise NotImplementedError
+
+    @property
     def delayed_count(self) -> int:
         """Entries that wait for their time."""
         return 0

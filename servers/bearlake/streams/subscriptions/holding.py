@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 
 LEAVE_COUNT = 32
 """Partitions that are given up at once."""
+STOP_COUNT = 1_024
+"""Partitions whose consumers acknowledge at once what they have, before those are given up."""
+ACK_POLL_MS = 10
+"""Pause between two looks whether they have."""
 LAST_SAVE_COUNT_MAX = 3
 """Saves of a partition that is given up while acknowledgements keep coming; later ones are delivered again elsewhere."""
 
@@ -232,8 +236,22 @@ class Holdings:
         if self._opening:
             await asyncio.wait(self._opening.values())
         held = self.all()
+        for start in range(0, len(held), STOP_COUNT):
+            await self._give_up(held[start : start + STOP_COUNT])
+
+    async def _give_up(self, held: list[HeldPartition]) -> None:
+        await self._acknowledged([one for item in held for one in item.subscriptions.values()])
         for start in range(0, len(held), LEAVE_COUNT):
             await asyncio.gather(*(self.leave(item, Closed.MOVED) for item in held[start : start + LEAVE_COUNT]))
+
+    async def _acknowledged(self, subscriptions: list[Subscription]) -> None:
+        """Deliver nothing more, and let consumers acknowledge what they have, so that they do not get it again elsewhere."""
+        for subscription in subscriptions:
+            subscription.stop()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._settings.last_ack_wait_ms / 1000
+        while loop.time() < end and any(one.awaits_acknowledgements for one in subscriptions):  # noqa: ASYNC110 - many callbacks
+            await asyncio.sleep(ACK_POLL_MS / 1000)
 
     async def leave(self, held: HeldPartition, reason: Closed) -> None:
         """Give a partition up: deliver nothing more, save, release, and tell the consumers, in this order."""

@@ -292,6 +292,11 @@ class Pool(Dispatcher):
     # -- what is shown -------------------------------------------------------------------------------------------
 
     @property
+    def has_given(self) -> bool:
+        """See `Dispatcher.has_given`."""
+        return self._given_count > 0
+
+    @property
     def delayed_count(self) -> int:
         """See `Dispatcher.delayed_count`."""
         return len(self._delayed)

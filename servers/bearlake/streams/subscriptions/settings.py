@@ -29,6 +29,9 @@ class SubscriptionSettings:
     """Acknowledgements that wait for such a read, per subscription; further ones are dropped, so their entries come again."""
     handover_ms: int = 1_000
     """Failover: how long a consumer that was active may take to acknowledge what it has before the next one gets that."""
+    last_ack_wait_ms: int = 250
+    """Longest time (ms) that consumers have, when this server drains, to acknowledge what they were given: clients collect
+    acknowledgements for 100 ms. What they do not acknowledge is delivered again by the next server."""
     save_ms: int = 250
     """Longest time (ms) before moved cursors are saved when nobody waits; what is not saved is delivered again after a crash."""
     retry_pause_ms: int = 200

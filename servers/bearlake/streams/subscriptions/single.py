@@ -180,3 +180,9 @@ class SingleActive(Dispatcher):
             self._ready.popleft()
         self.read_offset = max(self.read_offset, mark)
         self._acknowledged()
+
+    @property
+    def has_given(self) -> bool:
+        """See `Dispatcher.has_given`."""
+        end = self._ready[0].base if self._ready else self.read_offset
+        return self.cursor.open_count(self.cursor.mark_delete, end) > 0

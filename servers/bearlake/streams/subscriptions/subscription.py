@@ -186,6 +186,11 @@ class Subscription:
         if self._feeder is not None:
             await self._feeder.resolved()
 
+    @property
+    def awaits_acknowledgements(self) -> bool:
+        """Whether its consumers have messages that they have not acknowledged."""
+        return self.machine is not None and self.machine.has_given
+
     # -- moving the cursor ---------------------------------------------------------------------------------------
 
     def reset(self, offset: int) -> None:
