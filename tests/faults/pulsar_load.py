@@ -1,0 +1,180 @@
+"""Load by pulsar-client (the C++ client underneath): producers that never give up, consumers of a subscription; a thread for each.
+
+A client knows the addresses of all servers. Messages are alone in their entries and have keys, so that Key_Shared subscriptions keep the
+order of each key. Errors that the library deals with by itself are in its log; what reaches the program is a failure.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pulsar
+
+from faults.checking import Acknowledged, Log, Name, Read, name_of
+from faults.load import Client
+from faults.waiting import pause, until
+
+KEY_COUNT = 96
+POLL_MS = 100
+TIMEOUT_S = 60
+PENDING_MAX = 1_000
+
+
+class PulsarClient(Client):
+    """A thread with a client of all servers."""
+
+    def __init__(self, name: str, addresses: Sequence[str], folder: Path) -> None:
+        super().__init__(name, "", "", {})
+        self._url = "pulsar://" + ",".join(addresses)
+        self._library_log = str(folder / f"{name}.log")
+
+    def connect(self) -> Any:
+        logger = pulsar.FileLogger(pulsar.LoggerLevel.Info, self._library_log)
+        return pulsar.Client(self._url, operation_timeout_seconds=TIMEOUT_S, logger=logger)
+
+
+class PulsarProducer(PulsarClient):
+    """Sends `per_second` messages per second, a key's to one partition, and waits for receipts as long as it takes."""
+
+    def __init__(self, name: str, addresses: Sequence[str], topic: str, folder: Path, *, per_second: int = 300) -> None:
+        super().__init__(name, addresses, folder)
+        self._topic = topic
+        self._per_second = per_second
+        self.acknowledged: list[Acknowledged] = []
+        self.acknowledged_as_duplicates: set[Name] = set()
+        """Messages that were sent again and stored once: the receipt does not say where."""
+        self.failed: dict[Name, str] = {}
+        self.sent_count = 0
+
+    @property
+    def acknowledged_count(self) -> int:
+        return len(self.acknowledged) + len(self.acknowledged_as_duplicates)
+
+    @property
+    def unknown(self) -> set[Name]:
+        """Messages that were sent and not acknowledged."""
+        known = {each.name for each in self.acknowledged} | self.acknowledged_as_duplicates
+        return {Name(self.name, at) for at in range(self.sent_count)} - known
+
+    def run(self) -> None:
+        client = self.connect()
+        options = {"send_timeout_millis": 0, "max_pending_messages": PENDING_MAX, "block_if_queue_full": True}
+        producer = client.create_producer(self._topic, producer_name=self.name, batching_enabled=False, **options)
+        start = time.monotonic()
+        while self.goes_on:
+            due = int((time.monotonic() - start) * self._per_second) + 1
+            while self.sent_count < due and self.goes_on:
+                self._send(producer)
+            pause(0.005)
+        until(lambda: self.acknowledged_count + len(self.failed) == self.sent_count, TIMEOUT_S, "all have receipts")
+        client.close()
+
+    def _send(self, producer: Any) -> None:
+        number, sent_s = self.sent_count, time.monotonic()
+        name = Name(self.name, number)
+        self.sent_count += 1
+
+        def receipt(result: Any, message_id: Any) -> None:
+            if result != pulsar.Result.Ok:
+                self.failed[name] = str(result)
+            elif message_id.entry_id() < 0:
+                self.acknowledged_as_duplicates.add(name)
+            else:
+                partition, offset = message_id.partition(), message_id.entry_id()
+                self.acknowledged.append(Acknowledged(partition, offset, name, sent_s, time.monotonic()))
+
+        producer.send_async(b"%s.%d" % (self.name.encode(), number), receipt, partition_key=key_of(name))
+
+
+class PulsarConsumer(PulsarClient):
+    """Receives and acknowledges, one by one."""
+
+    def __init__(
+        self, name: str, addresses: Sequence[str], topic: str, folder: Path, *, subscription: str, kind: Any
+    ) -> None:
+        super().__init__(name, addresses, folder)
+        self._topic = topic
+        self.subscription = subscription
+        self._kind = kind
+        self.read: list[Read] = []
+
+    def run(self) -> None:
+        client = self.connect()
+        consumer = client.subscribe(
+            self._topic,
+            self.subscription,
+            consumer_type=self._kind,
+            consumer_name=self.name,
+            initial_position=pulsar.InitialPosition.Earliest,
+        )
+        while self.goes_on:
+            try:
+                message = consumer.receive(POLL_MS)
+            except pulsar.Timeout:
+                continue
+            self.read.append(read_of(message))
+            consumer.acknowledge(message)
+        consumer.close()
+        client.close()
+
+
+def key_of(name: Name) -> str:
+    """A message's key: of its producer alone, so that the key's messages are in the order of their numbers."""
+    return f"{name.producer}-{name.number % KEY_COUNT}"
+
+
+def read_of(message: Any) -> Read:
+    message_id = message.message_id()
+    return Read(message_id.partition(), message_id.entry_id(), name_of(message.data()), time.monotonic())
+
+
+def read_log(addresses: Sequence[str], topic: str) -> Log:
+    """Everything that the topic holds now, by partition."""
+    client = pulsar.Client("pulsar://" + ",".join(addresses), operation_timeout_seconds=TIMEOUT_S)
+    found: dict[int, list[Read]] = {}
+    try:
+        for at, partition in enumerate(client.get_topic_partitions(topic)):
+            reader = client.create_reader(partition, pulsar.MessageId.earliest)
+            reads = found.setdefault(at, [])
+            while reader.has_message_available():
+                message = reader.read_next(TIMEOUT_S * 1000)
+                reads.append(read_of(message)._replace(partition=at))
+            reader.close()
+    finally:
+        client.close()
+    return found
+
+
+class Received(NamedTuple):
+    """What the consumers of a subscription got together."""
+
+    message_count: int
+    duplicate_count: int
+    missing: Sequence[Name]
+    """Stored, and never received."""
+    out_of_order: Sequence[str]
+    """Received for the first time behind a later one of the same key."""
+
+
+def received(consumers: Sequence[PulsarConsumer], log: Log) -> Received:
+    """Hold what the consumers of a subscription got against the log."""
+    reads = sorted((read for consumer in consumers for read in consumer.read), key=lambda read: read.at_s)
+    seen: set[Name] = set()
+    last: dict[str, Name] = {}
+    out_of_order = []
+    for read in reads:
+        if read.name in seen:
+            continue
+        seen.add(read.name)
+        before = last.get(key_of(read.name))
+        if before is not None and before.number > read.name.number:
+            out_of_order.append(f"{read} behind {before}")
+        last[key_of(read.name)] = read.name
+    missing = sorted(names(log) - seen)
+    return Received(len(seen), len(reads) - len(seen), missing, out_of_order)
+
+
+def names(log: Mapping[int, Sequence[Read]]) -> set[Name]:
+    """The messages that the log holds."""
+    return {read.name for reads in log.values() for read in reads}

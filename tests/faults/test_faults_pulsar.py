@@ -1,0 +1,206 @@
+"""Pulsar servers are killed (-9) at random, or told to stop, under load on a Shared and a Key_Shared subscription of one topic.
+
+Nothing is lost, each message is stored once, a key's messages come in order, and no error reaches a program. A killed server's consumers
+get again what was not acknowledged, or whose acknowledgement was not saved yet; a drained one's get nothing twice.
+`BEARLAKE_TEST_FAULTS_SECONDS=75` makes ten minutes of it.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from faults.checking import Log, check
+from faults.cluster import Cluster, Stores, running
+from faults.waiting import pause, until
+
+pulsar = pytest.importorskip("pulsar", reason="PULSAR CLIENT NOT TESTED: pip install pulsar-client")
+
+from faults.pulsar_load import PulsarConsumer, PulsarProducer, Received, names, read_log, received  # noqa: E402
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+TOPIC = "faults"
+PARTITION_COUNT = 4
+SERVER_COUNT = 3
+KILL_COUNT = 8
+TIMEOUT_S = 60.0
+RESUME_S_MAX = 20.0
+DRAIN_S_MAX = 22.0
+"""`server.drain_ms` is 20 s; the rest is for the process to end."""
+SETTINGS = {
+    "pulsar.auto_create_partition_count": PARTITION_COUNT,
+    "server.heartbeat_ms": 500,
+    "server.timeout_ms": 3000,
+}
+
+Tell = Callable[[object], None]
+
+
+@dataclass
+class Load:
+    """The clients of one run."""
+
+    addresses: list[str]
+    producers: list[PulsarProducer]
+    consumers: dict[str, list[PulsarConsumer]]
+    """By subscription."""
+
+    @classmethod
+    def of(cls, addresses: list[str], folder: Path) -> Self:
+        kinds = {"shared": pulsar.ConsumerType.Shared, "keyed": pulsar.ConsumerType.KeyShared}
+        consumers = {
+            name: [
+                PulsarConsumer(f"{name}-{at}", addresses, TOPIC, folder, subscription=name, kind=kind)
+                for at in range(2)
+            ]
+            for name, kind in kinds.items()
+        }
+        return cls(addresses, [PulsarProducer(f"p{at}", addresses, TOPIC, folder) for at in range(2)], consumers)
+
+    def everybody(self) -> list[PulsarProducer | PulsarConsumer]:
+        return [*self.producers, *(each for group in self.consumers.values() for each in group)]
+
+    def achieved(self) -> dict[str, int]:
+        """Messages with a receipt by producer, messages received by subscription."""
+        sent = {producer.name: producer.acknowledged_count for producer in self.producers}
+        return sent | {name: sum(len(each.read) for each in group) for name, group in self.consumers.items()}
+
+    def resumed(self, since_s: float) -> dict[str, float]:
+        """Wait until each producer got a receipt and each subscription a message of one sent since; after how many seconds that was."""
+        found: dict[str, float] = {}
+
+        def is_complete() -> bool:
+            for client in self.everybody():
+                client.raise_failure()
+            fresh = [each for one in self.producers for each in list(one.acknowledged) if each.sent_s > since_s]
+            for each in fresh:
+                found.setdefault(each.name.producer, each.at_s - since_s)
+            new = {each.name for each in fresh}
+            for name, group in self.consumers.items():
+                hits = [read.at_s for one in group for read in one.read[-2000:] if read.name in new]
+                if hits:
+                    found.setdefault(name, min(hits) - since_s)
+            return len(found) == len(self.producers) + len(self.consumers)
+
+        until(is_complete, TIMEOUT_S, f"all go on; until now {found}")
+        return found
+
+    def finish(self) -> Log:
+        """Stop the producers, let the consumers have everything, stop them; the log."""
+        for producer in self.producers:
+            producer.begin_stop()
+        for producer in self.producers:
+            producer.stop()
+        log = read_log(self.addresses, TOPIC)
+        for name, group in self.consumers.items():
+            until(partial(self._has_all, group, log), TIMEOUT_S, f"{name} has everything")
+        for group in self.consumers.values():
+            for consumer in group:
+                consumer.stop()
+        return log
+
+    @staticmethod
+    def _has_all(group: list[PulsarConsumer], log: Log) -> bool:
+        return not received(group, log).missing
+
+
+@contextmanager
+def loaded(cluster: Cluster, folder: Path) -> Iterator[Load]:
+    """Three servers and clients of them, at work."""
+    servers = [cluster.add(f"s{at}", role="pulsar") for at in range(SERVER_COUNT)]
+    for server in servers:
+        server.start()
+    load = Load.of([server.address("pulsar") for server in servers], folder)
+    try:
+        for client in load.everybody():
+            client.start()
+        load.resumed(time.monotonic())
+        yield load
+    finally:
+        for client in load.everybody():
+            client.begin_stop()
+
+
+def assert_exact(load: Load, log: Log, tell: Tell) -> dict[str, Received]:
+    """Every message that has a receipt is stored once, where the receipt says, and was received, those of a key in order."""
+    producers = load.producers
+    acknowledged = [each for producer in producers for each in producer.acknowledged]
+    again = {name for producer in producers for name in producer.acknowledged_as_duplicates}
+    counts = check(acknowledged, {name for producer in producers for name in producer.unknown}, log, {})
+    found = {name: received(group, log) for name, group in load.consumers.items()}
+    said = {name: f"{one.message_count:,}, twice {one.duplicate_count:,}" for name, one in found.items()}
+    tell(f"{counts}; receipts as duplicates {len(again):,}; received {said}")
+    counts.assert_exact()
+    assert not again - names(log)
+    assert not any(producer.failed for producer in producers)
+    assert not any(producer.unknown for producer in producers)
+    for one in found.values():
+        assert not one.missing
+    assert not found["keyed"].out_of_order
+    return found
+
+
+def assert_all_is_acknowledged(load: Load) -> None:
+    """Whoever comes to a subscription now gets nothing: all acknowledgements are saved."""
+    client = pulsar.Client("pulsar://" + ",".join(load.addresses))
+    try:
+        for name in load.consumers:
+            consumer = client.subscribe(TOPIC, name, consumer_type=pulsar.ConsumerType.Shared)
+            with pytest.raises(pulsar.Timeout):
+                consumer.receive(500)
+            consumer.close()
+    finally:
+        client.close()
+
+
+def test_servers_are_killed_at_random(folder: Path, stores: Stores, load_s: float, tell: Tell) -> None:
+    choose = random.Random(6)
+    slowest: dict[str, float] = {}
+    with running(Cluster(folder, stores, SETTINGS)) as cluster, loaded(cluster, folder) as load:
+        for _ in range(KILL_COUNT):
+            pause(load_s * choose.uniform(0.5, 1.5))
+            server = cluster[choose.choice(list(cluster.servers))]
+            server.kill()
+            found = load.resumed(time.monotonic())
+            slowest = {name: max(slowest.get(name, 0.0), value) for name, value in found.items()}
+            server.start()
+        log = load.finish()
+        tell(
+            f"{KILL_COUNT} kills; on again after at most { ({name: round(value, 1) for name, value in slowest.items()}) } s"
+        )
+        assert_exact(load, log, tell)
+        assert_all_is_acknowledged(load)
+
+    assert max(slowest.values()) < RESUME_S_MAX
+
+
+def test_a_server_drains_and_nothing_comes_twice(folder: Path, stores: Stores, load_s: float, tell: Tell) -> None:
+    with running(Cluster(folder, stores, SETTINGS)) as cluster, loaded(cluster, folder) as load:
+        ended_s = {}
+        for name in list(cluster.servers)[:2]:
+            pause(load_s)
+            load.resumed(time.monotonic())
+            ended_s[name] = cluster[name].terminate()
+            load.resumed(time.monotonic())
+            cluster[name].start()
+        log = load.finish()
+        gaps = {producer.name: gap_ms(producer) for producer in load.producers}
+        tell(f"ended after {ended_s} s; longest time without a receipt {gaps} ms")
+        found = assert_exact(load, log, tell)
+        assert_all_is_acknowledged(load)
+
+    assert max(ended_s.values()) < DRAIN_S_MAX
+    assert [one.duplicate_count for one in found.values()] == [0, 0]
+
+
+def gap_ms(producer: PulsarProducer) -> int:
+    """The longest time (ms) between two receipts."""
+    return round(max(after.at_s - before.at_s for before, after in pairwise(producer.acknowledged)) * 1000)
