@@ -170,6 +170,33 @@ async def test_subscriptions_are_created_skipped_reset_and_deleted(pulsar: Pulsa
     assert (await call("POST", f"{s}/skip/1"))[0] == 404
 
 
+async def test_what_waits_for_a_subscription_can_be_looked_at(
+    pulsar: PulsarNode, call: Call, session: aiohttp.ClientSession
+):
+    client = await filled(pulsar, "t", 3)
+    client.send_message(
+        b"last",
+        3,
+        properties=[{"key": "colour", "value": "blue"}, {"key": "a b", "value": "1\r\n2"}],
+        partition_key="k",
+    )
+    await client.receive("send_receipt")
+    await call("PUT", f"{T}/subscription/s", "earliest")
+    await call("POST", f"{T}/subscription/s/skip/1")
+
+    found = []
+    for position in (1, 2, 3):
+        async with session.get(f"{pulsar.http_url}{T}/subscription/s/position/{position}") as response:
+            found.append((await response.read(), response.headers["X-Pulsar-Message-ID"].split(":")[1]))
+
+    assert found == [(b"m1", "1"), (b"m2", "2"), (b"last", "3")]
+    assert response.headers["X-Pulsar-PROPERTY-colour"] == "blue"
+    assert response.headers["X-Pulsar-partition-key"] == "k"
+    assert (await call("GET", f"{T}/subscription/s/position/4"))[0] == 404
+    assert (await call("GET", f"{T}/subscription/other/position/1"))[0] == 404
+    assert await backlog(call) == 3
+
+
 async def test_a_subscription_with_consumers_is_deleted_by_force_only(pulsar: PulsarNode, call: Call):
     client = await pulsar.client()
     await client.subscribe("t")

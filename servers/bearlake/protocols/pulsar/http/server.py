@@ -13,6 +13,7 @@ from aiohttp import web
 from bearlake.protocols.pulsar.http.cluster import ClusterRoutes
 from bearlake.protocols.pulsar.http.guard import Guard
 from bearlake.protocols.pulsar.http.lookups import LookupRoutes
+from bearlake.protocols.pulsar.http.peeking import PeekRoutes
 from bearlake.protocols.pulsar.http.schemas import SchemaRoutes
 from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
 from bearlake.protocols.pulsar.http.subscriptions import SubscriptionRoutes
@@ -43,6 +44,7 @@ class PulsarHttpServer:
             ClusterRoutes(server.broker),
             TopicRoutes(server.broker, settings),
             SubscriptionRoutes(server.broker),
+            PeekRoutes(server.broker),
             SchemaRoutes(server.broker),
         )
         metrics.PULSAR_HTTP_OPEN_REQUESTS.set_function(lambda: self._guard.open_count)

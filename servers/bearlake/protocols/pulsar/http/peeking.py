@@ -1,0 +1,84 @@
+"""Peeking at what a subscription has not acknowledged: the n-th entry behind its mark-delete offset, without delivering it.
+
+The body is the entry's payload, uncompressed; of a batch with each message's own metadata in front of it, as clients write batches.
+Headers say the rest.
+
+Source: Pulsar, "Admin REST API", `…/subscription/{name}/position/{n}`.
+"""
+
+import re
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from bearlake import kernel
+from bearlake.metadata.model import PartitionKey, stream_number
+from bearlake.protocols.pulsar import entries, framing
+from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.http import paths
+from bearlake.protocols.pulsar.http.problems import Problem
+from bearlake.streams.fetch import FetchRange
+from bearlake.streams.principal import Operation
+
+POSITION_MAX = 1_000
+"""How far ahead one may peek: the entries before are looked at."""
+FETCH_BYTES = 1024 * 1024
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")  # RFC 9110, 5.6.2
+
+
+class PeekRoutes:
+    """The route of entries that wait for a subscription."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Add the route."""
+        topic = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+        router.add_get(f"{topic}/subscription/{{subscription}}/position/{{position}}", self._peek)
+
+    async def _peek(self, request: web.Request) -> web.Response:
+        topic = await paths.topic_of(self._broker, request, Operation.READ)
+        partition = paths.one_partition(topic)
+        position, name = paths.number_in(request, "position", POSITION_MAX), request.match_info["subscription"]
+        stats = {one.name: one for one in await self._broker.subscriptions.stats(partition)}
+        if name not in stats:
+            raise Problem(404, f"Subscription {name} not found")
+        bounds = (await self._broker.streams.bounds([partition]))[partition]
+        found = await self._entry(partition, max(stats[name].mark_delete, bounds.start), max(1, position))
+        if found is None:
+            raise Problem(404, "Message not found")
+        offset, entry = found
+        metadata, payload = framing.read_message(memoryview(entry.headers_and_payload))
+        headers = CIMultiDict({"X-Pulsar-Message-ID": f"{stream_number(partition)}:{offset}"})
+        if entry.is_batch:
+            headers["X-Pulsar-num-batch-message"] = str(entry.message_count)
+        for pair in metadata.properties:
+            if _TOKEN.match(pair.key) and _is_text(pair.value):
+                headers[f"X-Pulsar-PROPERTY-{pair.key}"] = pair.value
+        if metadata.HasField("partition_key") and _is_text(metadata.partition_key):
+            headers["X-Pulsar-partition-key"] = metadata.partition_key
+        return web.Response(body=bytes(payload), content_type="application/octet-stream", headers=headers)
+
+    async def _entry(self, partition: PartitionKey, offset: int, position: int) -> tuple[int, entries.ReadEntry] | None:
+        """Offset and contents of the n-th entry from `offset` on (1: the one that has it), None if there are fewer."""
+        while True:
+            (found,) = await self._broker.streams.fetch(
+                [FetchRange(partition, offset, FETCH_BYTES)], bytes_min=0, bytes_max=FETCH_BYTES, wait_ms=0
+            )
+            if found.error is not None:
+                raise found.error
+            start = offset
+            for view in found.views:
+                for at, base, header in kernel.batches(view, 0, len(view)):
+                    position -= 1
+                    if not position:
+                        return base, entries.from_batch(view[at : at + header.length], base)
+                    offset = base + header.last_offset_delta + 1
+            if offset == start:
+                return None
+
+
+def _is_text(value: str) -> bool:
+    """Whether a header can carry it; what it cannot is left out, so are properties whose names it cannot."""
+    return value.isascii() and value.isprintable()
