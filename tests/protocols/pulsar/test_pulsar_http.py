@@ -192,6 +192,7 @@ async def test_what_waits_for_a_subscription_can_be_looked_at(
     assert found == [(b"m1", "1"), (b"m2", "2"), (b"last", "3")]
     assert response.headers["X-Pulsar-PROPERTY-colour"] == "blue"
     assert response.headers["X-Pulsar-partition-key"] == "k"
+    assert response.headers["X-Pulsar-publish-time"] == "2023-11-14T22:13:20.000Z"
     assert (await call("GET", f"{T}/subscription/s/position/4"))[0] == 404
     assert (await call("GET", f"{T}/subscription/other/position/1"))[0] == 404
     assert await backlog(call) == 3

@@ -7,6 +7,7 @@ Source: Pulsar, "Admin REST API", `…/subscription/{name}/position/{n}`.
 """
 
 import re
+from datetime import UTC, datetime
 
 from aiohttp import web
 from multidict import CIMultiDict
@@ -17,12 +18,14 @@ from bearlake.protocols.pulsar import entries, framing
 from bearlake.protocols.pulsar.broker import Broker
 from bearlake.protocols.pulsar.http import paths
 from bearlake.protocols.pulsar.http.problems import Problem
+from bearlake.protocols.pulsar.proto.metadata_pb2 import MessageMetadata
 from bearlake.streams.fetch import FetchRange
 from bearlake.streams.principal import Operation
 
 POSITION_MAX = 1_000
 """How far ahead one may peek: the entries before are looked at."""
 FETCH_BYTES = 1024 * 1024
+_TIME_MAX = 253_402_300_799_000
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")  # RFC 9110, 5.6.2
 
 
@@ -50,14 +53,10 @@ class PeekRoutes:
             raise Problem(404, "Message not found")
         offset, entry = found
         metadata, payload = framing.read_message(memoryview(entry.headers_and_payload))
-        headers = CIMultiDict({"X-Pulsar-Message-ID": f"{stream_number(partition)}:{offset}"})
+        headers = _headers(metadata)
+        headers["X-Pulsar-Message-ID"] = f"{stream_number(partition)}:{offset}"
         if entry.is_batch:
             headers["X-Pulsar-num-batch-message"] = str(entry.message_count)
-        for pair in metadata.properties:
-            if _TOKEN.match(pair.key) and _is_text(pair.value):
-                headers[f"X-Pulsar-PROPERTY-{pair.key}"] = pair.value
-        if metadata.HasField("partition_key") and _is_text(metadata.partition_key):
-            headers["X-Pulsar-partition-key"] = metadata.partition_key
         return web.Response(body=bytes(payload), content_type="application/octet-stream", headers=headers)
 
     async def _entry(self, partition: PartitionKey, offset: int, position: int) -> tuple[int, entries.ReadEntry] | None:
@@ -77,6 +76,30 @@ class PeekRoutes:
                     offset = base + header.last_offset_delta + 1
             if offset == start:
                 return None
+
+
+def _headers(metadata: MessageMetadata) -> CIMultiDict[str]:
+    """What the metadata of an entry say, but for what is in the payload of a batch."""
+    headers: CIMultiDict[str] = CIMultiDict()
+    headers["X-Pulsar-publish-time"] = _time(metadata.publish_time)
+    headers["X-Pulsar-sequence-id"] = str(metadata.sequence_id)
+    if metadata.event_time:
+        headers["X-Pulsar-event-time"] = _time(metadata.event_time)
+    if metadata.null_value:
+        headers["X-Pulsar-null-value"] = "true"
+    for name, value in (("producer-name", metadata.producer_name), ("partition-key", metadata.partition_key)):
+        if value and _is_text(value):
+            headers[f"X-Pulsar-{name}"] = value
+    for pair in metadata.properties:
+        if _TOKEN.match(pair.key) and _is_text(pair.value):
+            headers[f"X-Pulsar-PROPERTY-{pair.key}"] = pair.value
+    return headers
+
+
+def _time(time_ms: int) -> str:
+    """A time (ms since 1970) as Pulsar writes it; one beyond the year 9999 is cut to that."""
+    time = datetime.fromtimestamp(min(time_ms, _TIME_MAX) / 1000, UTC)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _is_text(value: str) -> bool:
