@@ -160,12 +160,12 @@ def test_a_server_of_its_own_on_shared_stores(tmp_path: Path) -> None:
     folder = tmp_path / "stores"
     folder.mkdir()
     stores = ("--metadata-url", f"sqlite://{folder}/metadata.db", "--object-store-url", (folder / "objects").as_uri())
-    words = ("serve", "pulsar", *stores)
+    words = ("serve", "pulsar", "--pulsar-port", "0", "--pulsar-http-port", "0", *stores)
     with started(*words, ready_file=tmp_path / "ready.json") as alone:
         with connected(f"pulsar://{alone.ready['pulsar']}", tmp_path) as client:
             consumer = client.subscribe("t", "s")  # type: ignore[attr-defined]
             client.create_producer("t").send(b"value")  # type: ignore[attr-defined]
             assert consumer.receive(WAIT_MS).data() == b"value"
 
-        assert set(alone.ready) == {"pulsar", "admin"}
+        assert set(alone.ready) == {"pulsar", "pulsar_http", "admin"}
         assert alone.stop() == 0
