@@ -24,9 +24,7 @@ class RestRole:
 
     def build(self, parts: Parts) -> Sequence[Routes]:
         """See `Role.build`."""
-        self._server = RestServer(
-            parts.streams(), parts.schemas(), parts.member, parts.settings.rest, self._listeners
-        )
+        self._server = RestServer(parts.streams(), parts.schemas(), parts.member, parts.settings.rest, self._listeners)
         parts.closing.push_async_callback(self._server.close)
         return []
 
