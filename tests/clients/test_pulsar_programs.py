@@ -34,6 +34,11 @@ JAVA_STEPS = (
     "partitioned",
 )  # fmt: skip
 
+GO_STEPS = (
+    "exclusive", "shared", "key-shared", "failover", "seek", "reader", "schema", "chunks", "dead-letters", "delayed",
+    "exclusive-producer", "deduplication", "table-view", "pattern", "partitioned",
+)  # fmt: skip
+
 Run = Callable[..., str]
 
 
@@ -80,6 +85,19 @@ def java_outcomes(server: ServerProcess, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("step", JAVA_STEPS)
 def test_the_java_client(java_outcomes: Mapping[str, str], step: str) -> None:
     assert java_outcomes[step] == "ok"
+
+
+@pytest.fixture(scope="module")
+def go_outcomes(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    program = obtained("GO CLIENT", partial(packages.obtain_go_program, SOURCES / "pulsar_go"))
+    found = outcomes(server, [program], tmp_path_factory.mktemp("go"))
+    assert tuple(found) == GO_STEPS
+    return found
+
+
+@pytest.mark.parametrize("step", GO_STEPS)
+def test_the_go_client(go_outcomes: Mapping[str, str], step: str) -> None:
+    assert go_outcomes[step] == "ok"
 
 
 @pytest.fixture(scope="module")
