@@ -1,5 +1,11 @@
 """Fixtures that every folder of tests may ask for."""
 
+import signal
+
+# A shell starts what runs in its background with interrupts ignored, and children inherit that: tests of Ctrl-C would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 pytest_plugins = [
     "fixtures.certificates",
     "fixtures.iceberg_rest",

@@ -60,7 +60,7 @@ def test_a_deployment_without_troubles_answers_everything(server_count: int) -> 
     assert_holds(report)
     assert not report.faults
     assert report.acks["ACCEPTED"] > 20
-    assert set(report.acks) == {"ACCEPTED"}
+    assert set(report.acks) == {"ACCEPTED", "UNEXPECTED_OFFSET"}  # who expects an offset may be overtaken at any time
     assert report.events["unknown outcome"] == report.events["given up by producers"] == 0
 
 
