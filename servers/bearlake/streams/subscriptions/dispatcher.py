@@ -133,9 +133,9 @@ class Dispatcher(ABC):
         return sum(member.unacknowledged for member in self.members)
 
     @property
+    @abstractmethod
     def has_given(self) -> bool:
         """Whether consumers have messages that they have not acknowledged."""
-        raise NotImplementedError
 
     @property
     def delayed_count(self) -> int:
