@@ -33,9 +33,6 @@ DATA_PLANE_REQUESTS = Counter(
     ("outcome",),
     registry=REGISTRY,
 )
-RESOURCES = Gauge(
-    "bearlake_operator_resources", "Resources by kind and readiness.", ("kind", "ready"), registry=REGISTRY
-)
 MISSED_EVENTS = Counter(
     "bearlake_operator_missed_events_total",
     "Changes that no watch has told, found by listing.",

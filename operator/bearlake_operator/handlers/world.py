@@ -3,7 +3,7 @@
 News may come late and twice: a resource is replaced by a newer version only. Source: KEP-5504 (resource versions are comparable).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from bearlake_operator import api
 from bearlake_operator.kube import Listing, Resource
@@ -64,12 +64,6 @@ class World:
             if is_covered and key not in present:
                 news += self.remove(kind, old)
         return news
-
-    def everything(self) -> Iterator[tuple[str, Resource]]:
-        """All known resources with their kinds."""
-        for kind, known in self._known.items():
-            for resource in known.values():
-                yield kind, resource
 
     def _tell(self, kind: str, resource: Resource) -> None:
         for listener in self._listeners:

@@ -22,6 +22,37 @@ def template(
     settings_hash: str,
 ) -> Manifest:
     """The pod template of a tier. `marks` are the labels that select its pods."""
+    spec: dict[str, Any] = {
+        "serviceAccountName": settings.service_account,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": tier.drain_seconds + GRACE_MORE_SECONDS,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER_ID,
+            "runAsGroup": USER_ID,
+            "fsGroup": USER_ID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(settings, data_layer, name, tier)],
+        "volumes": [
+            {"name": "settings", "configMap": {"name": config_name}},
+            {"name": "admin", "secret": {"secretName": data_layer.admin.secret}},
+            {"name": "tmp", "emptyDir": {}},
+            *_tls_volumes(tier),
+        ],
+        **_placement(tier, marks),
+    }
+    if settings.image_pull_secrets:
+        spec["imagePullSecrets"] = [{"name": secret} for secret in settings.image_pull_secrets]
+    whole = {
+        "metadata": {"labels": labels.managed(marks), "annotations": {labels.SETTINGS_HASH: settings_hash}},
+        "spec": spec,
+    }
+    return config.merged(whole, tier.pod_template)
+
+
+def _container(settings: Settings, data_layer: DataLayer, name: str, tier: Tier) -> Manifest:
     is_compactor = name == "compactor"
     probe = {"httpGet": {"path": "/readyz", "port": "admin"}, "timeoutSeconds": 2}
     container: Manifest = {
@@ -61,34 +92,7 @@ def template(
     }
     if tier.resources:
         container["resources"] = tier.resources
-    spec: dict[str, Any] = {
-        "serviceAccountName": settings.service_account,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": tier.drain_seconds + GRACE_MORE_SECONDS,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER_ID,
-            "runAsGroup": USER_ID,
-            "fsGroup": USER_ID,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "containers": [container],
-        "volumes": [
-            {"name": "settings", "configMap": {"name": config_name}},
-            {"name": "admin", "secret": {"secretName": data_layer.admin.secret}},
-            {"name": "tmp", "emptyDir": {}},
-            *_tls_volumes(tier),
-        ],
-        **_placement(tier, marks),
-    }
-    if settings.image_pull_secrets:
-        spec["imagePullSecrets"] = [{"name": secret} for secret in settings.image_pull_secrets]
-    whole = {
-        "metadata": {"labels": labels.managed(marks), "annotations": {labels.SETTINGS_HASH: settings_hash}},
-        "spec": spec,
-    }
-    return config.merged(whole, tier.pod_template)
+    return container
 
 
 def port_name(listener: str) -> str:

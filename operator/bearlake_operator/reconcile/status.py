@@ -211,12 +211,6 @@ def size(count: int) -> str:
     raise AssertionError
 
 
-def is_ready(resource: Resource) -> bool:
-    """Whether a resource's condition Ready is true."""
-    found = resource.get("status", {}).get("conditions", ())
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in found)
-
-
 def deployment_is_ready(deployment: Mapping[str, Any] | None) -> bool:
     """Whether a Deployment has a pod that serves."""
     return deployment is not None and deployment.get("status", {}).get("readyReplicas", 0) > 0
