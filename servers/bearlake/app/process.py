@@ -184,21 +184,32 @@ async def run_process(
             config=lambda: as_rows(plan.loaded),
         )
         closing.push_async_callback(admin.close)
-        async with Tasks() as tasks:
-            tasks.own("heartbeats", member.run())
-            tasks.own("loop probe", _probe_loop())
-            await admin.start()
-            if parts.waist is not None:
-                await parts.waist.start()
-                tasks.own("streams", parts.waist.run())
-            addresses: dict[str, str] = {}
-            for role in roles:
-                addresses |= await role.start(tasks)
-            admin.is_ready = True
-            _settle()
-            await serve({**admin.endpoints, **addresses})
-            if stop.is_graceful:
-                await _drain(parts, admin, roles)
+        await _run(parts, admin, roles, stop, serve)
+
+
+async def _run(
+    parts: Parts,
+    admin: AdminServer,
+    roles: Sequence[Role],
+    stop: Stop,
+    serve: Callable[[Mapping[str, str]], Awaitable[None]],
+) -> None:
+    """Start what is built, serve, and drain what was started. Raises `TaskDied`, `Unavailable`."""
+    async with Tasks() as tasks:
+        tasks.own("heartbeats", parts.member.run())
+        tasks.own("loop probe", _probe_loop())
+        await admin.start()
+        if parts.waist is not None:
+            await parts.waist.start()
+            tasks.own("streams", parts.waist.run())
+        addresses: dict[str, str] = {}
+        for role in roles:
+            addresses |= await role.start(tasks)
+        admin.is_ready = True
+        _settle()
+        await serve({**admin.endpoints, **addresses})
+        if stop.is_graceful:
+            await _drain(parts, admin, roles)
 
 
 def _open_one(wanted: ListenerSettings, what: str, closing: AsyncExitStack) -> Listener:
