@@ -1,6 +1,7 @@
 """A data layer's admin API, as far as the operator needs it: streams in batches, and what waits for compaction.
 
-Any server of the data layer answers. The token is read for every request, so that a new one is used as soon as the file has it.
+Any server of the data layer answers. The token is read for every request, so that a new one is used as soon as the file has it; where
+it is not accepted yet, the one before is: a rotated Secret reaches pods within a minute or two, each at its own time.
 """
 
 import asyncio
@@ -66,6 +67,8 @@ class AdminClient:
         """`urls` gives the addresses to try, in order; `token` the present token, and raises `OSError` when there is none."""
         self._urls = urls
         self._token = token
+        self._accepted = ""
+        """The token that was accepted last."""
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S))
 
     async def close(self) -> None:
@@ -137,22 +140,36 @@ class AdminClient:
         problem = "it has no server yet"
         for url in self._urls():
             try:
-                headers = {"Authorization": f"Bearer {self._token()}"}
-                async with self._session.request(
-                    verb, f"{url}{path}", params=query or None, json=body, headers=headers
-                ) as response:
-                    answer = json.loads(await response.read())
+                status, answer = await self._answer(verb, f"{url}{path}", query, body)
             except (aiohttp.ClientError, TimeoutError, asyncio.IncompleteReadError, ValueError, OSError) as error:
                 DATA_PLANE_REQUESTS.labels("failed").inc()
                 problem = f"{url}: {error!r}"
                 continue
-            DATA_PLANE_REQUESTS.labels(f"{response.status // 100}xx").inc()
-            if response.status < 300:
+            if status < 300:
                 return answer
             problem = f"{url}: {answer.get('title', '')}: {answer.get('detail', '')}"
-            if response.status < 500 and response.status not in (401, 408, 429):
+            if status < 500 and status not in (401, 408, 429):
                 raise Invalid(problem)
         raise Unavailable(f"the data layer does not answer: {problem}")
+
+    async def _answer(
+        self,
+        verb: str,
+        url: str,
+        query: Mapping[str, str] | Sequence[tuple[str, str]],
+        body: Mapping[str, Any] | None,
+    ) -> tuple[int, Any]:
+        """Status and answer of one server, with the present token or else the one before."""
+        token = self._token()
+        for one in dict.fromkeys((token, self._accepted or token)):
+            headers = {"Authorization": f"Bearer {one}"}
+            async with self._session.request(verb, url, params=query or None, json=body, headers=headers) as response:
+                status, answer = response.status, json.loads(await response.read())
+            DATA_PLANE_REQUESTS.labels(f"{status // 100}xx").inc()
+            if status != 401:
+                self._accepted = one
+                break
+        return status, answer
 
 
 def _creation(change: StreamChange) -> Mapping[str, Any]:

@@ -15,3 +15,7 @@ class Unavailable(OperatorError):
 
 class Conflict(OperatorError):
     """Somebody else has what is wanted: a name, a lease, a newer version of a resource."""
+
+
+class Gone(Unavailable):
+    """The version that was asked for is not kept any more; asking for the newest succeeds."""

@@ -23,13 +23,15 @@ from urllib.parse import quote
 import aiohttp
 import yaml
 
-from bearlake_operator.errors import Conflict, Invalid, Unavailable
+from bearlake_operator.errors import Conflict, Gone, Invalid, Unavailable
 from bearlake_operator.metrics import API_REQUESTS
 
 FIELD_MANAGER = "bearlake-operator"
 PAGE_COUNT = 500
 REQUEST_TIMEOUT_S = 20.0
-DEADLINE_S = 60.0
+DEADLINE_S = 30.0
+COURTESY_S = 3.0
+"""The deadline of what may as well not be done."""
 FIRST_PAUSE_S = 0.2
 PAUSE_MAX_S = 10.0
 
@@ -56,6 +58,7 @@ KINDS: Mapping[str, Kind] = {
     "Stream": Kind("bearlake.dev/v1alpha1", "streams"),
     "Compactor": Kind("bearlake.dev/v1alpha1", "compactors"),
     "ConfigMap": Kind("v1", "configmaps"),
+    "Pod": Kind("v1", "pods"),
     "Service": Kind("v1", "services"),
     "Deployment": Kind("apps/v1", "deployments"),
     "HorizontalPodAutoscaler": Kind("autoscaling/v2", "horizontalpodautoscalers"),
@@ -78,13 +81,27 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Where the API is and how to be let in. `token_file` is read for every request."""
+    """Where the API is and how to be let in: with a token (its file is read for every request), or with a client certificate."""
 
     server: str
     namespace: str
-    tls: ssl.SSLContext
+    authority_file: str | None = None
+    """Certificates that the server is trusted by; None: those of the system."""
+    certificate_files: tuple[str, str] | None = None
+    """Client certificate and its key."""
     token_file: Path | None = None
-    is_in_cluster: bool = False
+
+    @property
+    def token(self) -> str | None:
+        """The present token, if that is the way in."""
+        return self.token_file.read_text().strip() if self.token_file is not None else None
+
+    def tls(self) -> ssl.SSLContext:
+        """A context for connections to the server."""
+        context = ssl.create_default_context(cafile=self.authority_file)
+        if self.certificate_files is not None:
+            context.load_cert_chain(*self.certificate_files)
+        return context
 
     @classmethod
     def find(cls) -> "Access":
@@ -95,9 +112,8 @@ class Access:
             return cls(
                 server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
                 namespace=(_IN_CLUSTER / "namespace").read_text().strip(),
-                tls=ssl.create_default_context(cafile=str(_IN_CLUSTER / "ca.crt")),
+                authority_file=str(_IN_CLUSTER / "ca.crt"),
                 token_file=_IN_CLUSTER / "token",
-                is_in_cluster=True,
             )
         return cls.of_kubeconfig(Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube/config"))
 
@@ -111,15 +127,13 @@ class Access:
             user = _named(config["users"], context["user"])["user"]
         except (OSError, KeyError, TypeError, yaml.YAMLError) as error:
             raise Invalid(f"not in a pod, and the kubeconfig {path} cannot be used: {error!r}") from error
-        tls = ssl.create_default_context(cafile=_file(cluster, "certificate-authority"))
         certificate, key = _file(user, "client-certificate"), _file(user, "client-key")
-        if certificate and key:
-            tls.load_cert_chain(certificate, key)
         token_file = user.get("tokenFile")
         return cls(
             server=cluster["server"],
             namespace=os.environ.get("BEARLAKE_OPERATOR_NAMESPACE") or context.get("namespace", "default"),
-            tls=tls,
+            authority_file=_file(cluster, "certificate-authority"),
+            certificate_files=(certificate, key) if certificate and key else None,
             token_file=Path(token_file) if token_file else None,
         )
 
@@ -130,7 +144,7 @@ class Kube:
     def __init__(self, access: Access, random_source: random.Random | None = None) -> None:
         self._access = access
         self._random = random_source or random.SystemRandom()
-        connector = aiohttp.TCPConnector(ssl=access.tls, limit=32)
+        connector = aiohttp.TCPConnector(ssl=access.tls(), limit=32)
         self._session = aiohttp.ClientSession(
             access.server, connector=connector, timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
         )
@@ -148,14 +162,20 @@ class Kube:
         """All resources of a kind, of one namespace or (None) all. A kind that the cluster does not know has none. Raises `Unavailable`."""
         found: list[Resource] = []
         version = 0
-        query = {"limit": str(PAGE_COUNT)} | ({"labelSelector": labels} if labels else {})
+        query = first = {"limit": str(PAGE_COUNT)} | ({"labelSelector": labels} if labels else {})
         while True:
-            page = await self._ask("GET", _path(kind, namespace), query=query, absent={"items": [], "metadata": {}})
+            try:
+                page = await self._ask("GET", _path(kind, namespace), query=query, absent={"items": [], "metadata": {}})
+            except Gone:  # the pages' version was compacted away meanwhile: from the beginning
+                if query is first:
+                    raise
+                found, version, query = [], 0, first
+                continue
             found += [{"apiVersion": KINDS[kind].api_version, "kind": kind, **item} for item in page["items"]]
             version = version or int(page["metadata"].get("resourceVersion", 0))
             if not (more := page["metadata"].get("continue")):
                 return Listing(found, version)
-            query["continue"] = more
+            query = {**first, "continue": more}
 
     async def get(self, kind: str, namespace: str, name: str) -> Resource | None:
         """A resource, None when it does not exist. Raises `Unavailable`."""
@@ -203,8 +223,9 @@ class Kube:
         return await self._ask("POST" if is_new else "PUT", path, body=resource, is_retried_409=False)
 
     async def create(self, resource: Mapping[str, Any]) -> None:
-        """Create a resource whose name is made by the server. Raises `Invalid`, `Unavailable`."""
-        await self._ask("POST", _path(resource["kind"], resource["metadata"]["namespace"]), body=resource)
+        """Create a resource whose name is made by the server, if it can be done soon. Raises `Invalid`, `Unavailable`."""
+        path = _path(resource["kind"], resource["metadata"]["namespace"])
+        await self._ask("POST", path, body=resource, deadline_s=COURTESY_S)
 
     async def _apply(self, path: str, body: Mapping[str, Any], absent: Resource | None = None) -> Resource:
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
@@ -221,10 +242,11 @@ class Kube:
         form: str = "application/json",
         absent: Resource | None = None,
         is_retried_409: bool = True,
+        deadline_s: float | None = None,
     ) -> Resource:
         """One request, until it is answered; `absent` is the answer for 404."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + DEADLINE_S
+        deadline = loop.time() + (deadline_s or DEADLINE_S)
         pause = FIRST_PAUSE_S
         while True:
             status, answer, wait = await self._try(verb, path, query, body, form)
@@ -235,6 +257,8 @@ class Kube:
             message = str(answer.get("message", "")) or f"status {status}"
             if status == 409 and (not is_retried_409 or "uid mismatch" in message.lower()):
                 raise Conflict(f"{verb} {path}: {message}")
+            if status == 410:
+                raise Gone(f"{verb} {path}: {message}")
             if status and status not in _RETRIED:
                 raise Invalid(f"{verb} {path}: {message}")
             pause = min(pause * 2, PAUSE_MAX_S)
@@ -248,8 +272,8 @@ class Kube:
     ) -> tuple[int, Resource, float]:
         """Status (0: no answer), the answer's object, and how long the server asks to wait (s)."""
         headers = {"Accept": "application/json"}
-        if self._access.token_file is not None:
-            headers["Authorization"] = f"Bearer {self._access.token_file.read_text().strip()}"
+        if (token := self._access.token) is not None:
+            headers["Authorization"] = f"Bearer {token}"
         content = None
         if body is not None:
             headers["Content-Type"] = form

@@ -133,10 +133,12 @@ class SecretVariable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminAccess:
-    """The Secret that holds the bearer token of the data plane's admin API."""
+    """The data plane's admin API: the Secret with its bearer token, and where it is beside the tiers' pods."""
 
     secret: str
     key: str = "token"
+    url: str = ""
+    """Address that is asked first, for servers or an operator outside of the cluster; empty: only the tiers' pods are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import ssl
 
 import pytest
 from aiohttp import web
@@ -70,7 +69,7 @@ async def client(api, tmp_path, monkeypatch):
 
     monkeypatch.setattr(kube.asyncio, "sleep", nap)
     (tmp_path / "token").write_text("first\n")
-    access = Access(server=api.url, namespace="n", tls=ssl.create_default_context(), token_file=tmp_path / "token")
+    access = Access(server=api.url, namespace="n", token_file=tmp_path / "token")
     opened = Kube(access)
     opened.naps = naps
     opened.token_file = tmp_path / "token"
@@ -139,6 +138,26 @@ async def test_lists_are_read_in_pages_and_an_unknown_kind_has_none(api, client)
     assert (len(found.resources), found.version) == (2, 7)
     assert found.resources[0]["kind"] == "Stream"
     assert (await client.list("ScaledObject", "n")).resources == []
+
+
+async def test_a_list_whose_pages_have_expired_is_read_from_the_beginning(api, client):
+    expired = []
+
+    def page(request, body):
+        if "continue" in request.query and not expired:
+            expired.append(True)
+            return 410, {"message": "the provided continue parameter is too old"}
+        more = "" if "continue" in request.query else "next"
+        return 200, {
+            "items": [{"metadata": {}}],
+            "metadata": {"continue": more, "resourceVersion": str(len(api.asked))},
+        }
+
+    api.answer = page
+
+    found = await client.list("Stream", None)
+
+    assert (len(found.resources), found.version, len(api.asked)) == (2, 3, 4)
 
 
 async def test_deleting_what_has_gone_or_was_made_anew_is_fine(api, client):

@@ -48,7 +48,7 @@ capabilities: {drop: [ALL]}
   {{- else if not (and $settings.object_store ($settings.object_store).url) -}}
     {{- fail (printf "dataLayers.%s.settings.object_store.url is not set: name a bucket, or try quickstart.enabled=true" $name) -}}
   {{- end -}}
-  {{- $admin := dict "secret" (include "bearlake.admin.secret" (dict "context" $ "layer" $name "admin" ($layer.admin | default dict))) "key" (($layer.admin | default dict).key | default "token") -}}
+  {{- $admin := dict "secret" (include "bearlake.admin.secret" (dict "context" $ "layer" $name "admin" ($layer.admin | default dict))) "key" (($layer.admin | default dict).key | default "token") "url" (($layer.admin | default dict).url | default "") -}}
   {{- $_ := set $layers $name (dict "settings" $settings "environment" $environment "admin" $admin "tiers" ($layer.tiers | default dict)) -}}
 {{- end -}}
 {{- $secrets := list -}}

@@ -47,19 +47,21 @@ class Loop:
                     complaint = str(error)
                     log.warning("not done, trying again", extra={"worker": self.name, "error": complaint})
                 metrics.RECONCILES.labels(self.name, type(error).__name__).inc()
-                wait_s = pause_s
+                wait_s, least_s = pause_s, RETRY_FIRST_S
                 pause_s = min(pause_s * 2, RETRY_MAX_S)
             else:
                 metrics.RECONCILES.labels(self.name, "done").inc()
                 metrics.LAST_SUCCESS.labels(self.name).set_to_current_time()
-                pause_s, complaint = RETRY_FIRST_S, ""
+                pause_s, complaint, least_s = RETRY_FIRST_S, "", 0.0
             metrics.RECONCILE_SECONDS.labels(self.name).observe(time.perf_counter() - started)
             self.last_turn, self.wait_s = time.monotonic(), wait_s
-            await self._rest(wait_s)
+            await self._rest(wait_s, least_s)
 
-    async def _rest(self, wait_s: float) -> None:
+    async def _rest(self, wait_s: float, least_s: float) -> None:
+        """Until woken, or for `wait_s`; news do not shorten `least_s`."""
+        await asyncio.sleep(least_s)
         try:
-            async with asyncio.timeout(wait_s):
+            async with asyncio.timeout(wait_s - least_s):
                 await self._wake.wait()
         except TimeoutError:
             return

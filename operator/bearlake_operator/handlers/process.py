@@ -93,10 +93,11 @@ class Operator:
         return found
 
     def _urls(self, layer: str) -> Callable[[], Sequence[str]]:
-        """Admin APIs of the data layer's tiers that have a pod that serves."""
+        """The configured admin API, and those of the data layer's tiers that have a pod that serves."""
+        first = self._settings.data_layers[layer].admin.url
 
         def urls() -> Sequence[str]:
-            found = []
+            found = [first] if first else []
             for protocol in PROTOCOLS:
                 name = labels.tier_name(layer, protocol)
                 deployment = self._world.get("Deployment", self._kube.namespace, name) or {}

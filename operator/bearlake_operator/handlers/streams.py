@@ -6,6 +6,7 @@ deleted. Nothing else has a finalizer, so nothing hangs when the operator is not
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping, Sequence
 
 from bearlake_operator import api
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 FINALIZER = "bearlake.dev/stream"
 STATUS_COUNT_AT_ONCE = 16
+UNREACHABLE_S = 15.0
+"""Time for which a data layer may be silent before Streams that were in order say so: a restart of its pods is no news."""
 
 
 class StreamWorker:
@@ -44,6 +47,7 @@ class StreamWorker:
         self._world = world
         self._notes = notes
         self._client = client
+        self._silent_since: float | None = None
 
     async def work(self) -> float:
         """One round; returns the seconds until the next. Raises `Unavailable`."""
@@ -59,9 +63,10 @@ class StreamWorker:
             observed = await self._client.streams() if mine else {}
             backlogs = await self._client.backlogs() if live else None
         except OperatorError as error:
-            views = [(one, self._unreachable(found[api.key_of(one)], str(error))) for one in live]
-            await self._show_all(views)
+            told = live if self._is_silent() else [one for one in live if not status.is_synced(one)]
+            await self._show_all([(one, self._unreachable(found[api.key_of(one)], str(error))) for one in told])
             raise
+        self._silent_since = None
         await self._hold([one for one in live if found[api.key_of(one)].spec.is_deleted_with_resource], found)
         await self._delete([one for one in mine if api.key_of(one) not in found], found, observed)
         problems = await self._change(live, found, observed)
@@ -70,6 +75,12 @@ class StreamWorker:
         views = [(one, self._view(found[api.key_of(one)], observed, problems or {}, backlogs)) for one in live]
         await self._show_all(views)
         return self._settings.resync_seconds
+
+    def _is_silent(self) -> bool:
+        """The data layer has failed again; whether it has for long."""
+        now = time.monotonic()
+        self._silent_since = self._silent_since or now
+        return now - self._silent_since > UNREACHABLE_S
 
     def _is_mine(self, resource: Resource) -> bool:
         layer = resource["spec"].get("dataLayer", "default")
@@ -150,19 +161,25 @@ class StreamWorker:
             self._world.put("Stream", after)
 
     async def _show_all(self, views: Sequence[tuple[Resource, status.StreamView]]) -> None:
-        """Show them all, some at once; a status that cannot be written does not keep the others from theirs."""
+        """Show them all, some at once. A status that is refused does not keep the others from theirs; silence does."""
         places = asyncio.Semaphore(STATUS_COUNT_AT_ONCE)
-        now = now_text()
+        now, problems = now_text(), list[OperatorError]()
 
         async def show(resource: Resource, view: status.StreamView) -> None:
             async with places:
+                if any(isinstance(problem, Unavailable) for problem in problems):
+                    return
                 shown = status.stream(self._settings, self._kube.namespace, resource, view, now)
-                await self._notes.show(resource, shown)
+                try:
+                    await self._notes.show(resource, shown)
+                except OperatorError as problem:
+                    problems.append(problem)
 
-        done = await asyncio.gather(*(show(*pair) for pair in views), return_exceptions=True)
-        for problem in done:
-            if isinstance(problem, BaseException):
-                raise problem
+        async with asyncio.TaskGroup() as group:
+            for pair in views:
+                group.create_task(show(*pair))
+        if problems:
+            raise problems[0]
 
     def _view(
         self,

@@ -90,11 +90,17 @@ def _name(kind: str) -> str:
     return f"{KINDS[kind].plural}.{group}" if group else KINDS[kind].plural
 
 
-def _login(access: Access) -> Any:
-    def login(**arguments: Any) -> kopf.ConnectionInfo | None:
-        """The same way in as our own requests have: the pod's account, or the kubeconfig."""
-        if access.is_in_cluster:
-            return kopf.login_with_service_account(**arguments)
-        return kopf.login_with_kubeconfig(**arguments)
+def _login(access: Access) -> Callable[..., kopf.ConnectionInfo]:
+    def login(**_: Any) -> kopf.ConnectionInfo:
+        """The same way in as our own requests have; asked again when the API does not take the token any more."""
+        certificate, key = access.certificate_files or (None, None)
+        return kopf.ConnectionInfo(
+            server=access.server,
+            ca_path=access.authority_file,
+            certificate_path=certificate,
+            private_key_path=key,
+            token=access.token,
+            default_namespace=access.namespace,
+        )
 
     return login

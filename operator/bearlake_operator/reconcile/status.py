@@ -126,6 +126,14 @@ def _synced(view: StreamView) -> Condition:
     return Condition("Synced", True, "InSync", "")
 
 
+def is_synced(resource: Resource) -> bool:
+    """Whether a Stream shows that the data layer has what its present spec says."""
+    shown = resource.get("status", {}).get("conditions", ())
+    synced: Mapping[str, Any] = next((one for one in shown if one["type"] == "Synced"), {})
+    generation = resource["metadata"].get("generation", 0)
+    return synced.get("status") == "True" and synced.get("observedGeneration") == generation
+
+
 def endpoints(settings: Settings, namespace: str, layer: str, protocols: Sequence[str]) -> list[dict[str, str]]:
     """Where clients connect, from inside the cluster and through the tiers' further listeners."""
     found = []
