@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bearlake.app import embedded
-from bearlake.app.process import open_stores
+from bearlake.app.startup import open_stores
 from bearlake.errors import Invalid, NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import Stream

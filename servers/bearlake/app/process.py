@@ -1,6 +1,8 @@
 """The composition of one server process, in the order of starting; it stops in the reverse order.
 
-    listeners (ports are known and taken) → stores (migrated) → registration (epoch) → admin API → the role → ready
+    listeners (ports are known and taken) → stores (waited for, migrated) → registration (epoch) → admin API → the role → ready
+
+While it waits for the stores, `/livez` answers and `/readyz` says no (`serving/admin/starting.py`).
 
 What a process does beside that is its `Role`: `app/kafka.py`, `app/compactor.py`.
 
@@ -15,30 +17,28 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import urlsplit
 
 from bearlake import __version__, kernel
 from bearlake.app.exits import Exit
+from bearlake.app.startup import Startup, open_stores
 from bearlake.app.stop import Stop
-from bearlake.errors import BearlakeError, Fenced, Invalid, Unavailable
+from bearlake.errors import BearlakeError, Fenced, Unavailable
 from bearlake.metadata import Metadata
-from bearlake.metadata.open import POSTGRESQL, open_metadata
 from bearlake.objects import ObjectStore
-from bearlake.objects.open import open_store
 from bearlake.serving.admin.access import AdminSettings, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer, Routes
+from bearlake.serving.admin.starting import StartingServer
 from bearlake.serving.groups.peers import GroupPeers
 from bearlake.serving.groups.routes import GroupRoutes
 from bearlake.serving.listener import Listener, ListenerSettings, open_listener
 from bearlake.serving.membership import Member
 from bearlake.serving.tasks import Tasks
-from bearlake.settings.document import MetadataSettings, Settings
+from bearlake.settings.document import Settings
 from bearlake.settings.load import Loaded
 from bearlake.settings.show import as_rows
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
-from bearlake.telemetry.object_calls import ObjectCalls
 
 if TYPE_CHECKING:
     from bearlake.streams.schemas.service import Schemas
@@ -141,6 +141,7 @@ async def run_process(
     Raises:
         Invalid: the settings are wrong in a way that only shows now (URLs, token, TLS files).
         Unavailable: a port is taken, or a store does not answer.
+        Stopped: the process was asked to stop while it waited for a store.
         TaskDied: a background task ended on its own.
     """
     settings = plan.settings
@@ -151,7 +152,7 @@ async def run_process(
             endpoints |= role.bind(settings, lambda wanted, what: _open_one(wanted, what, closing))
         admin_listener = _open_one(_admin_listener(settings.admin), "admin", closing)
         endpoints.update([admin_listener.endpoint("admin")])
-        metadata, store = await open_stores(settings, closing)
+        metadata, store = await _stores(settings, admin_listener, stop, closing)
 
         def on_fenced() -> None:
             stop.request("a newer process of this name has registered", Exit.FENCED, is_graceful=False)
@@ -222,20 +223,17 @@ def _admin_listener(admin: AdminSettings) -> ListenerSettings:
     return ListenerSettings(host=admin.host, port=admin.port, advertised_host=admin.advertised_host)
 
 
-async def open_stores(settings: Settings, closing: AsyncExitStack) -> tuple[Metadata, ObjectStore]:
-    """Both stores of the settings, closed by `closing`. Raises `Invalid`, `Unavailable`."""
-    for name, url in (("metadata.url", settings.metadata.url), ("object_store.url", settings.object_store.url)):
-        if not url:
-            raise Invalid(f"{name} is not set: a server of a cluster needs both stores (bearlake up has its own)")
-    store = open_store(settings.object_store.url, settings.object_store, recorder=ObjectCalls())
-    closing.push_async_callback(store.close)
-    metadata = await open_metadata(settings.metadata.url, _backend_settings(settings.metadata))
-    closing.push_async_callback(metadata.close)
-    return metadata, store
-
-
-def _backend_settings(metadata: MetadataSettings) -> object:
-    return metadata.postgresql if urlsplit(metadata.url).scheme in POSTGRESQL else metadata.sqlite
+async def _stores(
+    settings: Settings, admin_listener: Listener, stop: Stop, closing: AsyncExitStack
+) -> tuple[Metadata, ObjectStore]:
+    """Both stores; health is told meanwhile. Raises as `open_stores`."""
+    startup = Startup(stop, settings.server.startup_wait_ms)
+    starting = StartingServer(admin_listener, lambda: startup.waiting_for)
+    await starting.start()
+    try:
+        return await open_stores(settings, closing, startup)
+    finally:
+        await starting.close()
 
 
 def _settle() -> None:

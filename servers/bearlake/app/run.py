@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from bearlake.app import embedded, ready
 from bearlake.app.exits import Exit
 from bearlake.app.process import Plan, Role, run_process
 from bearlake.app.processes import ServerProcesses, run_tour
-from bearlake.app.stop import Stop
+from bearlake.app.stop import Stop, Stopped
 from bearlake.app.worker import WorkerProcess
 from bearlake.errors import BearlakeError, Fenced, Invalid
 from bearlake.serving.memory import tune_allocator, tune_collector
@@ -156,7 +156,8 @@ async def _serve(options: ServeOptions, plan: Plan) -> Exit:
             ready.write_ready_file(options.ready_file, ready.addresses(endpoints))
         await stop.wait()
 
-    await run_process(plan, stop, _roles(options.role), until_stopped)
+    with suppress(Stopped):
+        await run_process(plan, stop, _roles(options.role), until_stopped)
     return stop.exit
 
 
@@ -183,7 +184,8 @@ async def _up(options: UpOptions, plan: Plan) -> Exit:
             await _tour(options, plan.settings, endpoints, stop)
             await stop.wait()
 
-    await run_process(plan, stop, _roles("up"), show_and_wait)
+    with suppress(Stopped):
+        await run_process(plan, stop, _roles("up"), show_and_wait)
     return stop.exit
 
 

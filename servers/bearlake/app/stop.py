@@ -10,6 +10,10 @@ from bearlake.app.exits import Exit
 log = logging.getLogger(__name__)
 
 
+class Stopped(Exception):
+    """The process was asked to stop before it had started."""
+
+
 class Stop:
     """One request to stop; the first one counts."""
 

@@ -38,6 +38,8 @@ class ServerSettings:
     """Time without a heartbeat after which others hold this server for dead and take over its groups."""
     heartbeat_retry_count: int = 2
     """Attempts after a failed heartbeat before the next interval."""
+    startup_wait_ms: int = 60_000
+    """Longest wait at start for a metadata or object store that does not answer yet; 0: none. What is wrong is told at once."""
     drain_ms: int = 20_000
     """Longest time to finish requests on shutdown. Kubernetes' grace period must be longer."""
     drain_notice_ms: int = 0

@@ -1,0 +1,141 @@
+"""Starting while a store is not there yet: the stores are opened, asked for a sign of life, and asked again with growing pauses.
+
+Only what may mend itself is waited for (`Unavailable`: nobody listens, a name does not resolve yet, the database still starts, the
+bucket is still to be made), for `server.startup_wait_ms` in all. Wrong passwords, names and URLs are told at once.
+"""
+
+import asyncio
+import logging
+import random
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from bearlake.app.stop import Stop, Stopped
+from bearlake.errors import Invalid, NotFound, Unavailable
+from bearlake.metadata import Metadata
+from bearlake.metadata.open import POSTGRESQL, open_metadata
+from bearlake.objects import ByteRange, ObjectStore
+from bearlake.objects.open import open_store
+from bearlake.settings.document import MetadataSettings, Settings
+from bearlake.settings.show import without_password
+from bearlake.telemetry.object_calls import ObjectCalls
+
+log = logging.getLogger(__name__)
+
+PAUSE_FIRST_MS = 250
+PAUSE_MAX_MS = 5_000
+ABSENT_KEY = "startup/absent"
+"""A key that is never put: reading it shows that the bucket is there and may be read."""
+
+T = TypeVar("T")
+
+
+class Startup:
+    """The patience of one start, shared by all that it waits for. Made inside the event loop."""
+
+    def __init__(self, stop: Stop, wait_ms: int, randomness: random.Random | None = None) -> None:
+        """`wait_ms` 0: nothing is waited for. `randomness` spreads the attempts of servers that start together."""
+        self._stop = stop
+        self._wait_ms = wait_ms
+        self._randomness = randomness or random.Random()  # noqa: S311 (jitter)
+        self._end_s = asyncio.get_running_loop().time() + wait_ms / 1000
+        self.waiting_for = ""
+        """What did not answer the last time; empty while nothing is waited for."""
+
+    async def until_there(self, what: str, place: str, step: Callable[[], Awaitable[T]]) -> T:
+        """What `step` returns, asked again while it is `Unavailable`. `place` is shown beside `what`, without its password.
+
+        Raises:
+            Stopped: the process was asked to stop meanwhile.
+            Unavailable: no answer in the time of the start.
+            BearlakeError: what else the step raises, at once.
+        """
+        shown = without_password(place)
+        attempt = 0
+        while True:
+            try:
+                result = await self._unless_stopped(step())
+            except Unavailable as error:
+                pause_s = self._pause_s(attempt)
+                is_over = asyncio.get_running_loop().time() + pause_s > self._end_s
+                if is_over or isinstance(error.__cause__, ssl.SSLCertVerificationError):
+                    raise _given_up(what, shown, attempt, self._wait_ms, error) from error
+                level = logging.DEBUG if self.waiting_for == what else logging.WARNING
+                extra = {"what": what, "place": shown, "wait_ms": self._wait_ms, "error": str(error)}
+                log.log(level, "waiting for a store that does not answer", extra=extra)
+            else:
+                if attempt:
+                    log.info("the store answers", extra={"what": what, "attempt_count": attempt + 1})
+                self.waiting_for = ""
+                return result
+            self.waiting_for = what
+            attempt += 1
+            await self._unless_stopped(asyncio.sleep(pause_s))
+
+    def _pause_s(self, attempt: int) -> float:
+        longest_ms = min(PAUSE_MAX_MS, PAUSE_FIRST_MS << min(attempt, 30))
+        return longest_ms * self._randomness.uniform(0.5, 1.0) / 1000
+
+    async def _unless_stopped(self, work: Awaitable[T]) -> T:
+        """Await `work`; it is cancelled when the process is asked to stop."""
+        working, stopped = asyncio.ensure_future(work), asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise Stopped
+            return working.result()
+        finally:
+            for one in (working, stopped):
+                one.cancel()
+            await asyncio.gather(working, stopped, return_exceptions=True)
+
+
+def _given_up(what: str, place: str, attempt: int, wait_ms: int, error: Unavailable) -> Unavailable:
+    if not attempt:
+        return error
+    return Unavailable(f"{what} at {place} did not answer within {wait_ms} ms of the start: {error}")
+
+
+async def open_stores(
+    settings: Settings, closing: AsyncExitStack, startup: Startup | None = None
+) -> tuple[Metadata, ObjectStore]:
+    """Both stores of the settings, closed by `closing`; with `startup`, both have answered.
+
+    Raises:
+        Invalid, Unsupported: the settings, or what they name, will not do.
+        Denied, NotFound: a store refuses these credentials, or there is no such database.
+        Unavailable: a store does not answer.
+        Stopped: see `Startup.until_there`.
+    """
+    metadata_url, store_url = settings.metadata.url, settings.object_store.url
+    for name, url in (("metadata.url", metadata_url), ("object_store.url", store_url)):
+        if not url:
+            raise Invalid(f"{name} is not set: a server of a cluster needs both stores (bearlake up has its own)")
+    store = open_store(store_url, settings.object_store, recorder=ObjectCalls())
+    closing.push_async_callback(store.close)
+    backend = _backend_settings(settings.metadata)
+    if startup is None or urlsplit(metadata_url).scheme not in POSTGRESQL:
+        metadata = await open_metadata(metadata_url, backend)
+    else:
+        metadata = await startup.until_there(
+            "the metadata store", metadata_url, lambda: open_metadata(metadata_url, backend)
+        )
+    closing.push_async_callback(metadata.close)
+    if startup is not None and urlsplit(store_url).scheme not in ("file", "memory"):
+        await startup.until_there("the object store", store_url, lambda: _look_into(store))
+    return metadata, store
+
+
+async def _look_into(store: ObjectStore) -> None:
+    """Return when the store answers. Raises `Denied`, `Unavailable`."""
+    try:
+        await store.read(ABSENT_KEY, [ByteRange(0, 1)])
+    except NotFound:
+        return
+
+
+def _backend_settings(metadata: MetadataSettings) -> object:
+    return metadata.postgresql if urlsplit(metadata.url).scheme in POSTGRESQL else metadata.sqlite

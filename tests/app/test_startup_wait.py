@@ -1,0 +1,259 @@
+"""A server that starts before its stores waits for them, and tells at once what waiting does not mend."""
+
+import asyncio
+import json
+import random
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bearlake.app.startup import Startup
+from bearlake.app.stop import Stop, Stopped
+from bearlake.errors import Denied, Unavailable
+from bearlake.testing.loop import virtual_time
+from fixtures.postgresql import PostgresqlServer
+from fixtures.s3 import S3Server, free_port
+from fixtures.server_process import STOP_TIMEOUT_S, clean_environment, command, finished
+
+PAUSE_S = 0.02
+PATIENCE = 3_000
+
+
+@dataclass
+class Starting:
+    """A server that may not be ready yet; `admin` is its admin API's URL, `output` what it logs, as JSON lines."""
+
+    process: subprocess.Popen[bytes]
+    admin: str
+    output: Path
+
+    async def until(self, path: str, status: int) -> Any:
+        """The answer of the admin API as soon as it has this status."""
+        for _ in range(PATIENCE):
+            assert self.process.poll() is None, self.output.read_text()
+            found, answer = await asyncio.to_thread(ask, self.admin + path)
+            if found == status:
+                return answer
+            await asyncio.sleep(PAUSE_S)
+        raise AssertionError(f"{path} does not answer with {status}: {self.output.read_text()}")
+
+    def logged(self, message: str) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self.output.read_text().splitlines() if line.startswith("{")]
+        return [line for line in lines if line["message"] == message]
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOP_TIMEOUT_S)
+
+
+def ask(url: str) -> tuple[int, Any]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as refusal:
+        return refusal.code, json.load(refusal)
+    except OSError:
+        return 0, None
+
+
+@contextmanager
+def starting(folder: Path, words: Sequence[object], environ: dict[str, str] | None = None) -> Iterator[Starting]:
+    port = free_port()
+    output = folder / "server.log"
+    line = [*command(["serve", "kafka", *words]), "--kafka-port", "0", "--admin-port", str(port)]
+    with output.open("wb") as out:
+        process = subprocess.Popen(
+            line, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=clean_environment(environ)
+        )
+    try:
+        yield Starting(process, f"http://127.0.0.1:{port}", output)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(STOP_TIMEOUT_S)
+
+
+# -- the wait itself -------------------------------------------------------------------------------------------------
+
+
+def failing(*errors: Exception) -> Any:
+    """A step that fails with these errors in turn, then says "there"."""
+    left = list(errors)
+
+    async def step() -> str:
+        if left:
+            raise left.pop(0)
+        return "there"
+
+    return step
+
+
+def patience(wait_ms: int, stop: Stop | None = None) -> Startup:
+    return Startup(stop or Stop(), wait_ms, random.Random(1))
+
+
+@virtual_time
+async def test_it_asks_again_with_growing_pauses_until_the_store_answers() -> None:
+    loop = asyncio.get_running_loop()
+    patient = patience(60_000)
+    start_s = loop.time()
+
+    found = await patient.until_there("the store", "x://y", failing(*[Unavailable("not yet")] * 10))
+
+    assert found == "there"
+    assert 15 < loop.time() - start_s < 35
+    assert patient.waiting_for == ""
+
+
+@virtual_time
+async def test_it_gives_up_at_the_end_of_the_start_and_says_what_for() -> None:
+    loop = asyncio.get_running_loop()
+    patient = patience(10_000)
+    start_s = loop.time()
+
+    with pytest.raises(Unavailable, match=r"the store at x://me:\*\*\*@y did not answer within 10000 ms .*: not yet"):
+        await patient.until_there("the store", "x://me:secret@y", failing(*[Unavailable("not yet")] * 100))
+
+    assert loop.time() - start_s <= 10
+    assert patient.waiting_for == "the store"
+
+
+@virtual_time
+async def test_two_stores_share_the_time_of_one_start() -> None:
+    loop = asyncio.get_running_loop()
+    patient = patience(8_000)
+    start_s = loop.time()
+    await patient.until_there("one", "x://y", failing(*[Unavailable("not yet")] * 4))
+
+    with pytest.raises(Unavailable):
+        await patient.until_there("two", "x://y", failing(*[Unavailable("not yet")] * 100))
+
+    assert loop.time() - start_s <= 8
+
+
+@virtual_time
+async def test_what_waiting_does_not_mend_and_what_may_not_be_waited_for_is_told_at_once() -> None:
+    start_s = asyncio.get_running_loop().time()
+
+    with pytest.raises(Denied):
+        await patience(60_000).until_there("the store", "x://y", failing(Denied("wrong password")))
+    with pytest.raises(Unavailable, match=r"^not there$"):
+        await patience(0).until_there("the store", "x://y", failing(Unavailable("not there")))
+
+    assert asyncio.get_running_loop().time() == start_s
+
+
+@virtual_time
+async def test_a_request_to_stop_ends_the_wait_and_the_step() -> None:
+    stop = Stop()
+    was_cancelled = asyncio.Event()
+
+    async def hang() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            was_cancelled.set()
+
+    waiting = asyncio.create_task(patience(60_000, stop).until_there("the store", "x://y", hang))
+    await asyncio.sleep(1)
+    stop.request("test")
+
+    with pytest.raises(Stopped):
+        await waiting
+    assert was_cancelled.is_set()
+
+
+# -- real servers, real stores ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.integration
+async def test_a_server_that_starts_before_postgresql_is_alive_and_becomes_ready_when_it_is_there(
+    tmp_path: Path, postgresql_server: PostgresqlServer, postgresql_url: str
+) -> None:
+    postgresql_server.stop()
+    with starting(tmp_path, ["--metadata-url", postgresql_url, "--object-store-url", tmp_path.as_uri()]) as server:
+        assert await server.until("/livez", 200) == {"status": "alive"}
+        refusal = await server.until("/readyz", 503)
+        assert (await server.until("/metrics", 503))["title"] == "Not ready"
+
+        postgresql_server.start()
+        assert await server.until("/readyz", 200) == {"status": "ready"}
+        assert server.stop() == 0
+
+    assert refusal["detail"].startswith("the server is starting")
+    (waiting,) = server.logged("waiting for a store that does not answer")
+    assert waiting["what"] == "the metadata store"
+    assert waiting["wait_ms"] == 60_000
+    assert len(server.logged("the store answers")) == 1
+
+
+@pytest.mark.integration
+async def test_a_server_whose_bucket_is_made_later_waits_for_it(
+    tmp_path: Path, postgresql_url: str, s3_server: S3Server
+) -> None:
+    bucket = f"later-{uuid.uuid4().hex}"
+    words = ["--metadata-url", postgresql_url, "--object-store-url", f"s3://{bucket}/lake"]
+    with starting(tmp_path, words, s3_server.environment) as server:
+        for _ in range(PATIENCE):
+            if server.logged("waiting for a store that does not answer"):
+                break
+            await asyncio.sleep(PAUSE_S)
+        assert (await server.until("/readyz", 503))["detail"].endswith("waits for the object store")
+
+        s3_server.make_bucket(bucket)
+        await server.until("/readyz", 200)
+        assert server.stop() == 0
+
+    (waiting,) = server.logged("waiting for a store that does not answer")
+    assert (waiting["what"], waiting["place"]) == ("the object store", f"s3://{bucket}/lake")
+
+
+@pytest.mark.integration
+def test_a_store_that_is_never_there_is_one_line_and_exit_code_3(tmp_path: Path) -> None:
+    url = f"postgresql://me:secret@127.0.0.1:{free_port()}/lake"
+
+    result = finished(
+        *("serve", "kafka", "--metadata-url", url, "--object-store-url", tmp_path.as_uri()),
+        *("--kafka-port", "0", "--admin-port", "0"),
+        environ={"BEARLAKE_SERVER__STARTUP_WAIT_MS": "1000"},
+    )
+
+    assert result.returncode == 3
+    last = result.stderr.decode().splitlines()[-1]
+    assert last.startswith("bearlake: the metadata store at postgresql://me:***@127.0.0.1:"), last
+    assert "did not answer within 1000 ms of the start" in last
+    assert b"secret" not in result.stdout + result.stderr
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("user", "database", "code", "message"),
+    [
+        ("bearlake", "absent", 3, "the metadata store does not exist"),
+        ("stranger:secret", "postgres", 3, "the metadata store refuses this user"),
+        ("bearlake", "postgres?sslmode=nonsense", 2, "`sslmode` parameter must be one of"),
+    ],
+)
+def test_a_wrong_url_is_told_without_a_wait(
+    tmp_path: Path, postgresql_server: PostgresqlServer, user: str, database: str, code: int, message: str
+) -> None:
+    url = f"postgresql://{user}@127.0.0.1:{postgresql_server.port}/{database}"
+
+    result = finished(
+        *("serve", "kafka", "--metadata-url", url, "--object-store-url", tmp_path.as_uri()),
+        *("--kafka-port", "0", "--admin-port", "0"),
+        environ={"BEARLAKE_SERVER__STARTUP_WAIT_MS": "3600000"},  # a wait would end in the test's own timeout
+    )
+
+    assert result.returncode == code, result.stderr
+    assert message in result.stderr.decode()
+    assert b"secret" not in result.stdout + result.stderr
