@@ -2,28 +2,14 @@
 
 import argparse
 import asyncio
-import json
 import logging
 import sys
 from pathlib import Path
 
-from bearlake_operator import settings
+from bearlake_operator import logs, settings
 from bearlake_operator.errors import Invalid
 from bearlake_operator.handlers.process import TOKENS, Operator
 from bearlake_operator.kube import Access
-
-_WORDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-
-
-class _JsonLines(logging.Formatter):
-    """One JSON object per line; `extra` becomes fields."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        shown = {"time": self.formatTime(record), "level": record.levelname, "message": record.getMessage()}
-        shown |= {key: value for key, value in vars(record).items() if key not in _WORDS}
-        if record.exc_info:
-            shown["error"] = self.formatException(record.exc_info)
-        return json.dumps(shown, default=str)
 
 
 def main() -> int:
@@ -36,9 +22,7 @@ def main() -> int:
     parser.add_argument("--host", default="0.0.0.0", help="address of probes and metrics")  # noqa: S104
     parser.add_argument("--port", type=int, default=8080, help="port of probes and metrics; 0: a free one")
     options = parser.parse_args()
-    handler = logging.StreamHandler()
-    handler.setFormatter(_JsonLines())
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logs.start()
     logging.getLogger("kopf").setLevel(logging.WARNING)
     try:
         values, access = settings.load(options.settings), Access.find()

@@ -41,6 +41,21 @@ MISSED_EVENTS = Counter(
 )
 IS_LEADER = Gauge("bearlake_operator_is_leader", "Whether this process leads.", registry=REGISTRY)
 
+# The metrics API, a process of its own
+METRICS_API_REQUESTS = Counter(
+    "bearlake_metrics_api_requests_total", "Requests of the API server, by status.", ("status",), registry=REGISTRY
+)
+METRICS_API_SCRAPES = Counter(
+    "bearlake_metrics_api_scrapes_total", "Questions to pods, by outcome.", ("outcome",), registry=REGISTRY
+)
+METRICS_API_SCRAPE_SECONDS = Histogram(
+    "bearlake_metrics_api_scrape_seconds",
+    "Time until a pod answered.",
+    buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10),
+    registry=REGISTRY,
+)
+METRICS_API_PODS = Gauge("bearlake_metrics_api_pods", "Pods whose counters are known.", registry=REGISTRY)
+
 
 def expose() -> bytes:
     """All metrics in the text format of Prometheus."""

@@ -34,7 +34,7 @@ class ScalingMode(Enum):
     BUILTIN = "builtin"
     """Requests, bytes and backlog by Bearlake's own metrics API, which the chart installs."""
     KEDA = "keda"
-    """KEDA reads the pods' metrics; ScaledObjects are made instead of autoscalers."""
+    """ScaledObjects are made instead of autoscalers: servers by CPU, workers by the backlog, which KEDA asks them for."""
 
 
 class ListenerType(Enum):
@@ -55,20 +55,29 @@ class Autoscaling:
     mode: ScalingMode = ScalingMode.CPU
     min_replicas: int = 2
     max_replicas: int = 10
-    target_cpu_percent: int = 65
-    """Of the CPU request. A server saturates at one core: leave room for the time until new pods serve."""
+    target_cpu_percent: int | None = None
+    """Of the CPU request. A server saturates at one core: leave room for the time until new pods serve. Null: 65 with `cpu` and `keda`;
+    with `builtin` CPU is not looked at, so that no metrics-server is needed."""
     target_requests_per_second: int = 0
-    """Per pod, with `builtin` and `keda`; 0: not looked at."""
+    """Per pod, with `builtin`; 0: not looked at."""
     target_bytes_per_second: int = 0
-    """Per pod, received and sent, with `builtin` and `keda`; 0: not looked at."""
+    """Per pod, received and sent, with `builtin`; 0: not looked at."""
     scale_up_seconds: int = 0
     """Time for which more pods must be wanted before they are made."""
-    scale_down_seconds: int = 900
-    """Time for which fewer pods must be wanted before one goes; each makes its clients connect anew."""
+    scale_down_seconds: int | None = None
+    """Time for which fewer pods must be wanted before one goes. Null: 900 for servers, each of which makes its clients connect anew; 300
+    for workers, which have no clients."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_replicas <= self.max_replicas:
             raise ValueError("minReplicas must be at least 1 and not larger than maxReplicas")
+        if self.has_rates and self.mode is not ScalingMode.BUILTIN:
+            raise ValueError("targetRequestsPerSecond and targetBytesPerSecond need mode builtin")
+
+    @property
+    def has_rates(self) -> bool:
+        """Whether requests or bytes are looked at."""
+        return bool(self.target_requests_per_second or self.target_bytes_per_second)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +165,16 @@ class DataLayer:
             raise ValueError(
                 f"tiers: unknown {', '.join(sorted(unknown))}; known are {', '.join((*PROTOCOLS, COMPACTOR))}"
             )
+        for name in PROTOCOLS:
+            scaling = self.tier(name).autoscaling
+            if (
+                scaling
+                and scaling.mode is ScalingMode.BUILTIN
+                and not (scaling.has_rates or scaling.target_cpu_percent)
+            ):
+                raise ValueError(
+                    f"tiers.{name}.autoscaling: mode builtin needs targetRequestsPerSecond or targetBytesPerSecond"
+                )
 
     def tier(self, name: str) -> Tier:
         """The values of a tier, or the defaults."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from bearlake_operator.api import CompactorSpec
 from bearlake_operator.manifests import Manifest, config, labels, pods, scaling
 from bearlake_operator.manifests.tier import deployment
-from bearlake_operator.settings import COMPACTOR, ScalingMode, Settings
+from bearlake_operator.settings import COMPACTOR, Settings
 
 
 def objects(settings: Settings, spec: CompactorSpec, *, replicas: int) -> list[Manifest]:
@@ -41,8 +41,7 @@ def objects(settings: Settings, spec: CompactorSpec, *, replicas: int) -> list[M
         _service(name, marks),
     ]
     if spec.autoscaling is not None:
-        mode = values.autoscaling.mode if values.autoscaling else ScalingMode.CPU
-        found += scaling.of_compactor(name, spec.autoscaling, mode, spec.data_layer, data_layer.admin, marks)
+        found += scaling.of_compactor(name, spec.autoscaling, values.autoscaling, data_layer.admin, marks)
     return found
 
 

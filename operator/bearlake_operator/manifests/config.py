@@ -29,6 +29,10 @@ PORTS: Mapping[str, Mapping[str, int]] = {
 """Listeners of each kind of server by their names in the settings."""
 
 
+ADVERTISING = ("kafka", "pulsar")
+"""Protocols whose servers tell clients addresses, so that each listener beside the first is one of the servers, with addresses of its own."""
+
+
 def ports(name: str, tier: Tier) -> dict[str, int]:
     """The tier's internal listeners; `tier.port` is that of the first."""
     found = dict(PORTS[name])

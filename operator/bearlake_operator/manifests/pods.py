@@ -65,7 +65,7 @@ def _container(settings: Settings, data_layer: DataLayer, name: str, tier: Tier)
             {"name": port_name(listener), "containerPort": port}
             for listener, port in [
                 *config.ports(name, tier).items(),
-                *((listener.name, listener.port) for listener in tier.listeners),
+                *((listener.name, listener.port) for listener in tier.listeners if name in config.ADVERTISING),
                 ("admin", config.ADMIN_PORT),
             ]
         ],
@@ -114,8 +114,8 @@ def _own_variables(name: str, tier: Tier) -> list[Manifest]:
         {"name": f"BEARLAKE_LISTENERS__{listener.upper()}__ADVERTISED_HOST", "value": "$(POD_IP)"}
         for listener in config.PORTS[name]
     ]
-    if name == "kafka" and tier.listeners:
-        variables.append({"name": "BEARLAKE_LISTENERS__KAFKA_MORE", "value": _more_listeners(tier)})
+    if name in config.ADVERTISING and tier.listeners:
+        variables.append({"name": f"BEARLAKE_LISTENERS__{name.upper()}_MORE", "value": _more_listeners(tier)})
     return variables
 
 

@@ -13,71 +13,56 @@ from bearlake_operator.settings import AdminAccess, Autoscaling, ScalingMode
 REQUESTS_METRIC = "bearlake_requests_per_second"
 BYTES_METRIC = "bearlake_bytes_per_second"
 BACKLOG_METRIC = "bearlake_compaction_backlog_bytes"
+
+CPU_PERCENT = 65
+DOWN_SECONDS = 900
 WORKER_DOWN_SECONDS = 300
 
 
 def of_tier(name: str, scaling: Autoscaling, marks: Mapping[str, str]) -> Manifest:
     """The autoscaler of a tier's Deployment `name`."""
+    percent = scaling.target_cpu_percent or CPU_PERCENT
+    behavior = _behavior(scaling.scale_up_seconds, _or(scaling.scale_down_seconds, DOWN_SECONDS))
     if scaling.mode is ScalingMode.KEDA:
-        trigger = {
-            "type": "cpu",
-            "metricType": "Utilization",
-            "metadata": {"value": str(scaling.target_cpu_percent)},
-        }
-        behavior = _behavior(scaling.scale_up_seconds, scaling.scale_down_seconds)
+        trigger = {"type": "cpu", "metricType": "Utilization", "metadata": {"value": str(percent)}}
         return _scaled_object(name, marks, scaling.min_replicas, scaling.max_replicas, trigger, behavior)
-    metrics = [_cpu(scaling.target_cpu_percent)]
-    if scaling.mode is ScalingMode.BUILTIN:
-        wanted = (
-            (REQUESTS_METRIC, scaling.target_requests_per_second),
-            (BYTES_METRIC, scaling.target_bytes_per_second),
-        )
-        metrics += [_per_pod(metric, target) for metric, target in wanted if target]
-    return _autoscaler(
-        name,
-        marks,
-        scaling.min_replicas,
-        scaling.max_replicas,
-        metrics,
-        up_seconds=scaling.scale_up_seconds,
-        down_seconds=scaling.scale_down_seconds,
-    )
+    metrics = []
+    if scaling.mode is ScalingMode.CPU or scaling.target_cpu_percent:
+        # One metric that is missing would keep the tier from ever shrinking: CPU only where it was asked for.
+        metrics.append(_cpu(percent))
+    for metric, target in (
+        (REQUESTS_METRIC, scaling.target_requests_per_second),
+        (BYTES_METRIC, scaling.target_bytes_per_second),
+    ):
+        if target:
+            metrics.append(_per_pod(metric, target))
+    return _autoscaler(name, marks, scaling.min_replicas, scaling.max_replicas, metrics, behavior)
 
 
 def of_compactor(
     name: str,
     scaling: CompactorScaling,
-    mode: ScalingMode,
-    data_layer: str,
+    values: Autoscaling | None,
     admin: AdminAccess,
     marks: Mapping[str, str],
 ) -> list[Manifest]:
-    """The autoscaler of a Compactor's Deployment: by backlog with KEDA or Bearlake's own metrics API, else by CPU."""
-    if mode is ScalingMode.KEDA:
-        return _by_keda(name, scaling, admin, marks)
-    metrics = [_cpu(scaling.target_cpu_percent)]
-    if mode is ScalingMode.BUILTIN:
-        selector = {"matchLabels": {labels.DATA_LAYER: data_layer}}
-        target = {"type": "AverageValue", "averageValue": str(scaling.target_backlog_bytes)}
-        metrics = [
-            {
-                "type": "External",
-                "external": {"metric": {"name": BACKLOG_METRIC, "selector": selector}, "target": target},
-            }
-        ]
-    found = _autoscaler(
-        name,
-        marks,
-        scaling.min_replicas,
-        scaling.max_replicas,
-        metrics,
-        up_seconds=0,
-        down_seconds=WORKER_DOWN_SECONDS,
-    )
-    return [found]
+    """The autoscaler of a Compactor's Deployment: by backlog with KEDA or Bearlake's own metrics API, else by CPU.
+
+    `values` are those of the data layer's tier of workers: where the metric comes from, and how slowly workers go.
+    """
+    values = values or Autoscaling()
+    behavior = _behavior(values.scale_up_seconds, _or(values.scale_down_seconds, WORKER_DOWN_SECONDS))
+    if values.mode is ScalingMode.KEDA:
+        return _by_keda(name, scaling, admin, marks, behavior)
+    metric = _cpu(scaling.target_cpu_percent)
+    if values.mode is ScalingMode.BUILTIN:
+        metric = _backlog(marks, scaling.target_backlog_bytes)
+    return [_autoscaler(name, marks, scaling.min_replicas, scaling.max_replicas, [metric], behavior)]
 
 
-def _by_keda(name: str, scaling: CompactorScaling, admin: AdminAccess, marks: Mapping[str, str]) -> list[Manifest]:
+def _by_keda(
+    name: str, scaling: CompactorScaling, admin: AdminAccess, marks: Mapping[str, str], behavior: Manifest
+) -> list[Manifest]:
     """KEDA asks the workers' own admin API for the backlog, with its token."""
     authentication = {
         "apiVersion": "keda.sh/v1alpha1",
@@ -95,7 +80,6 @@ def _by_keda(name: str, scaling: CompactorScaling, admin: AdminAccess, marks: Ma
         },
         "authenticationRef": {"name": name},
     }
-    behavior = _behavior(0, WORKER_DOWN_SECONDS)
     scaled = _scaled_object(name, marks, scaling.min_replicas, scaling.max_replicas, trigger, behavior)
     return [authentication, scaled]
 
@@ -118,14 +102,7 @@ def _scaled_object(
 
 
 def _autoscaler(
-    name: str,
-    marks: Mapping[str, str],
-    least: int,
-    most: int,
-    metrics: Sequence[Manifest],
-    *,
-    up_seconds: int,
-    down_seconds: int,
+    name: str, marks: Mapping[str, str], least: int, most: int, metrics: Sequence[Manifest], behavior: Manifest
 ) -> Manifest:
     return {
         "apiVersion": "autoscaling/v2",
@@ -136,7 +113,7 @@ def _autoscaler(
             "minReplicas": least,
             "maxReplicas": most,
             "metrics": list(metrics),
-            "behavior": _behavior(up_seconds, down_seconds),
+            "behavior": behavior,
         },
     }
 
@@ -171,3 +148,17 @@ def _per_pod(metric: str, target: int) -> Manifest:
         "type": "Pods",
         "pods": {"metric": {"name": metric}, "target": {"type": "AverageValue", "averageValue": str(target)}},
     }
+
+
+def _backlog(marks: Mapping[str, str], target: int) -> Manifest:
+    """What waits for the workers of this Compactor, shared among them."""
+    selector = {"matchLabels": {label: marks[label] for label in (labels.DATA_LAYER, labels.COMPACTOR)}}
+    metric = {"name": BACKLOG_METRIC, "selector": selector}
+    return {
+        "type": "External",
+        "external": {"metric": metric, "target": {"type": "AverageValue", "averageValue": str(target)}},
+    }
+
+
+def _or(seconds: int | None, default: int) -> int:
+    return default if seconds is None else seconds

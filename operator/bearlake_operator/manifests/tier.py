@@ -36,7 +36,7 @@ def objects(settings: Settings, layer_name: str, protocol: str) -> list[Manifest
         deployment(name, marks, template, replicas=None if tier.autoscaling else tier.replicas),
         _service(name, marks, config.ports(protocol, tier), protocol),
         _headless(name, marks, config.ports(protocol, tier)),
-        *(_listener_service(name, marks, listener) for listener in tier.listeners),
+        *(_listener_service(name, marks, protocol, tier, listener) for listener in tier.listeners),
     ]
     if tier.autoscaling is not None:
         found.append(scaling.of_tier(name, tier.autoscaling, marks))
@@ -101,18 +101,25 @@ def _headless(name: str, marks: Mapping[str, str], ports: Mapping[str, int]) -> 
     }
 
 
-def _listener_service(name: str, marks: Mapping[str, str], listener: TierListener) -> Manifest:
+def _listener_service(
+    name: str, marks: Mapping[str, str], protocol: str, tier: Tier, listener: TierListener
+) -> Manifest:
+    """Where clients of a listener start: the servers' own listener of that name, or with other protocols the one with its port, or the first."""
+    is_advertised = protocol in config.ADVERTISING
+    internal = config.ports(protocol, tier)
+    same = next((one for one, port in internal.items() if port == listener.port), next(iter(internal)))
     port: Manifest = {
         "name": pods.port_name(listener.name),
         "port": listener.port,
-        "targetPort": pods.port_name(listener.name),
+        "targetPort": pods.port_name(listener.name if is_advertised else same),
     }
     if listener.node_port:
         port["nodePort"] = listener.node_port
     spec: Manifest = {"type": _SERVICE_TYPES[listener.type], "selector": dict(marks), "ports": [port]}
     if listener.type is not ListenerType.INTERNAL:
-        # Clients are told the node that their server runs on: a second hop would only cost.
-        spec["externalTrafficPolicy"] = "Local" if listener.type is ListenerType.NODE_PORT else "Cluster"
+        # Clients that are told the node of their server need no second hop; others may come to any node.
+        is_local = is_advertised and listener.type is ListenerType.NODE_PORT
+        spec["externalTrafficPolicy"] = "Local" if is_local else "Cluster"
     return {
         "apiVersion": "v1",
         "kind": "Service",

@@ -1,0 +1,57 @@
+"""`python -m bearlake_operator.metrics_api`: the process that answers autoscalers."""
+
+import argparse
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+from bearlake_operator import logs, settings
+from bearlake_operator.errors import Invalid
+from bearlake_operator.kube import Access
+from bearlake_operator.metrics_api import process
+from bearlake_operator.metrics_api.process import Options
+
+
+def main() -> int:
+    """Run; the exit code is 0 after a signal, 1 after a failure, 2 for wrong settings."""
+    parser = argparse.ArgumentParser(prog="bearlake-metrics-api", description="Metrics for Kubernetes' autoscalers.")
+    parser.add_argument("--settings", type=Path, default=Path("/etc/bearlake/operator.yaml"), help="the operator's")
+    parser.add_argument("--tokens", type=Path, default=Path("/etc/bearlake/tokens"), help="folder of admin tokens")
+    parser.add_argument(
+        "--certificates", type=Path, default=Path("/etc/bearlake/certificates"), help="folder of tls.crt and tls.key"
+    )
+    parser.add_argument("--host", default="0.0.0.0", help="address of all ports")  # noqa: S104
+    parser.add_argument("--port", type=int, default=8443, help="port of the APIs (TLS)")
+    parser.add_argument("--probe-port", type=int, default=8080, help="port of probes and metrics")
+    parser.add_argument("--period-seconds", type=float, default=10, help="how often each pod is asked")
+    parser.add_argument("--window-seconds", type=float, default=30, help="time over which rates are averages")
+    given = parser.parse_args()
+    logs.start()
+    try:
+        values, access = settings.load(given.settings), Access.find()
+    except Invalid as error:
+        print(f"bearlake-metrics-api: {error}", file=sys.stderr)  # noqa: T201 - said to whoever started it
+        return 2
+    options = Options(
+        host=given.host,
+        port=given.port,
+        probe_port=given.probe_port,
+        certificates=given.certificates,
+        tokens=given.tokens,
+        period_s=given.period_seconds,
+        window_s=given.window_seconds,
+    )
+    try:
+        asyncio.run(process.run(values, access, options))
+    except ValueError as error:
+        print(f"bearlake-metrics-api: {error}", file=sys.stderr)  # noqa: T201 - said to whoever started it
+        return 2
+    except Exception:  # the boundary: the process ends, and is started anew
+        logging.getLogger(__name__).exception("the metrics API stops")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""The documents of the two APIs: what there is, values, and refusals.
+
+Discovery comes in two forms: one document per version for clients of old, and all in one for the aggregator (KEP-3352).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from bearlake_operator.manifests.scaling import BACKLOG_METRIC, BYTES_METRIC, REQUESTS_METRIC
+from bearlake_operator.metrics_api.readings import Rate
+
+Document = dict[str, Any]
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One of the two APIs. `prefix` stands before a metric's name in its list of resources."""
+
+    group: str
+    version: str
+    kind: str
+    prefix: str
+    metrics: tuple[str, ...]
+
+    @property
+    def group_version(self) -> str:
+        """`custom.metrics.k8s.io/v1beta2`."""
+        return f"{self.group}/{self.version}"
+
+
+CUSTOM = Api("custom.metrics.k8s.io", "v1beta2", "MetricValueList", "pods/", (REQUESTS_METRIC, BYTES_METRIC))
+EXTERNAL = Api("external.metrics.k8s.io", "v1beta1", "ExternalMetricValueList", "", (BACKLOG_METRIC,))
+APIS = (CUSTOM, EXTERNAL)
+
+
+def groups() -> Document:
+    """`/apis`."""
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group(api) for api in APIS]}
+
+
+def group(api: Api) -> Document:
+    """`/apis/GROUP`."""
+    version = {"groupVersion": api.group_version, "version": api.version}
+    return {
+        "kind": "APIGroup",
+        "apiVersion": "v1",
+        "name": api.group,
+        "versions": [version],
+        "preferredVersion": version,
+    }
+
+
+def resources(api: Api) -> Document:
+    """`/apis/GROUP/VERSION`."""
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": api.group_version,
+        "resources": [
+            {
+                "name": f"{api.prefix}{metric}",
+                "singularName": "",
+                "namespaced": True,
+                "kind": api.kind,
+                "verbs": ["get"],
+            }
+            for metric in api.metrics
+        ],
+    }
+
+
+def all_in_one() -> Document:
+    """`/apis` as the aggregator asks for it (`AGGREGATED`)."""
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": [
+            {
+                "metadata": {"name": api.group},
+                "versions": [{"version": api.version, "freshness": "Current", "resources": _discovered(api)}],
+            }
+            for api in APIS
+        ],
+    }
+
+
+def _discovered(api: Api) -> list[Document]:
+    kind = {"group": api.group, "version": api.version, "kind": api.kind}
+    if api.prefix:  # metrics are subresources of pods
+        parts = [{"subresource": metric, "responseKind": kind, "verbs": ["get"]} for metric in api.metrics]
+        pods = {
+            "resource": "pods",
+            "scope": "Namespaced",
+            "singularResource": "pod",
+            "verbs": [],
+            "subresources": parts,
+        }
+        return [pods]
+    return [
+        {"resource": metric, "responseKind": kind, "scope": "Namespaced", "singularResource": "", "verbs": ["get"]}
+        for metric in api.metrics
+    ]
+
+
+def pod_values(namespace: str, metric: str, rates: Mapping[str, Rate]) -> Document:
+    """A metric of pods, by their names."""
+    items = [
+        {
+            "describedObject": {"kind": "Pod", "namespace": namespace, "name": name, "apiVersion": "v1"},
+            "metric": {"name": metric, "selector": None},
+            "timestamp": _time(rate.time),
+            "windowSeconds": round(rate.window_s),
+            "value": quantity(rate.value),
+        }
+        for name, rate in sorted(rates.items())
+    ]
+    return {"kind": CUSTOM.kind, "apiVersion": CUSTOM.group_version, "metadata": {}, "items": items}
+
+
+def external_values(metric: str, values: Sequence[tuple[Mapping[str, str], float, datetime]]) -> Document:
+    """A metric that is of no Kubernetes object: its labels, its value, and when that was."""
+    items = [
+        {"metricName": metric, "metricLabels": dict(labels), "timestamp": _time(time), "value": quantity(value)}
+        for labels, value, time in values
+    ]
+    return {"kind": EXTERNAL.kind, "apiVersion": EXTERNAL.group_version, "metadata": {}, "items": items}
+
+
+def refusal(code: int, reason: str, message: str) -> Document:
+    """Why there is no answer. Source: Kubernetes API conventions, "Response Status Kind"."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": code,
+    }
+
+
+def quantity(value: float) -> str:
+    """A number as a quantity: whole ones as they are, others in thousandths."""
+    thousandths = round(value * 1000)
+    return str(thousandths // 1000) if thousandths % 1000 == 0 else f"{thousandths}m"
+
+
+def _time(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
