@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
 from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
@@ -75,6 +76,31 @@ async def test_streams_are_joined_by_their_names(
     )
 
     assert found.rows == [(3, 4), (4, 4), (5, 1)]
+
+
+@pytest.mark.parametrize("store", ["file"], indirect=True)
+async def test_filters_by_time_partition_or_offset_read_only_the_files_that_have_it(
+    tmp_path: Path, tables: IcebergTables, store: tuple[ObjectStore, str]
+) -> None:
+    """Why tables need no Iceberg partitions: records come in the order of time, and each file says what it has from where to where."""
+    stream = a_stream()
+    await tables.ensure(stream)
+    work = Work(store[0], stream)
+    for task in range(20):
+        await tables.commit(
+            stream,
+            commit_of(await work.append(2 * task + 1, 10 * task, 10 * task + 10)),
+            closed_tasks=[],
+        )
+    start = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=START_MS + 100)
+    by_time = And(GreaterThanOrEqual("_timestamp", start), LessThan("_timestamp", start + timedelta(milliseconds=20)))
+
+    table = foreign(tmp_path)
+
+    assert len(list(table.scan().plan_files())) == 20
+    assert len(list(table.scan(row_filter=by_time).plan_files())) == 2
+    assert len(list(table.scan(row_filter="_offset >= 195").plan_files())) == 1
+    assert len(list(table.scan(row_filter="_partition_id = 1").plan_files())) == 0
 
 
 async def test_a_table_without_rows_has_columns(tables: IcebergTables) -> None:
