@@ -58,3 +58,23 @@ def test_a_block_of_another_size_is_corrupt(codec: BlockCodec, size: int) -> Non
 def test_damaged_blocks_are_corrupt(codec: BlockCodec, damage: Callable[[bytes], bytes]) -> None:
     with pytest.raises(Corrupt):
         decompress(codec, damage(bytes(compress(codec, CONTENT))), len(CONTENT))
+
+
+@pytest.mark.parametrize("content", [b"", CONTENT, bytes(10**6)])
+def test_a_zlib_stream_that_was_flushed_and_not_finished_comes_back(content: bytes) -> None:
+    stream = zlib.compressobj()
+    block = stream.compress(content) + stream.flush(
+        zlib.Z_SYNC_FLUSH
+    )  # as CompressionCodecZLib of Pulsar's Java client does
+
+    assert bytes(decompress(BlockCodec.ZLIB, memoryview(block), len(content))) == content
+    for damaged, size in (
+        (block[:-3], len(content)),
+        (block, len(content) + 1),
+        (block[:2] + b"\xff" * 9 + block[-4:], len(content)),
+    ):
+        with pytest.raises(Corrupt):
+            decompress(BlockCodec.ZLIB, damaged, size)
+    if content:
+        with pytest.raises(Corrupt):
+            decompress(BlockCodec.ZLIB, block, len(content) - 1)

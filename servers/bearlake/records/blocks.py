@@ -1,9 +1,11 @@
 """Compressed blocks whose uncompressed size is told elsewhere, as Pulsar's clients write them: bare blocks, not Kafka's frames of them.
 
 The bytes and the size must agree: nothing more than the size is ever allocated or given back.
-Source: Apache Pulsar, CompressionCodecProvider: LZ4 and snappy are raw blocks, zlib as in RFC 1950, zstd as in RFC 8878.
+Source: Apache Pulsar, CompressionCodecProvider: LZ4 and snappy are raw blocks, zlib as in RFC 1950, zstd as in RFC 8878; the Java client's
+CompressionCodecZLib does not finish its zlib streams, it flushes them.
 """
 
+import zlib
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
@@ -16,6 +18,8 @@ Buffer = bytes | bytearray | memoryview
 
 _ZSTD_LEVEL = 3
 _ZLIB_LEVEL = 6
+_ZLIB_FLUSHED = b"\x00\x00\xff\xff"
+"""How a zlib stream ends that was flushed (Z_SYNC_FLUSH): without its last block and checksum."""
 
 
 class BlockCodec(IntEnum):
@@ -28,14 +32,22 @@ class BlockCodec(IntEnum):
     SNAPPY = 4
 
 
+def _inflate_into(block: Buffer, target: bytearray) -> int:
+    if bytes(block[-len(_ZLIB_FLUSHED) :]) != _ZLIB_FLUSHED:
+        return int(cramjam.zlib.decompress_into(block, target))
+    content = zlib.decompressobj().decompress(block, len(target) + 1)
+    target[: len(content)] = content
+    return len(content)
+
+
 # cramjam has no stubs for its codec modules: (input, output) -> bytes written
 _INTO: dict[BlockCodec, Callable[[Any, Any], int]] = {
     BlockCodec.LZ4: cramjam.lz4.decompress_block_into,
-    BlockCodec.ZLIB: cramjam.zlib.decompress_into,
+    BlockCodec.ZLIB: _inflate_into,
     BlockCodec.ZSTD: cramjam.zstd.decompress_into,
     BlockCodec.SNAPPY: cramjam.snappy.decompress_raw_into,
 }
-_FAULTS = (cramjam.DecompressionError, OSError)
+_FAULTS = (cramjam.DecompressionError, zlib.error, OSError)
 
 
 def decompress(codec: BlockCodec, block: Buffer, size: int) -> Buffer:
