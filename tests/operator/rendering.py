@@ -64,6 +64,10 @@ def everything() -> Tier:
     )
 
 
+def outside(protocol: str, listener: TierListener) -> list[Manifest]:
+    return tier.objects(with_tier(protocol, Tier(listeners=(listener,))), "default", protocol)
+
+
 WORLDS: dict[str, Callable[[], list[Manifest]]] = {
     "kafka": lambda: tier.objects(example(), "default", "kafka"),
     "kafka-everything": lambda: tier.objects(with_tier("kafka", everything()), "default", "kafka"),
@@ -73,6 +77,12 @@ WORLDS: dict[str, Callable[[], list[Manifest]]] = {
     "rest": lambda: tier.objects(example(), "default", "rest"),
     "grpc": lambda: tier.objects(example(), "default", "grpc"),
     "pulsar": lambda: tier.objects(example(), "default", "pulsar"),
+    "pulsar-outside": lambda: outside(
+        "pulsar", TierListener(name="OUT", type=ListenerType.NODE_PORT, port=6660, node_port=30660)
+    ),
+    "rest-outside": lambda: outside(
+        "rest", TierListener(name="registry-out", type=ListenerType.LOAD_BALANCER, port=8081)
+    ),
     "compactor": lambda: of_compactor(example()),
     "compactor-backlog": lambda: of_compactor(
         with_tier("compactor", Tier(autoscaling=Autoscaling(mode=ScalingMode.BUILTIN))),
