@@ -1,8 +1,8 @@
 """Random histories on every store against a naive model: a dictionary of lists of records' owners.
 
 Commits of several servers (idempotent and named producers that repeat, skip and go back, batches that expect an offset), repeated
-tokens, trims, deletions, growth, raised epochs, maintenance at any moment, and a store that is closed and opened again in between. After
-each step the whole state is compared.
+tokens, trims, deletions, terminations, growth, raised epochs, maintenance at any moment, and a store that is closed and opened again
+in between. After each step the whole state is compared.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from bearlake.metadata.model import (
     partition_key,
 )
 
-ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET = OutcomeKind
+ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED = OutcomeKind
 WRAP = 2**31
 PARTITIONS = 4
 SKIPPING, IN_STEP = "skipping", "in step"
@@ -43,6 +43,7 @@ class ModelPartition:
     names: dict[int, str] = field(default_factory=dict)
     """id -> name."""
     epoch: int = 0
+    is_terminated: bool = False
 
     @property
     def end(self) -> int:
@@ -50,6 +51,8 @@ class ModelPartition:
 
     def judge(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
         kind, base = self.judge_named(batch) if batch.flags & BATCH_NAMED else self.judge_idempotent(batch)
+        if self.is_terminated and kind is not DUPLICATE:
+            return TERMINATED, -1
         if kind is ACCEPTED and batch.expected_offset not in (-1, self.end):
             return UNEXPECTED_OFFSET, self.end
         return kind, base
@@ -141,6 +144,7 @@ others = st.one_of(
     st.tuples(st.just("maintain"), st.sampled_from([1_000, 1_000, 3, 0])),
     st.tuples(st.just("reopen")),
     st.tuples(st.just("delete")),
+    st.tuples(st.just("terminate")),
     st.tuples(st.just("grow")),
     st.tuples(st.just("raise_epoch"), st.integers(0, PARTITIONS - 1)),
 )
@@ -245,9 +249,16 @@ class Run:
             for key in [key for key in self.model.partitions if key >> 20 == stream.number]:
                 del self.model.partitions[key]
 
+    async def terminate(self) -> None:
+        names = {stream.name for stream in await self.scene.metadata.streams.list()}
+        if "s1" in names:
+            stream = await self.scene.metadata.streams.terminate("s1")
+            for key, partition in self.model.partitions.items():
+                partition.is_terminated |= key >> 20 == stream.number
+
     async def grow(self) -> None:
         streams = {stream.name: stream for stream in await self.scene.metadata.streams.list()}
-        if "s1" in streams and streams["s1"].partition_count == 1:
+        if "s1" in streams and streams["s1"].partition_count == 1 and not streams["s1"].is_terminated:
             await self.scene.metadata.streams.add_partitions("s1", 2)
             self.model.partitions[self.keys[3]] = ModelPartition()
 

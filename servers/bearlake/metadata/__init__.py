@@ -77,7 +77,14 @@ class StreamCatalog(Protocol):
 
         Raises:
             NotFound: no such stream.
-            Invalid: `partition_count` is not larger than the present count.
+            Invalid: `partition_count` is not larger than the present count, or the stream is terminated.
+        """
+
+    async def terminate(self, name: str) -> Stream:
+        """Take no more batches, ever: what is committed when this returns is all that the stream will have. Repeatable.
+
+        The end is the commit's own: a commit comes before this in the log, or its batches are `TERMINATED`, whichever server makes it.
+        Raises `NotFound`.
         """
 
     async def delete(self, name: str, *, version: int | None = None) -> Stream:

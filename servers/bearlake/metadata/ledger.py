@@ -36,10 +36,12 @@ from bearlake.metadata.model import (
 )
 from bearlake.metadata.producers import (
     ACCEPTED,
+    DUPLICATE,
     HEAD_FIELDS,
     KEPT,
     NOT_FOUND,
     SEQUENCE_MASK,
+    TERMINATED,
     UNEXPECTED_OFFSET,
     Producer,
     advanced,
@@ -60,11 +62,17 @@ record count, base offset, flags. (A plain tuple, as `Change`: a commit makes on
 class StreamState:
     """What the ledger needs to know of a stream; changed in place when the stream changes."""
 
-    __slots__ = ("is_deleted", "partition_count")
+    __slots__ = ("is_deleted", "is_open", "is_terminated", "partition_count")
 
-    def __init__(self, partition_count: int, *, is_deleted: bool = False) -> None:
+    def __init__(self, partition_count: int, *, is_deleted: bool = False, is_terminated: bool = False) -> None:
+        self.become(partition_count, is_deleted=is_deleted, is_terminated=is_terminated)
+
+    def become(self, partition_count: int, *, is_deleted: bool, is_terminated: bool) -> None:
+        """Be like this from now on. `is_open`: it takes batches."""
         self.partition_count = partition_count
         self.is_deleted = is_deleted
+        self.is_terminated = is_terminated
+        self.is_open = not (is_deleted or is_terminated)
 
 
 class PartitionState:
@@ -167,6 +175,14 @@ def judged(
     return kind, base, made
 
 
+def refused(batch: BatchCommit, state: PartitionState, known: Producer | None, end: int, now_ms: int) -> Outcome:
+    """The outcome of a batch for a stream that takes none: it is terminated, or it was deleted. A duplicate stays one."""
+    if state.stream.is_deleted:
+        return Outcome(NOT_FOUND, -1, -1)
+    kind, base, _ = judged(batch, known, state.epoch, end, now_ms)
+    return Outcome(kind, base, state.start) if kind is DUPLICATE else Outcome(TERMINATED, -1, state.start)
+
+
 class Ledger:
     """The state after all entries up to `applied`, of which those up to `rolled` are in the checkpoint too."""
 
@@ -228,8 +244,8 @@ class Ledger:
                 else:
                     state = self.partitions[partition]
                     end, size, producers = state.end, state.size, {}
-            if state.stream.is_deleted:
-                outcomes.append(Outcome(NOT_FOUND, -1, -1))
+            if not state.stream.is_open:
+                outcomes.append(refused(given[at], state, state.producers.get(producer_id), end, now_ms))
                 at += 1
                 continue
             if producer_id >= 0 or expected >= 0:
@@ -314,8 +330,7 @@ class Ledger:
         if known is not None:
             stream = self._checkpoint.stream(number)
             assert stream is not None, "streams are deleted softly"
-            known.partition_count = stream.partition_count
-            known.is_deleted = stream.is_deleted
+            known.become(stream.partition_count, is_deleted=stream.is_deleted, is_terminated=stream.is_terminated)
         self.applied = position
 
     def replay_swap(self, position: int) -> None:

@@ -53,6 +53,8 @@ class Stream:
     configs: Mapping[str, str]
     created_ms: int
     is_deleted: bool = False
+    is_terminated: bool = False
+    """It takes no more batches, ever; what it has stays readable."""
     version: int = 0
 
     def partition(self, index: int) -> PartitionKey:
@@ -146,6 +148,8 @@ class OutcomeKind(IntEnum):
     """The stream was deleted, or the partition does not exist."""
     UNEXPECTED_OFFSET = 5
     """The partition's end is not the expected offset; `base_offset` says where it is. The producer's sequence is not used up."""
+    TERMINATED = 6
+    """The stream was terminated (`StreamCatalog.terminate`): it takes no more batches. What was stored before stays a DUPLICATE."""
 
 
 class Outcome(NamedTuple):

@@ -45,7 +45,7 @@ Producer = tuple[int, ...]
 Flat and immutable: one small object per producer and partition, replaced by each batch.
 """
 
-ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET = OutcomeKind
+ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED = OutcomeKind
 
 
 def judge(known: Producer | None, epoch: int, sequence: int, record_count: int, end: int) -> tuple[OutcomeKind, int]:

@@ -44,7 +44,7 @@ class Append(NamedTuple):
 
 
 class Verdict(IntEnum):
-    """What became of a batch, in the words of the waist. The first six are those of `metadata.model.OutcomeKind`."""
+    """What became of a batch, in the words of the waist. The first seven are those of `metadata.model.OutcomeKind`."""
 
     ACCEPTED = 0
     DUPLICATE = 1
@@ -52,9 +52,10 @@ class Verdict(IntEnum):
     FENCED = 3
     NOT_FOUND = 4
     UNEXPECTED_OFFSET = 5
-    UNAVAILABLE = 6
+    TERMINATED = 6
+    UNAVAILABLE = 7
     """The stores did not answer in time; the batch may or may not be stored. Retry with the same sequence."""
-    SERVER_FENCED = 7
+    SERVER_FENCED = 8
     """This server lost its registration and stops; nothing was stored. Ask another one."""
 
 

@@ -168,6 +168,10 @@ class Catalog:
             raise Invalid(f"partition count {partition_count}: expected at most {PARTITION_COUNT_MAX}")
         return self._put(await self._store.add_partitions(name, partition_count))
 
+    async def terminate(self, name: str) -> StreamView:
+        """Let a stream take no more batches, ever; see `metadata.StreamCatalog.terminate`. Raises `NotFound`."""
+        return self._put(await self._store.terminate(name))
+
     async def delete(self, name: str, version: int | None = None) -> Stream:
         """Delete a stream softly, if it has that `version` (None: any). Raises `NotFound`, `Conflict`."""
         stream = await self._store.delete(name, version=version)

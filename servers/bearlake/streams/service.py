@@ -138,8 +138,17 @@ class Streams:
         self.groups = Groups(self.coordinator, server, peers)
         """All consumer groups: for members that live in this server."""
         self._subscriptions = SubscriptionService(
-            metadata, metadata.cursors, server, self, self._knows, self.clock, settings.subscriptions, is_live
+            metadata,
+            metadata.cursors,
+            server,
+            self,
+            self._knows,
+            self.clock,
+            settings.subscriptions,
+            is_live,
+            self._is_terminated,
         )
+        self.catalog.on_change.add(self._subscriptions.streams_changed)
         self.subscriptions: Subscriptions = self._subscriptions
         """Subscriptions: this server dispatches some partitions' durable ones, and any non-durable one."""
         self._upkeep = Upkeep(metadata.log, metadata.producers, settings.upkeep)
@@ -249,6 +258,14 @@ class Streams:
         self._require(who, Operation.ALTER, name)
         return await self.catalog.add_partitions(name, partition_count)
 
+    async def terminate(self, who: Principal, name: str) -> StreamView:
+        """Let a stream take no more batches, by any server; its ends are final when this returns. Repeatable.
+
+        Raises `Denied`, `NotFound`, `Unavailable`.
+        """
+        self._require(who, Operation.ALTER, name)
+        return await self.catalog.terminate(name)
+
     async def delete(self, who: Principal, name: str, version: int | None = None) -> Stream:
         """Delete a stream softly, if it has that `version` (None: any). Raises `Denied`, `NotFound`, `Conflict`, `Unavailable`."""
         self._require(who, Operation.DELETE, name)
@@ -277,6 +294,10 @@ class Streams:
 
     def _knows(self, partition: PartitionKey) -> bool:
         return self.catalog.peek_number(stream_number(partition)) is not None
+
+    def _is_terminated(self, partition: PartitionKey) -> bool:
+        view = self.catalog.peek_number(stream_number(partition))
+        return view is not None and view.stream.is_terminated
 
     def _on_gap(self, partition: PartitionKey) -> None:
         metrics.INDEX_GAPS.inc()

@@ -11,7 +11,7 @@ from bearlake.metadata.model import PARTITION_COUNT_MAX, Stream, StreamSpec
 from bearlake.metadata.postgresql.database import Database
 from bearlake.metadata.postgresql.watch import Watch
 
-COLUMNS = "number, name, id, partition_count, configs, created_ms, deleted_ms, version"
+COLUMNS = "number, name, id, partition_count, configs, created_ms, deleted_ms, is_terminated, version"
 _OF_VERSION = (
     "(select o.name from bearlake.stream o where o.name = $1 and o.deleted_ms is null and o.version = $2 for update) v"
 )
@@ -71,6 +71,12 @@ class PostgresqlStreams:
         _check_partition_count(partition_count)
         return await self._changed("bearlake.add_partitions($1, $2)", name, partition_count)
 
+    async def terminate(self, name: str) -> Stream:
+        """See `StreamCatalog.terminate`."""
+        row = await self._database.row(f"select {COLUMNS} from bearlake.terminate_stream($1)", name)
+        assert row is not None
+        return self._saw(_stream(row))
+
     async def delete(self, name: str, *, version: int | None = None) -> Stream:
         """See `StreamCatalog.delete`."""
         if version is None:
@@ -122,5 +128,6 @@ def _stream(row: asyncpg.Record) -> Stream:
         configs=json.loads(row["configs"]),
         created_ms=row["created_ms"],
         is_deleted=row["deleted_ms"] is not None,
+        is_terminated=row["is_terminated"],
         version=row["version"],
     )

@@ -49,9 +49,9 @@ class SqliteCheckpoint:
     def stream(self, number: int) -> StreamState | None:
         """The stream as it is in the snapshot."""
         row = self._connection.execute(
-            "SELECT partition_count, is_deleted FROM streams WHERE number = ?", (number,)
+            "SELECT partition_count, is_deleted, is_terminated FROM streams WHERE number = ?", (number,)
         ).fetchone()
-        return None if row is None else StreamState(row[0], is_deleted=bool(row[1]))
+        return None if row is None else StreamState(row[0], is_deleted=bool(row[1]), is_terminated=bool(row[2]))
 
     def partition(self, key: PartitionKey, stream: StreamState) -> PartitionState:
         """The partition with all its producers; both empty when nothing was rolled up yet."""

@@ -11,7 +11,7 @@ from bearlake.metadata.model import PARTITION_COUNT_MAX, Stream, StreamSpec
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.log import SqliteLog
 
-COLUMNS = "name, id, number, partition_count, configs, created_ms, is_deleted, version"
+COLUMNS = "name, id, number, partition_count, configs, created_ms, is_deleted, is_terminated, version"
 NUMBERS_PER_QUERY = 500
 
 
@@ -45,6 +45,10 @@ class SqliteStreams:
     async def add_partitions(self, name: str, partition_count: int) -> Stream:
         """See `StreamCatalog.add_partitions`."""
         return self._changed(await self._database.run(self._add_partitions, name, partition_count))
+
+    async def terminate(self, name: str) -> Stream:
+        """See `StreamCatalog.terminate`."""
+        return self._changed(await self._database.run(self._terminate, name))
 
     async def delete(self, name: str, *, version: int | None = None) -> Stream:
         """See `StreamCatalog.delete`."""
@@ -85,6 +89,8 @@ class SqliteStreams:
         check_partition_count(partition_count)
         with self._database.writing() as connection:
             stream = find(connection, name)
+            if stream.is_terminated:
+                raise Invalid(f"stream {name!r} is terminated, it cannot be grown")
             if partition_count <= stream.partition_count:
                 raise Invalid(
                     f"stream {name!r} has {stream.partition_count} partitions, it cannot be grown to {partition_count}"
@@ -92,6 +98,14 @@ class SqliteStreams:
             connection.execute(
                 "UPDATE streams SET partition_count = ? WHERE number = ?", (partition_count, stream.number)
             )
+            return self._write(connection, stream.number)
+
+    def _terminate(self, name: str) -> Stream:
+        with self._database.writing() as connection:
+            stream = find(connection, name)
+            if stream.is_terminated:
+                return stream
+            connection.execute("UPDATE streams SET is_terminated = 1 WHERE number = ?", (stream.number,))
             return self._write(connection, stream.number)
 
     def _delete(self, name: str, version: int | None) -> Stream:
@@ -160,9 +174,9 @@ def dumped(configs: Mapping[str, str]) -> str:
     return json.dumps(dict(configs), sort_keys=True, ensure_ascii=False)
 
 
-def loaded(row: tuple[str, bytes, int, int, str, int, int, int]) -> Stream:
+def loaded(row: tuple[str, bytes, int, int, str, int, int, int, int]) -> Stream:
     """A row of `COLUMNS` as a stream."""
-    name, stream_id, number, partition_count, configs, created_ms, is_deleted, version = row
+    name, stream_id, number, partition_count, configs, created_ms, is_deleted, is_terminated, version = row
     return Stream(
         name=name,
         id=uuid.UUID(bytes=stream_id),
@@ -171,5 +185,6 @@ def loaded(row: tuple[str, bytes, int, int, str, int, int, int]) -> Stream:
         configs=json.loads(configs),
         created_ms=created_ms,
         is_deleted=bool(is_deleted),
+        is_terminated=bool(is_terminated),
         version=version,
     )

@@ -108,6 +108,7 @@ VERDICT_CODES: tuple[ErrorCode, ...] = (
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.INVALID_REQUEST,  # UNEXPECTED_OFFSET: Kafka has no way to expect one
+    ErrorCode.POLICY_VIOLATION,  # TERMINATED: final for clients
     ErrorCode.REQUEST_TIMED_OUT,  # UNAVAILABLE: retriable, with the same sequence
     ErrorCode.NOT_LEADER_OR_FOLLOWER,  # SERVER_FENCED: ask another server
 )

@@ -113,7 +113,11 @@ class Broker:
 
     def others(self, producer: "Producer") -> "list[Producer]":
         """This server's other producers of the partition, those that wait for their turn too."""
-        return [one for (key, _), one in self._producers.items() if key == producer.partition and one is not producer]
+        return [one for one in self.producers_of(producer.partition) if one is not producer]
+
+    def producers_of(self, partition: PartitionKey) -> "list[Producer]":
+        """This server's producers of the partition, those that wait for their turn too."""
+        return [one for (key, _), one in self._producers.items() if key == partition]
 
     @property
     def producer_count(self) -> int:

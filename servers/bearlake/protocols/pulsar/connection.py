@@ -48,6 +48,8 @@ class Connection(Receiver):
         self.scheme = scheme
         self.who = ANONYMOUS
         self.peer = ""
+        self.client_version = ""
+        """What the client says of itself."""
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer] = {}
         self.watchers: dict[int, Watcher] = {}

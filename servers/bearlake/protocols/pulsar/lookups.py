@@ -40,6 +40,7 @@ def connect(connection: "Connection", request: CommandConnect) -> None:
             supports_topic_watchers=True, supports_get_partitioned_metadata_without_auto_creation=True
         ),
     )
+    connection.client_version = request.client_version
     connection.connected()
     connection.send(commands.frame("connected", body))
 

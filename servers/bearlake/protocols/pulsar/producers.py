@@ -12,6 +12,7 @@ are under way to a closed producer are dropped in silence, as Pulsar does; an er
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
 from enum import Enum
 from struct import Struct
 from typing import TYPE_CHECKING
@@ -83,6 +84,9 @@ class Send:
             )
         elif verdict == Verdict.DUPLICATE:
             self.answer = self._receipt(MessageIdData(ledger_id=message_ids.NONE, entry_id=message_ids.NONE))
+        elif verdict == Verdict.TERMINATED:
+            self.refuse(Refused("TopicTerminatedError", f"topic {producer.topic.name} is terminated"))
+            return
         else:
             self.failure = Verdict(verdict)
         producer.answer()
@@ -134,6 +138,7 @@ class Producer:
         """Of an exclusive producer: the partition's epoch that made it the only one."""
         self._stored: NamedProducer | None = None
         """Its name in the metadata store, by which what it sends again is known; None without deduplication."""
+        self.since = datetime.now(UTC)
         self._newest_sequence_id = -1
         """Of what is stored under its name or was appended since: the next SEND is not stored without that."""
         self._line: deque[Send] = deque()

@@ -51,6 +51,8 @@ async def open_producer(connection: "Connection", request: CommandProducer) -> b
         raise Refused("ServiceNotReady", "the producer was closed before it was open")
     try:
         topic = await broker.topics.resolve(connection.who, request.topic, Operation.WRITE)
+        if topic.view.stream.is_terminated:
+            raise Refused("TopicTerminatedError", f"topic {topic.name} is terminated")
         schema = request.schema if request.HasField("schema") else None
         producer.schema_version = await broker.schemas.for_producer(connection.who, topic, schema)
         is_alone = request.producer_access_mode != Shared

@@ -108,6 +108,11 @@ def _spec(consumer: Consumer, request: CommandSubscribe, topic: Topic, position:
         is_out_of_order_allowed=shared.allow_out_of_order_delivery,
         subscription_properties={one.key: one.value for one in request.subscription_properties},
         metadata={one.key: one.value for one in request.metadata},
+        origin={
+            "address": consumer.connection.peer,
+            "connectedSince": consumer.since.isoformat(timespec="milliseconds"),
+            "clientVersion": consumer.connection.client_version,
+        },
     )
 
 

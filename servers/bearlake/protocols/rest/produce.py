@@ -149,6 +149,7 @@ def error_of(verdict: int) -> BearlakeError | None:
 _ERRORS: dict[int, Callable[[], BearlakeError]] = {
     Verdict.NOT_FOUND: lambda: NotFound("the stream was deleted"),
     Verdict.FENCED: lambda: Fenced("a newer epoch of this producer exists"),
+    Verdict.TERMINATED: lambda: Conflict("the stream is terminated: it takes no more records"),
     Verdict.OUT_OF_ORDER: lambda: Conflict("a record before this one is missing"),
     Verdict.SERVER_FENCED: lambda: Unavailable("this server stops, ask another one; nothing was stored"),
 }

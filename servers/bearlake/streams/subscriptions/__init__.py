@@ -125,7 +125,7 @@ class Attachment(Protocol):
 class Subscriptions(Protocol):
     """All subscriptions, as one server sees them. The caller has asked for authorization.
 
-    Methods that change or show a durable subscription take the partition over if nobody live has it, and raise `NotHolder` when another
+    Methods that change a durable subscription take the partition over if nobody live has it, and raise `NotHolder` when another
     server has; `NotFound` when there is no such partition or subscription; `Fenced`, `Overloaded` and `Unavailable` as usual.
     """
 
@@ -159,7 +159,10 @@ class Subscriptions(Protocol):
         """Names of the durable subscriptions, sorted; on any server."""
 
     async def stats(self, partition: PartitionKey) -> list[SubscriptionStats]:
-        """All durable subscriptions of the partition and this server's non-durable ones, by name."""
+        """All durable subscriptions of the partition and this server's non-durable ones, by name. Takes nothing over.
+
+        Raises `NotHolder` when another server dispatches the partition: it alone knows the consumers.
+        """
 
     async def create(
         self, partition: PartitionKey, subscription: str, position: int, properties: Mapping[str, str] | None = None
@@ -177,3 +180,6 @@ class Subscriptions(Protocol):
 
     async def skip(self, partition: PartitionKey, subscription: str, count: int) -> None:
         """Acknowledge the first `count` (>= 1) offsets that are not acknowledged; consumers stay attached."""
+
+    async def expire(self, partition: PartitionKey, subscription: str, before_ms: int) -> None:
+        """Acknowledge all that lies before the first record of `before_ms` (ms since 1970) or later; consumers stay attached."""

@@ -37,6 +37,7 @@ class Member:
         "sink",
         "spec",
         "told_active",
+        "told_end",
         "unacknowledged",
     )
 
@@ -52,6 +53,7 @@ class Member:
         self.is_blocked = False
         """Too many of them; until half are gone."""
         self.told_active: bool | None = None
+        self.told_end = False
         self.delivered_message_count = self.delivered_bytes = 0
         self.redelivered_message_count = self.acknowledged_count = 0
 
@@ -95,4 +97,5 @@ class Member:
             acknowledged_count=self.acknowledged_count,
             slot_ranges=slot_ranges,
             metadata=self.spec.metadata,
+            origin=self.spec.origin,
         )

@@ -134,6 +134,8 @@ class ConsumerSpec:
     """Kept with a subscription that this consumer creates."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """Shown in statistics only."""
+    origin: Mapping[str, str] = field(default_factory=dict)
+    """Where it comes from, in the words of its protocol (an address, a client's version); shown in statistics only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +158,7 @@ class ConsumerStats:
     slot_ranges: Sequence[tuple[int, int]]
     """Key_Shared: the slots it has, `[start, end)`."""
     metadata: Mapping[str, str]
+    origin: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

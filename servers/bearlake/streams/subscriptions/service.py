@@ -17,6 +17,7 @@ from bearlake.metadata.subscriptions import dispatch_lease
 from bearlake.streams.offsets import OffsetQuestion
 from bearlake.streams.subscriptions.attachment import Attached
 from bearlake.streams.subscriptions.cursor import AckCursor
+from bearlake.streams.subscriptions.ending import Endings
 from bearlake.streams.subscriptions.feeding import Surroundings
 from bearlake.streams.subscriptions.holding import HeldPartition, Holdings
 from bearlake.streams.subscriptions.model import (
@@ -58,12 +59,16 @@ class SubscriptionService:
         clock: Clock,
         settings: SubscriptionSettings,
         is_live: Callable[[], bool] = lambda: True,
+        is_terminated: Callable[[PartitionKey], bool] = lambda partition: False,
     ) -> None:
         """`is_known` says whether this server knows the partition's stream as active; if not, the store is asked.
+
+        `is_terminated` says whether it knows the stream as terminated; `streams_changed` is to be called when it may know more.
 
         `is_live` says whether this server's registration is certainly live: no other server can have taken its leases.
         """
         self.settings = settings
+        self._server = server
         self._leases = metadata.leases
         self._cursors = cursor_store
         self._records = records
@@ -75,6 +80,7 @@ class SubscriptionService:
         )
         self._holdings = Holdings(metadata.leases, cursor_store, server, held, self._saver, is_live)
         self._local: dict[tuple[PartitionKey, str], Subscription] = {}
+        self._endings = Endings(records, is_terminated, self._all, retry_pause_ms=settings.retry_pause_ms)
         self._group: asyncio.TaskGroup | None = None
         self._is_draining = False
         self._attached_count = 0
@@ -87,8 +93,13 @@ class SubscriptionService:
             async with asyncio.TaskGroup() as self._group:
                 self._group.create_task(self._saver.run(), name="save cursors")
                 self._group.create_task(self._look_round(), name="give up idle partitions")
+                self._group.create_task(self._endings.run(), name="find the ends of terminated streams")
         finally:
             self._group = None
+
+    def streams_changed(self) -> None:
+        """Streams were created, changed or deleted, as far as this server knows."""
+        self._endings.look()
 
     async def drain(self) -> None:
         """Give up all partitions and close all consumers: they are told `closed(MOVED)` when others may take over."""
@@ -135,6 +146,7 @@ class SubscriptionService:
     ) -> Attached:
         attached = Attached(self, subscription, spec, consumer, reader)
         self._attached_count += 1
+        self._endings.came(subscription.partition)
         return attached
 
     async def _create(
@@ -179,6 +191,10 @@ class SubscriptionService:
         held = sum(item.consumer_count for item in self._holdings.all())
         return held + sum(item.consumer_count for item in self._local.values())
 
+    def _all(self) -> list[Subscription]:
+        held = [subscription for item in self._holdings.all() for subscription in item.subscriptions.values()]
+        return [*held, *self._local.values()]
+
     # -- for attachments -----------------------------------------------------------------------------------------
 
     async def flush(self, subscription: Subscription) -> None:
@@ -197,10 +213,14 @@ class SubscriptionService:
 
     async def move_to_time(self, subscription: Subscription, timestamp_ms: int) -> None:
         """See `Attachment.seek_time`."""
-        (answer,) = await self._records.offsets([OffsetQuestion(subscription.partition, max(0, timestamp_ms))])
+        await self.move(subscription, await self._offset_of_time(subscription.partition, timestamp_ms))
+
+    async def _offset_of_time(self, partition: PartitionKey, timestamp_ms: int) -> int:
+        """Offset of the first record at or after a time, `LATEST` if there is none."""
+        (answer,) = await self._records.offsets([OffsetQuestion(partition, max(0, timestamp_ms))])
         if answer.error is not None:
             raise answer.error
-        await self.move(subscription, answer.offset if answer.offset >= 0 else LATEST)
+        return answer.offset if answer.offset >= 0 else LATEST
 
     async def forget(self, subscription: Subscription, on_forgotten: Callable[[], None] = lambda: None) -> None:
         """Delete the subscription; `on_forgotten` runs before its consumers are told so. Raises `Fenced`, `Unavailable`."""
@@ -228,15 +248,23 @@ class SubscriptionService:
 
     async def stats(self, partition: PartitionKey) -> list[SubscriptionStats]:
         """See `Subscriptions.stats`."""
-        held = await self._holdings.open(partition)
         bounds = await self._bounds(partition)
-        for cursor in await self._cursors.load(partition):
-            if not held.is_left:
+        held = self._holdings.get(partition)
+        stored = await self._cursors.load(partition)
+        shown: list[SubscriptionStats] = []
+        if held is not None and not held.is_left:
+            for cursor in stored:
                 held.adopt(cursor, bounds.start)  # made by another server
-        for subscription in held.subscriptions.values():
-            subscription.skip_before(bounds.start)  # trimmed since its consumers read last
-        local = [item for item in self._local.values() if item.partition == partition]
-        return sorted((item.stats(bounds.end) for item in [*held.subscriptions.values(), *local]), key=_name)
+            for subscription in held.subscriptions.values():
+                subscription.skip_before(bounds.start)  # trimmed since its consumers read last
+            shown = [subscription.stats(bounds.end) for subscription in held.subscriptions.values()]
+        else:
+            holder = await self.holder(partition)
+            if holder not in (None, self._server):
+                raise NotHolder(f"another server dispatches partition {partition}", holder)
+            shown = [_stored_stats(cursor, bounds) for cursor in stored]
+        shown += [item.stats(bounds.end) for item in self._local.values() if item.partition == partition]
+        return sorted(shown, key=_name)
 
     async def create(
         self, partition: PartitionKey, subscription: str, position: int, properties: Mapping[str, str] | None = None
@@ -267,6 +295,13 @@ class SubscriptionService:
         found = await self._find(partition, subscription)
         end = (await self._bounds(partition)).end
         found.skip_before(min(found.cursor.offset_behind(count), end))
+        await self.flush(found)
+
+    async def expire(self, partition: PartitionKey, subscription: str, before_ms: int) -> None:
+        """See `Subscriptions.expire`."""
+        found = await self._find(partition, subscription)
+        offset = await self._offset_of_time(partition, before_ms)
+        found.skip_before(_clamp(offset, await self._bounds(partition)))
         await self.flush(found)
 
     async def _find(self, partition: PartitionKey, name: str) -> Subscription:
@@ -336,6 +371,26 @@ def _clamp(offset: int, bounds: PartitionBounds) -> int:
     if offset == LATEST:
         return bounds.end
     return min(max(offset, bounds.start), bounds.end)
+
+
+def _stored_stats(stored: cursors.Cursor, bounds: PartitionBounds) -> SubscriptionStats:
+    """What is shown of a subscription that nobody dispatches."""
+    cursor = AckCursor.unpack(stored.mark_delete, stored.acknowledged)
+    cursor.acknowledge_before(bounds.start)
+    return SubscriptionStats(
+        name=stored.name,
+        type=None,
+        is_durable=True,
+        mark_delete=cursor.mark_delete,
+        read_offset=cursor.mark_delete,
+        backlog_count=max(0, bounds.end - cursor.mark_delete - cursor.range_offset_count),
+        range_count=cursor.range_count,
+        unacknowledged_count=0,
+        delayed_count=0,
+        redelivery_count=0,
+        properties=stored.properties,
+        consumers=(),
+    )
 
 
 def _name(stats: SubscriptionStats) -> str:

@@ -56,6 +56,8 @@ class Subscription:
         self.saved = saved
         self.properties = properties or {}
         self.machine: Dispatcher | None = None
+        self.end: int | None = None
+        """Where the partition ends for ever; None while it goes on, or that is not known."""
         self.kept_until_s = 0.0
         """Loop time until which its consumers are expected back; a non-durable subscription is kept for them."""
         self._around = surroundings
@@ -211,6 +213,26 @@ class Subscription:
     def moved(self) -> None:
         """The cursor may have moved."""
         self._on_moved(self)
+        if self.end is not None:
+            self._tell_end()
+
+    def ends_at(self, offset: int) -> None:
+        """No record will ever have this offset or one behind it: consumers are told when all before are acknowledged."""
+        self.end = offset
+        self._tell_end()
+
+    @property
+    def awaits_end(self) -> bool:
+        """Whether the end is not known, or a consumer does not know that it has reached it."""
+        return self.end is None or not all(member.told_end for member in self._closers)
+
+    def _tell_end(self) -> None:
+        if self.end is None or self.cursor.mark_delete < self.end:
+            return
+        for member in self._closers:
+            if not member.told_end:
+                member.told_end = True
+                member.sink.end_of_topic()
 
     # -- what is shown -------------------------------------------------------------------------------------------
 

@@ -112,8 +112,8 @@ def media_type(text: str) -> str:
 
 
 def is_closed(view: StreamView) -> bool:
-    """Whether nothing more is taken by HTTP."""
-    return stream_configs.value(view.stream.configs, CLOSED) == "true"
+    """Whether nothing more is taken by HTTP: it was closed, or it is terminated for all."""
+    return view.stream.is_terminated or stream_configs.value(view.stream.configs, CLOSED) == "true"
 
 
 def closes(request: web.Request) -> bool:
