@@ -8,6 +8,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 pytest_plugins = [
     "fixtures.certificates",
+    "fixtures.chart",
     "fixtures.iceberg_rest",
     "fixtures.kafka_server",
     "fixtures.grpc_server",

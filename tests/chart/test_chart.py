@@ -2,53 +2,22 @@
 
 import json
 import os
-import re
-import shutil
 import subprocess
 from dataclasses import fields
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from bearlake_operator import document, settings
-from fixtures.kubernetes import REPOSITORY, STATE
+from fixtures.chart import CHART, GOLDEN, VALUES, objects, render, rendered
+from fixtures.kubernetes import REPOSITORY
 
-CHART = REPOSITORY / "charts/bearlake"
-VALUES = Path(__file__).parent / "values"
-GOLDEN = Path(__file__).parent / "golden"
-NAMES = sorted(path.stem for path in VALUES.glob("*.yaml"))
-
-
-@pytest.fixture(scope="module")
-def helm() -> str:
-    found = shutil.which("helm") or str(STATE / "bin/helm")
-    if not Path(found).exists():
-        pytest.skip("needs helm: on PATH, or made by `tests/kube/cluster/cluster.py build`")
-    return found
-
-
-def render(helm: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [helm, "template", "lake", str(CHART), "--namespace", "bearlake", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
-
-def rendered(helm: str, name: str) -> str:
-    """The manifests of a set of values, without what is random."""
-    done = render(helm, "--skip-crds", "--set", "crds.install=false", "-f", str(VALUES / f"{name}.yaml"))
-    assert done.returncode == 0, done.stderr
-    text = re.sub(r"^(  (token|password|secret-access-key)): \S+$", r"\1: random", done.stdout, flags=re.MULTILINE)
-    return re.sub(r"bearlake:[A-Za-z0-9]{32}@", "bearlake:random@", text)
-
-
-def objects(text: str) -> list[dict[str, Any]]:
-    return [one for one in yaml.safe_load_all(text) if one]
+NAMES = sorted(VALUES)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_manifests_are_as_written_down(helm: str, name: str) -> None:
-    found, path = rendered(helm, name), GOLDEN / f"{name}.yaml"
+    found, path = rendered(helm, name, "--skip-tests"), GOLDEN / f"{name}.yaml"
     if os.environ.get("BEARLAKE_WRITE_GOLDEN"):
         path.write_text(found)
 
@@ -68,13 +37,17 @@ def test_the_operator_understands_its_settings(helm: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_all_pods_are_restricted(helm: str, name: str) -> None:
-    for one in objects(rendered(helm, name)):
-        if one["kind"] in ("Deployment", "StatefulSet"):
-            spec = one["spec"]["template"]["spec"]
-            assert spec["securityContext"]["runAsNonRoot"] is True
-            for container in spec["containers"] + spec.get("initContainers", []):
-                assert container["securityContext"]["readOnlyRootFilesystem"] is True
-                assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    found = [one for one in objects(rendered(helm, name)) if one["kind"] in ("Deployment", "StatefulSet", "Pod")]
+
+    assert {one["kind"] for one in found} >= {"Deployment", "Pod"}
+    for one in found:
+        spec = one["spec"] if one["kind"] == "Pod" else one["spec"]["template"]["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in spec["containers"] + spec.get("initContainers", []):
+            assert container["securityContext"]["readOnlyRootFilesystem"] is True
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
 @pytest.mark.parametrize(
@@ -114,26 +87,48 @@ def test_crds_are_those_of_the_repository_and_stay(helm: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "path"),
+    ("definition", "form"),
     [
-        (settings.Tier, ["dataLayers", "*", "tiers", "kafka"]),
-        (settings.Autoscaling, ["dataLayers", "*", "tiers", "kafka", "autoscaling"]),
-        (settings.DataLayer, ["dataLayers", "*"]),
-        (settings.AdminAccess, ["dataLayers", "*", "admin"]),
+        ("dataLayer", settings.DataLayer),
+        ("variable", settings.SecretVariable),
+        ("admin", settings.AdminAccess),
+        ("tier", settings.Tier),
+        ("autoscaling", settings.Autoscaling),
+        ("listener", settings.TierListener),
     ],
 )
-def test_values_have_the_names_that_the_operator_knows(form: type, path: list[str]) -> None:
-    schema = json.loads((CHART / "values.schema.json").read_text())
-    for key in path:
-        schema = schema["additionalProperties"] if key == "*" else schema["properties"][key]
+def test_values_have_the_names_that_the_operator_knows(definition: str, form: type) -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())["definitions"][definition]
 
     assert set(schema["properties"]) == {document.camel_case(one.name) for one in fields(form)}
 
 
-def test_alerts_name_metrics_that_exist() -> None:
-    metrics = (REPOSITORY / "servers/bearlake/telemetry/metrics.py").read_text()
-    metrics += (REPOSITORY / "operator/bearlake_operator/metrics.py").read_text()
-    named = set(re.findall(r"\bbearlake_[a-z_]+", (CHART / "templates/monitoring.yaml").read_text()))
+def test_helm_test_has_a_stream_and_a_pod_for_each_data_layer(helm: str) -> None:
+    found = [
+        one for one in objects(rendered(helm, "two-layers")) if "helm.sh/hook" in one["metadata"].get("annotations", {})
+    ]
 
-    assert named
-    assert [name for name in named if f'"{name}"' not in metrics] == []
+    assert sorted((one["kind"], one["metadata"]["name"]) for one in found) == [
+        ("Pod", "lake-archive-test"),
+        ("Pod", "lake-default-test"),
+        ("Stream", "lake-archive-test"),
+        ("Stream", "lake-default-test"),
+    ]
+    for pod in (one["spec"] for one in found if one["kind"] == "Pod"):
+        assert pod["activeDeadlineSeconds"] > 0
+        assert pod["automountServiceAccountToken"] is False
+
+
+def test_helm_test_makes_its_stream_where_the_operator_looks(helm: str) -> None:
+    streams = [one for one in objects(rendered(helm, "namespaced")) if one["kind"] == "Stream"]
+
+    assert [one["metadata"]["namespace"] for one in streams] == ["team-a"]
+
+
+def test_helm_test_asks_the_protocol_and_port_of_the_values(helm: str) -> None:
+    def address(*values: str) -> list[str]:
+        pods = [one for one in objects(rendered(helm, "every-tier-value", *values)) if one["kind"] == "Pod"]
+        return list(pods[0]["spec"]["containers"][0]["args"][1:3])
+
+    assert address() == ["rest", "bearlake-default-rest.bearlake.svc:8082"]
+    assert address("--set", "test.protocol=kafka") == ["kafka", "bearlake-default-kafka.bearlake.svc:9192"]

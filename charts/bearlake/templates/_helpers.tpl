@@ -21,6 +21,10 @@ app.kubernetes.io/component: operator
 {{ .admin.secret | default (printf "%s-%s-admin" .context.Release.Name .layer) }}
 {{- end }}
 
+{{- define "bearlake.server.image" -}}
+{{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) }}
+{{- end }}
+
 {{- define "bearlake.restricted.pod" -}}
 runAsNonRoot: true
 seccompProfile: {type: RuntimeDefault}
@@ -54,7 +58,7 @@ capabilities: {drop: [ALL]}
 {{- $secrets := list -}}
 {{- range .Values.imagePullSecrets -}}{{- $secrets = append $secrets .name -}}{{- end -}}
 {{- $document := dict
-  "image" (printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion))
+  "image" (include "bearlake.server.image" .)
   "compactorImage" (printf "%s:%s" .Values.compactorImage.repository (.Values.compactorImage.tag | default .Chart.AppVersion))
   "imagePullPolicy" .Values.image.pullPolicy
   "imagePullSecrets" $secrets

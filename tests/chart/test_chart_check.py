@@ -1,0 +1,63 @@
+"""The program of `helm test` against real servers: it ends well only when records came back, and else says what it waited for."""
+
+import asyncio
+import sys
+
+import pytest
+
+from fixtures.kafka_server import Node
+from fixtures.kubernetes import REPOSITORY
+from fixtures.rest_server import RestNode
+
+PROGRAM = REPOSITORY / "charts/bearlake/files/test/produce_and_consume.py"
+
+
+async def run(protocol: str, address: str, stream: str, seconds: int) -> tuple[int, str]:
+    """Status and output of the program."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-W", "error", PROGRAM, protocol, address, stream, str(seconds)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(60):
+        output, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, output.decode()
+
+
+async def test_records_come_back_through_kafka_beside_others(kafka: Node) -> None:
+    await kafka.create("checked")
+
+    for _ in range(2):
+        status, output = await run("kafka", kafka.address, "checked", 30)
+
+        assert (status, output.splitlines()[-1][:34]) == (0, "100 records were written to checke"), output
+
+
+async def test_records_come_back_through_rest_beside_others(rest: RestNode) -> None:
+    await rest.create("checked")
+
+    for _ in range(2):
+        status, output = await run("rest", rest.url.removeprefix("http://"), "checked", 30)
+
+        assert (status, output.splitlines()[-1][:34]) == (0, "100 records were written to checke"), output
+
+
+@pytest.mark.parametrize("protocol", ["kafka", "rest"])
+async def test_a_stream_that_is_not_there_is_waited_for_and_named(kafka: Node, rest: RestNode, protocol: str) -> None:
+    address = {"kafka": kafka.address, "rest": rest.url.removeprefix("http://")}[protocol]
+
+    status, output = await run(protocol, address, "absent", 1)
+
+    assert status == 1
+    assert "FAILED: the stream is not served: " in output
+    assert "kubectl describe stream absent" in output
+    assert {"kafka": "there is no topic absent yet", "rest": "404"}[protocol] in output
+
+
+@pytest.mark.parametrize("protocol", ["kafka", "rest"])
+async def test_a_server_that_is_not_there_is_waited_for(protocol: str) -> None:
+    status, output = await run(protocol, "127.0.0.1:1", "absent", 1)
+
+    assert status == 1
+    assert "FAILED: the stream is not served: " in output
