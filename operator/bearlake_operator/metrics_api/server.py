@@ -3,7 +3,7 @@
 The socket stays open and only what accepts from it is replaced, so that no connection is refused meanwhile; open ones go on.
 """
 
-import logging
+import json
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -16,8 +16,6 @@ from bearlake_operator.metrics_api import answers, selectors
 from bearlake_operator.metrics_api.answers import APIS, CUSTOM, EXTERNAL, Api, Document
 from bearlake_operator.metrics_api.front_proxy import TRUSTED_GROUPS, Trust
 from bearlake_operator.metrics_api.scraper import Scraper
-
-log = logging.getLogger(__name__)
 
 BACKLOG = 128
 SHUTDOWN_S = 5.0
@@ -113,7 +111,7 @@ class Server:
 
     async def _apis(self, request: web.Request) -> web.Response:
         if "as=APIGroupDiscoveryList" in request.headers.get("Accept", ""):
-            return web.json_response(answers.all_in_one(), headers={"Content-Type": answers.AGGREGATED})
+            return web.Response(text=json.dumps(answers.all_in_one()), headers={"Content-Type": answers.AGGREGATED})
         return web.json_response(answers.groups())
 
     async def _pods(self, request: web.Request) -> web.Response:
