@@ -1,0 +1,104 @@
+"""What the chart and the operator make, against the schemas of Kubernetes' API, the oldest version that the chart admits to the newest that
+is known, and what people write, against our own resources' schemas. Unknown fields are refused, as the API server does it.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from fixtures.chart import CHART, VALUES, objects, rendered
+from fixtures.kubernetes import REPOSITORY
+
+OLDEST = re.search(r'kubeVersion: ">=(\d+\.\d+)', (CHART / "Chart.yaml").read_text())
+VERSIONS = [OLDEST[1] if OLDEST else "", kubernetes_validate.latest_version()]
+OWN = ("streams", "compactors")
+OPERATOR_GOLDEN = sorted((REPOSITORY / "tests/operator/golden").glob("*.yaml"))
+FOREIGN = {"monitoring.coreos.com/v1", "keda.sh/v1alpha1"}
+"""Resources of other projects: their schemas are not Kubernetes'."""
+
+
+def strict(schema: Any) -> Any:
+    """A schema of a resource definition as JSON Schema: fields that it does not name are errors, as in the API server's strict mode."""
+    if isinstance(schema, list):
+        return [strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: strict(value) for key, value in schema.items() if not key.startswith("x-kubernetes-")}
+    if schema.get("x-kubernetes-int-or-string"):
+        found["type"] = ["integer", "string"]
+    is_closed = "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields")
+    if schema.get("type") == "object" and is_closed and isinstance(schema["properties"], dict):
+        found.setdefault("additionalProperties", False)
+    return found
+
+
+def own_schemas() -> dict[str, Any]:
+    """By kind."""
+    found = {}
+    for name in OWN:
+        definition = yaml.safe_load((REPOSITORY / f"crds/{name}.yaml").read_text())["spec"]
+        schema = strict(definition["versions"][0]["schema"]["openAPIV3Schema"])
+        schema["properties"]["metadata"] = {"type": "object"}
+        found[definition["names"]["kind"]] = schema
+    return found
+
+
+def check(one: dict[str, Any], version: str) -> None:
+    """Raises `ValidationError` when the manifest is not what the API server takes."""
+    if one["apiVersion"] == "bearlake.dev/v1alpha1":
+        jsonschema.Draft202012Validator(own_schemas()[one["kind"]]).validate(one)
+    elif one["apiVersion"] not in FOREIGN:
+        kubernetes_validate.validate(one, version, strict=True)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", sorted(VALUES))
+def test_what_the_chart_makes_is_valid(helm: str, name: str, version: str) -> None:
+    for one in objects(rendered(helm, name)):
+        check(one, version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("path", OPERATOR_GOLDEN, ids=lambda path: path.stem)
+def test_what_the_operator_makes_is_valid(path: Path, version: str) -> None:
+    for one in objects(path.read_text()):
+        check(one, version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", OWN)
+def test_our_resource_definitions_are_valid(name: str, version: str) -> None:
+    kubernetes_validate.validate(yaml.safe_load((REPOSITORY / f"crds/{name}.yaml").read_text()), version, strict=True)
+
+
+@pytest.mark.parametrize("path", sorted(CHART.glob("examples/*.yaml")), ids=lambda path: path.stem)
+def test_examples_are_valid(path: Path) -> None:
+    if path.stem.endswith("-values"):
+        assert path in VALUES.values()
+        return
+    found = objects(path.read_text())
+
+    assert found
+    for one in found:
+        assert one["apiVersion"] == "bearlake.dev/v1alpha1"
+        check(one, VERSIONS[-1])
+
+
+def test_wrong_manifests_are_found() -> None:
+    stream = {"apiVersion": "bearlake.dev/v1alpha1", "kind": "Stream", "metadata": {"name": "s"}}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
+
+    for wrong in (
+        {**stream, "spec": {"partition": 1}},
+        {**stream, "spec": {"protocols": ["amqp"]}},
+        {**stream, "spec": {"retention": {"time": "7 days"}}},
+        {**stream},
+        {**service, "spec": {"ports": [{"prot": 1}]}},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            check(wrong, VERSIONS[0])
