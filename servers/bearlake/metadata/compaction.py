@@ -83,6 +83,26 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskChoice:
+    """Which streams' tasks a worker takes, and which of them first; patterns as in `metadata/patterns.py`.
+
+    `streams`: only those that fit one of these; none: all. `head_starts`: the tasks of a stream that a pattern is the first to fit
+    count as so much (ms) older than they are. So what waits long enough is always the next: nothing starves.
+    """
+
+    streams: Sequence[str] = ()
+    head_starts: Sequence[tuple[str, int]] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all tasks are taken, by age."""
+        return not self.streams and not self.head_starts
+
+
+ANY_TASK = TaskChoice()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskClaim:
     """What a worker holds: the fence for everything it writes for the task."""
 
@@ -134,6 +154,14 @@ class StreamBacklog:
     age_ms: int
 
 
+class StreamCommits(NamedTuple):
+    """How often tasks of a stream were finished (compactions and merges), and when (ms since 1970, the store's time) the last one was."""
+
+    stream_number: int
+    commit_count: int
+    committed_ms: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFileEntry:
     """A data file that the index names: its object, the segments in it, and the log position of the swap that brought it."""
@@ -165,9 +193,13 @@ class TaskQueue(Protocol):
             Fenced: the planner's lease was overtaken.
         """
 
-    async def claim(self, worker: ServerRef, *, limit: int, bytes_max: int) -> list[Task]:
+    async def claim(
+        self, worker: ServerRef, *, limit: int, bytes_max: int, choice: TaskChoice = ANY_TASK
+    ) -> list[Task]:
         """Claim open tasks that no live worker holds and that need not wait: oldest first, at most `limit`, together at most
         `bytes_max` bytes (one larger task excepted). Each gets a new epoch. Tasks of deleted streams are dropped on the way.
+
+        With a `choice`, only those that it takes, in its order; by their oldest record, not by when they were offered.
 
         Raises:
             Fenced: the worker's registration is not the newest, or not live.
@@ -203,6 +235,9 @@ class TaskQueue(Protocol):
 
     async def backlog(self) -> Sequence[StreamBacklog]:
         """Streams with records that are not compacted, by number, as of now. Ages are exact for the 32 largest backlogs of a stream."""
+
+    async def commits(self) -> Sequence[StreamCommits]:
+        """Streams that were ever compacted, deleted ones too, by number; 24 bytes each."""
 
     async def compacted(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
         """Compacted offsets (0: nothing yet) of the partitions that exist."""

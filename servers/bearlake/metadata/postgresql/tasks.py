@@ -7,16 +7,20 @@ import asyncpg
 
 from bearlake.errors import TooLarge
 from bearlake.metadata.compaction import (
+    ANY_TASK,
     OffsetRange,
     PartitionBacklog,
     StreamBacklog,
+    StreamCommits,
     Task,
+    TaskChoice,
     TaskClaim,
     TaskKind,
     TaskOffer,
     TaskState,
 )
 from bearlake.metadata.model import Lease, PartitionKey, ServerRef
+from bearlake.metadata.patterns import as_regular_expression
 from bearlake.metadata.postgresql.database import Database
 from bearlake.metadata.postgresql.servers import lease_values
 
@@ -30,6 +34,8 @@ OFFER = f"""
 select {COLUMNS}
   from bearlake.offer_tasks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"""
 CLAIM = f"select {COLUMNS}, result_epochs, results from bearlake.claim_tasks($1, $2, $3, $4)"
+CLAIM_CHOSEN = f"""
+select {COLUMNS}, result_epochs, results from bearlake.claim_chosen_tasks($1, $2, $3, $4, $5, $6, $7)"""
 LIST = f"""
 select {COLUMNS} from bearlake.queued_task
  where id > $1 and ($2::bigint is null or stream_number = $2) order by id limit $3"""
@@ -70,12 +76,23 @@ class PostgresqlTasks:
         )
         return [_task(row) for row in rows]
 
-    async def claim(self, worker: ServerRef, *, limit: int, bytes_max: int) -> list[Task]:
+    async def claim(
+        self, worker: ServerRef, *, limit: int, bytes_max: int, choice: TaskChoice = ANY_TASK
+    ) -> list[Task]:
         """See `TaskQueue.claim`. Stops at the first task that does not fit, so that no task is overtaken for its size.
 
         Repeated after a lost reply it claims others; those of the first time stay held by this worker, see `list`.
         """
-        rows = await self._database.rows(CLAIM, worker.node_id, worker.epoch, limit, bytes_max, is_repeatable=False)
+        statement, values = CLAIM, [worker.node_id, worker.epoch, limit, bytes_max]
+        chosen: list[Sequence[object]] = []
+        if not choice.is_plain:
+            statement = CLAIM_CHOSEN
+            chosen = [
+                [as_regular_expression(pattern) for pattern in choice.streams],
+                [as_regular_expression(pattern) for pattern, _ in choice.head_starts],
+                [head_start_ms for _, head_start_ms in choice.head_starts],
+            ]
+        rows = await self._database.rows(statement, *values, *chosen, is_repeatable=False)
         return [_task(row, dict(zip(row["result_epochs"] or (), row["results"] or (), strict=True))) for row in rows]
 
     async def prepare(self, claim: TaskClaim, result: bytes) -> None:
@@ -137,6 +154,13 @@ class PostgresqlTasks:
             )
             for number, size, record_count, partition_count, age_ms in rows
         ]
+
+    async def commits(self) -> Sequence[StreamCommits]:
+        """See `TaskQueue.commits`."""
+        rows = await self._database.rows(
+            "select stream_number, commit_count, committed_ms from bearlake.stream_commits order by stream_number"
+        )
+        return [StreamCommits(*row) for row in rows]
 
     async def compacted(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
         """See `TaskQueue.compacted`."""

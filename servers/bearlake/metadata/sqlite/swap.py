@@ -14,7 +14,7 @@ from typing import NamedTuple
 from bearlake.errors import Conflict, Fenced
 from bearlake.metadata.compaction import OffsetRange, Swap, TaskKind
 from bearlake.metadata.ledger import Ledger
-from bearlake.metadata.model import ObjectKind, PartitionKey
+from bearlake.metadata.model import ObjectKind, PartitionKey, stream_number
 from bearlake.metadata.packing import PAGE_WIDTH, RANGE_WIDTH, SLICE_WIDTH, pack_rows, unpack_rows
 from bearlake.metadata.sqlite.catchup import SWAP
 from bearlake.metadata.sqlite.claims import check_claim, close_task
@@ -113,6 +113,7 @@ class IndexSwap:
         release(connection, self._released, self._now_ms)
         if swap.is_final:
             self._move_compacted(task_ranges(connection, swap))
+            self._count_commit(ranges)
             close_task(connection, swap.claim.task_id)
         connection.execute(
             "INSERT INTO log (position, kind, created_ms, slices) VALUES (?, ?, ?, ?)",
@@ -122,6 +123,14 @@ class IndexSwap:
             "INSERT INTO swaps VALUES (?, ?, ?, ?, ?)",
             (swap.claim.task_id, swap.claim.epoch, _first_key(swap), self._position, self._now_ms),
         )
+
+    def _count_commit(self, ranges: Sequence[OffsetRange]) -> None:
+        for number in {stream_number(range_.partition) for range_ in ranges}:
+            self._connection.execute(
+                "INSERT INTO stream_commits VALUES (?1, 1, ?2) ON CONFLICT DO UPDATE"
+                " SET commit_count = commit_count + 1, committed_ms = max(committed_ms, ?2)",
+                (number, self._now_ms),
+            )
 
     def _take_numbers(self, swap: Swap) -> list[int]:
         for one in swap.objects:

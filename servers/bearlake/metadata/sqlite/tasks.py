@@ -7,10 +7,13 @@ from collections.abc import Collection, Sequence
 from bearlake.clock import Clock
 from bearlake.errors import Fenced, NotFound, TooLarge
 from bearlake.metadata.compaction import (
+    ANY_TASK,
     OffsetRange,
     PartitionBacklog,
     StreamBacklog,
+    StreamCommits,
     Task,
+    TaskChoice,
     TaskClaim,
     TaskKind,
     TaskOffer,
@@ -18,6 +21,7 @@ from bearlake.metadata.compaction import (
 )
 from bearlake.metadata.model import Lease, ObjectKind, PartitionKey, ServerRef
 from bearlake.metadata.packing import RANGE_WIDTH, pack_rows, unpack_rows
+from bearlake.metadata.patterns import as_glob
 from bearlake.metadata.sqlite.backlog import Backlog, read_compacted
 from bearlake.metadata.sqlite.claims import check_claim, close_task
 from bearlake.metadata.sqlite.commit import check_server
@@ -52,9 +56,11 @@ class SqliteTasks:
         """See `TaskQueue.offer`. Left out too: ranges behind the end, inputs that are no data file of the stream."""
         return await self._database.run(self._offer, offers, lease)
 
-    async def claim(self, worker: ServerRef, *, limit: int, bytes_max: int) -> list[Task]:
+    async def claim(
+        self, worker: ServerRef, *, limit: int, bytes_max: int, choice: TaskChoice = ANY_TASK
+    ) -> list[Task]:
         """See `TaskQueue.claim`. Stops at the first task that does not fit, so that no task is overtaken for its size."""
-        return await self._database.run(self._claim, worker, limit, bytes_max)
+        return await self._database.run(self._claim, worker, limit, bytes_max, choice)
 
     async def prepare(self, claim: TaskClaim, result: bytes) -> None:
         """See `TaskQueue.prepare`. Raises `TooLarge` for a larger result."""
@@ -89,6 +95,10 @@ class SqliteTasks:
     async def backlog(self) -> Sequence[StreamBacklog]:
         """See `TaskQueue.backlog`."""
         return await self._backlog.by_stream()
+
+    async def commits(self) -> Sequence[StreamCommits]:
+        """See `TaskQueue.commits`."""
+        return await self._database.run_read(self._commits)
 
     async def compacted(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
         """See `TaskQueue.compacted`."""
@@ -154,7 +164,7 @@ class SqliteTasks:
         connection.executemany("INSERT INTO task_inputs VALUES (?, ?)", [(key, task_id) for key in offer.inputs])
         return task_id
 
-    def _claim(self, worker: ServerRef, limit: int, bytes_max: int) -> Tasks:
+    def _claim(self, worker: ServerRef, limit: int, bytes_max: int, choice: TaskChoice) -> Tasks:
         now_ms = self._clock.now_ms()
         with self._database.writing() as connection:
             check_server(connection, worker)
@@ -162,7 +172,7 @@ class SqliteTasks:
                 f"SELECT 1 FROM servers WHERE node_id = ? AND {IS_LIVE}", (worker.node_id, now_ms)
             ).fetchone():
                 raise Fenced(f"worker {worker.node_id} is not live: its heartbeats stopped")
-            ids = self._choose(connection, now_ms, limit, bytes_max)
+            ids = self._choose(connection, now_ms, limit, bytes_max, choice)
             connection.executemany(
                 "UPDATE tasks SET epoch = epoch + 1, node_id = ?, server_epoch = ? WHERE id = ?",
                 [(worker.node_id, worker.epoch, task_id) for task_id in ids],
@@ -173,16 +183,19 @@ class SqliteTasks:
                 for task_id in ids
             ]
 
-    def _choose(self, connection: sqlite3.Connection, now_ms: int, limit: int, bytes_max: int) -> TaskIds:
+    def _choose(
+        self, connection: sqlite3.Connection, now_ms: int, limit: int, bytes_max: int, choice: TaskChoice
+    ) -> TaskIds:
         chosen: TaskIds = []
         dropped: TaskIds = []
         total = 0
+        wanted, order, patterns = _as_sql(choice)
         for task_id, size, is_deleted in connection.execute(
             "SELECT tasks.id, size_bytes, is_deleted FROM tasks INDEXED BY tasks_claimable"
             " JOIN streams ON number = stream_number WHERE state = 1 AND claimable_ms <= ?1"
             " AND NOT EXISTS (SELECT 1 FROM servers WHERE servers.node_id = tasks.node_id AND servers.epoch = tasks.server_epoch"
-            f" AND {IS_LIVE.replace('?', '?1')}) ORDER BY tasks.id",
-            (now_ms,),
+            f" AND {IS_LIVE.replace('?', '?1')}){wanted} ORDER BY {order}tasks.id",
+            (now_ms, *patterns),
         ):
             if is_deleted:
                 dropped.append(task_id)
@@ -255,11 +268,36 @@ class SqliteTasks:
             ).fetchall()
         return [_task(row, now_ms) for row in rows]
 
+    def _commits(self) -> Sequence[StreamCommits]:
+        with self._database.reading() as connection:
+            rows = connection.execute("SELECT * FROM stream_commits ORDER BY stream_number").fetchall()
+        return [StreamCommits(*row) for row in rows]
+
     def _compacted(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
         with self._database.looking() as connection:
             self._log.follower.catch_up()
             existing = self._log.follower.ledger.existing
             return {key: read_compacted(connection, key) for key in partitions if existing(key) is not None}
+
+
+def _as_sql(choice: TaskChoice) -> tuple[str, str, list[str | int]]:
+    """A condition and a first term of the order, with the values of their parameters, which are counted from 2 on."""
+    values: list[str | int] = []
+
+    def parameter(value: str | int) -> str:
+        values.append(value)
+        return f"?{len(values) + 1}"
+
+    fits = [f"name GLOB {parameter(as_glob(pattern))}" for pattern in choice.streams]
+    cases = [
+        f"WHEN name GLOB {parameter(as_glob(pattern))} THEN {parameter(head_start_ms)}"
+        for pattern, head_start_ms in choice.head_starts
+    ]
+    wanted = f" AND ({' OR '.join(fits)})" if fits else ""
+    if choice.is_plain:
+        return wanted, "", values
+    head_start = f" - CASE {' '.join(cases)} ELSE 0 END" if cases else ""
+    return wanted, f"oldest_ms{head_start}, ", values
 
 
 def _results(connection: sqlite3.Connection, task_id: int) -> dict[int, bytes]:
