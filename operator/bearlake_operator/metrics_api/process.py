@@ -50,7 +50,7 @@ async def run(settings: Settings, access: Access, options: Options) -> None:
         async with asyncio.TaskGroup() as group:
             for loop in loops:
                 group.create_task(loop.run(), name=loop.name)
-            group.create_task(_ready(follower, health), name="ready")
+            group.create_task(_ready(follower, scraper, health), name="ready")
             group.create_task(_until(stop), name="stop")
     except* _Stopped:
         log.info("stopping")
@@ -96,6 +96,7 @@ async def _until(stop: asyncio.Event) -> None:
     raise _Stopped
 
 
-async def _ready(follower: Follower, health: Health) -> None:
+async def _ready(follower: Follower, scraper: Scraper, health: Health) -> None:
     await follower.serving.wait()
+    await scraper.settled.wait()
     health.is_ready = True

@@ -95,6 +95,9 @@ class Scraper:
         self._backlogs: dict[str, Backlog] = {}
         self._open = asyncio.Semaphore(OPEN_MAX)
         self._silent: set[str] = set()
+        self._round_count = 0
+        self.settled = asyncio.Event()
+        """Set once pods were looked at twice: rates are known of those that there are."""
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S))
 
     async def close(self) -> None:
@@ -134,6 +137,9 @@ class Scraper:
             for name, pods in compactors.items():
                 group.create_task(self._ask_backlog(name, pods))
         metrics.METRICS_API_PODS.set(len(self._readings))
+        self._round_count += 1
+        if self._round_count == 2:
+            self.settled.set()
         return self._period_s
 
     async def _sample(self, pod: Pod) -> None:

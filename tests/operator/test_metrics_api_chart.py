@@ -1,0 +1,128 @@
+"""The chart's part of the metrics API: what it renders, and what it refuses. (What needs a cluster is in tests/kube.)"""
+
+import base64
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cryptography import x509
+
+from fixtures.kubernetes import REPOSITORY, STATE
+
+ON = "metricsApi.enabled=true"
+BUILTIN = "dataLayers.default.tiers.kafka.autoscaling.mode=builtin"
+WORKERS = "dataLayers.default.tiers.compactor.autoscaling.mode=builtin"
+
+
+@pytest.fixture(scope="module")
+def helm() -> str:
+    found = shutil.which("helm") or str(STATE / "bin/helm")
+    if not Path(found).exists():
+        pytest.skip("needs helm: on PATH, or made by `tests/kube/cluster/cluster.py build`")
+    return found
+
+
+def template(helm: str, *values: str) -> subprocess.CompletedProcess[str]:
+    command = [helm, "template", "lake", str(REPOSITORY / "charts/bearlake"), "-n", "bearlake"]
+    for value in ("quickstart.enabled=true", "crds.install=false", *values):
+        command += ["--set", value]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def objects(helm: str, *values: str) -> dict[tuple[str, str], dict[str, Any]]:
+    done = template(helm, *values)
+    assert done.returncode == 0, done.stderr
+    found = [one for one in yaml.safe_load_all(done.stdout) if one]
+    return {(one["kind"], one["metadata"]["name"]): one for one in found}
+
+
+def test_nothing_of_it_is_there_unless_it_is_asked_for(helm: str) -> None:
+    assert [name for name in objects(helm) if "metrics-api" in name[1] or name[0] == "APIService"] == []
+
+
+def test_the_api_server_trusts_the_certificate_that_is_made(helm: str) -> None:
+    found = objects(helm, ON)
+    secret = found["Secret", "lake-metrics-api"]["data"]
+    authority, certificate = (
+        x509.load_pem_x509_certificate(base64.b64decode(secret[name])) for name in ("ca.crt", "tls.crt")
+    )
+
+    certificate.verify_directly_issued_by(authority)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["lake-metrics-api.bearlake.svc"]
+    for service in ("v1beta2.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io"):
+        spec = found["APIService", service]["spec"]
+        assert spec["caBundle"] == secret["ca.crt"]
+        assert spec["service"] == {"name": "lake-metrics-api", "namespace": "bearlake", "port": 443}
+        assert "insecureSkipTLSVerify" not in spec
+
+
+def test_it_may_list_pods_and_nothing_else(helm: str) -> None:
+    found = objects(helm, ON)
+
+    assert found["Role", "lake-metrics-api"]["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
+    subject = {"kind": "ServiceAccount", "name": "lake-metrics-api", "namespace": "bearlake"}
+    bound = {
+        (name, one["roleRef"]["name"])
+        for (kind, name), one in found.items()
+        if kind.endswith("RoleBinding") and subject in one["subjects"]
+    }
+    assert bound == {
+        ("lake-metrics-api", "lake-metrics-api"),
+        ("bearlake-lake-metrics-api", "extension-apiserver-authentication-reader"),
+    }
+
+
+def test_its_pods_are_restricted(helm: str) -> None:
+    spec = objects(helm, ON)["Deployment", "lake-metrics-api"]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["resources"]["limits"]["memory"]
+
+
+def test_one_of_the_two_apis_may_be_somebody_elses(helm: str) -> None:
+    found = objects(helm, ON, "metricsApi.external=false")
+
+    assert [name for kind, name in found if kind == "APIService"] == ["v1beta2.custom.metrics.k8s.io"]
+
+
+def test_certificates_may_be_somebody_elses(helm: str) -> None:
+    annotation = "metricsApi.tls.apiServiceAnnotations.cert-manager\\.io/inject-ca-from=bearlake/metrics"
+    found = objects(helm, ON, "metricsApi.tls.secret=own", annotation)
+    service = found["APIService", "v1beta2.custom.metrics.k8s.io"]
+
+    assert ("Secret", "lake-metrics-api") not in found
+    assert service["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "bearlake/metrics"}
+    assert "caBundle" not in service["spec"]
+    volumes = found["Deployment", "lake-metrics-api"]["spec"]["template"]["spec"]["volumes"]
+    assert {"name": "certificates", "secret": {"secretName": "own"}} in volumes
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        (
+            (BUILTIN,),
+            "kafka.autoscaling.mode is builtin: this needs metricsApi.enabled=true and metricsApi.custom=true",
+        ),
+        ((ON, "metricsApi.custom=false", BUILTIN), "this needs metricsApi.enabled=true and metricsApi.custom=true"),
+        ((ON, "metricsApi.external=false", WORKERS), "this needs metricsApi.enabled=true and metricsApi.external=true"),
+        ((ON, "metricsApi.tls.secret=own"), "metricsApi.tls.secret is set: the API server must know its authority"),
+        ((ON, "metricsApi.replica=1"), "additional properties 'replica' not allowed"),
+    ],
+)
+def test_what_would_not_work_is_refused_in_words(helm: str, values: tuple[str, ...], problem: str) -> None:
+    done = template(helm, *values)
+
+    assert done.returncode != 0
+    assert problem in done.stderr
