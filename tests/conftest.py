@@ -15,6 +15,7 @@ pytest_plugins = [
     "fixtures.postgresql",
     "fixtures.postgresql_metadata",
     "fixtures.pulsar_server",
+    "fixtures.pulsar_http",
     "fixtures.rest_server",
     "fixtures.s3",
     "fixtures.schema_registry",

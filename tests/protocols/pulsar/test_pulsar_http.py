@@ -4,43 +4,18 @@ import asyncio
 import io
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
 
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
+from fixtures.pulsar_http import Call, ask, filled
 from fixtures.pulsar_server import Make, PulsarNode
 
 ORDER = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'
 BROKEN = '{"type":"record","name":"Order","fields":[{"name":"id","type":"string"}]}'
 T = "/admin/v2/persistent/public/default/t"
-
-Call = Callable[..., Awaitable[tuple[int, Any]]]
-
-
-@pytest.fixture
-async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session:
-        yield session
-
-
-@pytest.fixture
-def call(pulsar: PulsarNode, session: aiohttp.ClientSession) -> Call:
-    """`await call("GET", path, body)`: status and JSON value (or text, or None) of the answer."""
-    return lambda method, path, *body, **options: ask(session, pulsar, method, path, *body, **options)
-
-
-async def ask(
-    session: aiohttp.ClientSession, node: PulsarNode, method: str, path: str, *body: Any, **options: Any
-) -> tuple[int, Any]:
-    content = {"json": body[0]} if body else {}
-    async with session.request(method, node.http_url + path, **content, **options) as response:
-        text = await response.text()
-        return response.status, json.loads(text) if response.content_type == "application/json" else text or None
-
 
 # -- look-ups ----------------------------------------------------------------------------------------------------------
 
@@ -127,16 +102,6 @@ async def test_a_topic_with_subscriptions_is_deleted_by_force_only(call: Call):
 
 
 # -- subscriptions -----------------------------------------------------------------------------------------------------
-
-
-async def filled(node: PulsarNode, topic: str, count: int) -> Any:
-    """A client that has produced `count` messages, each an entry."""
-    client = await node.client()
-    await client.produce(topic)
-    for number in range(count):
-        client.send_message(b"m%d" % number, number)
-        await client.receive("send_receipt")
-    return client
 
 
 async def backlog(call: Call) -> int:
@@ -349,7 +314,6 @@ async def test_tenants_and_namespaces_are_those_of_topics(call: Call):
     ("method", "path"),
     [
         ("PUT", f"{T}/compaction"),
-        ("POST", f"{T}/terminate"),
         ("GET", "/admin/v2/namespaces/public/default/retention"),
         ("POST", "/admin/v2/namespaces/public/default/deduplication"),
         ("GET", "/admin/v3/functions"),

@@ -72,6 +72,13 @@ class Broker:
         """The live server that dispatches a partition, else the one whose producer is alone on it, else None. Raises `Unavailable`."""
         return await self.subscriptions.holder(partition) or await self.access.holder(partition)
 
+    def http_address_of(self, server: ServerRef | None) -> str | None:
+        """`host:port` of another live server's HTTP API; None if there is none."""
+        for live in self.members.live():
+            if server is not None and live.ref.node_id == server.node_id != self.members.node_id:
+                return live.endpoints.get("pulsar_http")
+        return None
+
     def elsewhere(self, key: str, endpoint: str) -> str | None:
         """`host:port` of the server that takes over clients of a topic when this one drains; None when there is no other."""
         others = [server for server in self.members.live() if server.ref.node_id != self.members.node_id]

@@ -75,14 +75,10 @@ class Guard:
 
     def _elsewhere(self, request: web.Request, error: NotHolder) -> Problem:
         """Redirect to the server that dispatches the partition, as Pulsar redirects to a topic's owner."""
-        node_id = error.holder.node_id if error.holder is not None else None
-        for server in self._broker.members.live():
-            if server.ref.node_id == node_id and node_id != self._broker.members.node_id:
-                address = server.endpoints.get("pulsar_http")
-                if address is not None:
-                    location = f"{request.scheme}://{address}{request.rel_url.raw_path_qs}"
-                    return Problem(307, str(error), {hdrs.LOCATION: location})
-        return Problem(503, str(error))
+        address = self._broker.http_address_of(error.holder)
+        if address is None:
+            return Problem(503, str(error))
+        return Problem(307, str(error), {hdrs.LOCATION: f"{request.scheme}://{address}{request.rel_url.raw_path_qs}"})
 
 
 def _of_http(request: web.Request, error: web.HTTPException) -> Problem:

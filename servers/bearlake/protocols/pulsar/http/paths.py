@@ -2,11 +2,12 @@
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 from aiohttp import web
 
 from bearlake.errors import Invalid
-from bearlake.metadata.model import PartitionKey
+from bearlake.metadata.model import PartitionBounds, PartitionKey
 from bearlake.protocols.pulsar import message_ids, names
 from bearlake.protocols.pulsar.broker import Broker
 from bearlake.protocols.pulsar.errors import Refused
@@ -43,6 +44,19 @@ async def topic_of(broker: Broker, request: web.Request, operation: Operation) -
     return topic
 
 
+def path_of(name: TopicName) -> str:
+    """Path of a topic's routes, as it stands in a URL."""
+    return f"/admin/v2/persistent/{name.namespace}/{quote(name.local, safe='')}"
+
+
+async def bounds_of(broker: Broker, partition: PartitionKey) -> PartitionBounds:
+    """Start and end of a partition, as of now. Raises `Problem` (404), `Unavailable`."""
+    bounds = (await broker.streams.bounds([partition])).get(partition)
+    if bounds is None:
+        raise Problem(404, "Topic not found: it has been deleted")
+    return bounds
+
+
 def names_whole(topic: Topic) -> bool:
     """Whether the path names a partitioned topic, not one of its partitions."""
     return topic.is_partitioned and topic.name.stream == topic.view.name
@@ -51,6 +65,16 @@ def names_whole(topic: Topic) -> bool:
 def partitions_of(topic: Topic) -> list[PartitionKey]:
     """What the path means: all partitions of a partitioned topic, else one."""
     return topic.view.partitions() if names_whole(topic) else [topic.partition]
+
+
+def topics_of(topic: Topic) -> list[Topic]:
+    """The same as topics."""
+    if not names_whole(topic):
+        return [topic]
+    return [
+        Topic(topic.name.partition(index), topic.view, index, is_partitioned=True)
+        for index in range(topic.view.partition_count)
+    ]
 
 
 def one_partition(topic: Topic) -> PartitionKey:

@@ -14,8 +14,10 @@ from bearlake.protocols.pulsar.http.cluster import ClusterRoutes
 from bearlake.protocols.pulsar.http.guard import Guard
 from bearlake.protocols.pulsar.http.lookups import LookupRoutes
 from bearlake.protocols.pulsar.http.peeking import PeekRoutes
+from bearlake.protocols.pulsar.http.peers import Peers
 from bearlake.protocols.pulsar.http.schemas import SchemaRoutes
 from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
+from bearlake.protocols.pulsar.http.statistics import StatisticsRoutes
 from bearlake.protocols.pulsar.http.subscriptions import SubscriptionRoutes
 from bearlake.protocols.pulsar.http.topics import TopicRoutes
 from bearlake.protocols.pulsar.server import PulsarServer
@@ -39,10 +41,13 @@ class PulsarHttpServer:
         self._guard = Guard(server.broker, settings, lambda: self.connection_count)
         self._runner: web.AppRunner | None = None
         self._site: web.SockSite | None = None
+        scheme = "http" if listener.tls is None else "https"
+        self._peers = Peers(server.broker, scheme, timeout_ms=settings.request_timeout_ms // 2)
         self._routes = (
             LookupRoutes(server.broker, server.schemes),
             ClusterRoutes(server.broker),
             TopicRoutes(server.broker, settings),
+            StatisticsRoutes(server.broker, self._peers),
             SubscriptionRoutes(server.broker),
             PeekRoutes(server.broker),
             SchemaRoutes(server.broker),
@@ -74,6 +79,7 @@ class PulsarHttpServer:
             shutdown_timeout=1,
         )
         await self._runner.setup()
+        self._peers.open()
         self._site = web.SockSite(self._runner, self._listener.socket, ssl_context=self._listener.tls)
         await self._site.start()
 
@@ -92,4 +98,5 @@ class PulsarHttpServer:
         """Close the listener and connections; requests under way get a second to end."""
         if self._runner is not None:
             await self._runner.cleanup()
+        await self._peers.close()
         self._listener.socket.close()

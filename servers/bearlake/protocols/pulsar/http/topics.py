@@ -1,19 +1,18 @@
-"""Topics: create, grow, delete, list, statistics, the last message."""
+"""Topics: list, create, grow, terminate, delete. What is shown of them: `statistics.py`.
 
-from collections.abc import Mapping
-from typing import Any
+A topic is terminated for all its partitions and all protocols (`StreamCatalog.terminate`).
+"""
 
 from aiohttp import web
 
-from bearlake.metadata.model import PartitionKey, stream_number
-from bearlake.protocols.pulsar import message_ids, names, positions
+from bearlake.metadata.model import PartitionKey
+from bearlake.protocols.pulsar import names
 from bearlake.protocols.pulsar.broker import Broker
-from bearlake.protocols.pulsar.http import paths
+from bearlake.protocols.pulsar.http import paths, shown
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
 from bearlake.protocols.pulsar.topics import PARTITIONED, is_partitioned
 from bearlake.streams.principal import ANONYMOUS, Operation
-from bearlake.streams.subscriptions.model import SubscriptionStats
 
 
 class TopicRoutes:
@@ -37,9 +36,8 @@ class TopicRoutes:
         router.add_put(f"{topic}/partitions", self._create_partitioned)
         router.add_post(f"{topic}/partitions", self._grow)
         router.add_delete(f"{topic}/partitions", self._delete_partitioned)
-        router.add_get(f"{topic}/stats", self._stats)
-        router.add_get(f"{topic}/internalStats", self._internal_stats)
-        router.add_get(f"{topic}/lastMessageId", self._last_message_id)
+        router.add_post(f"{topic}/terminate", self._terminate)
+        router.add_post(f"{topic}/terminate/partitions", self._terminate_partitioned)
 
     # -- lists ---------------------------------------------------------------------------------------------------
 
@@ -62,7 +60,13 @@ class TopicRoutes:
         paths.namespace_of(request)
         return web.json_response([])
 
-    # -- create, grow, delete ------------------------------------------------------------------------------------
+    async def _partition_count(self, request: web.Request) -> web.Response:
+        may_create = paths.flag(request, "checkAllowAutoCreation")
+        name = str(paths.name_of(request))
+        count = await self._broker.topics.partition_count(ANONYMOUS, name, may_create=may_create)
+        return web.json_response({"partitions": count})
+
+    # -- create, grow, terminate, delete -------------------------------------------------------------------------
 
     async def _create(self, request: web.Request) -> web.Response:
         name = paths.name_of(request)
@@ -93,6 +97,25 @@ class TopicRoutes:
             await self._broker.streams.add_partitions(ANONYMOUS, topic.view.name, count)
         return web.Response(status=204)
 
+    async def _terminate(self, request: web.Request) -> web.Response:
+        """Let a topic take no more messages; answered with the id of the last one."""
+        topic = await paths.topic_of(self._broker, request, Operation.ALTER)
+        if topic.is_partitioned:
+            raise Problem(405, f"{topic.name}: a partitioned topic is terminated as such, with all its partitions")
+        await self._broker.streams.terminate(ANONYMOUS, topic.view.name)
+        return web.json_response(await shown.last_message(self._broker.streams, topic))
+
+    async def _terminate_partitioned(self, request: web.Request) -> web.Response:
+        """The same of a partitioned topic; ids by partition."""
+        topic = await paths.topic_of(self._broker, request, Operation.ALTER)
+        if not paths.names_whole(topic):
+            raise Problem(405, f"{topic.name} is not a partitioned topic")
+        await self._broker.streams.terminate(ANONYMOUS, topic.view.name)
+        partitions = paths.topics_of(topic)
+        return web.json_response(
+            {str(one.index): await shown.last_message(self._broker.streams, one) for one in partitions}
+        )
+
     async def _delete(self, request: web.Request) -> web.Response:
         topic = await paths.topic_of(self._broker, request, Operation.DELETE)
         if not paths.is_whole_topic(topic):
@@ -115,90 +138,3 @@ class TopicRoutes:
                     raise Problem(412, "Topic has subscriptions")
         await self._broker.streams.delete(ANONYMOUS, stream)
         return web.Response(status=204)
-
-    # -- what is there -------------------------------------------------------------------------------------------
-
-    async def _partition_count(self, request: web.Request) -> web.Response:
-        may_create = paths.flag(request, "checkAllowAutoCreation")
-        name = str(paths.name_of(request))
-        count = await self._broker.topics.partition_count(ANONYMOUS, name, may_create=may_create)
-        return web.json_response({"partitions": count})
-
-    async def _stats(self, request: web.Request) -> web.Response:
-        topic = await paths.topic_of(self._broker, request, Operation.DESCRIBE)
-        return web.json_response(await self._stats_of(paths.one_partition(topic)))
-
-    async def _stats_of(self, partition: PartitionKey) -> dict[str, Any]:
-        found = await self._broker.subscriptions.stats(partition)
-        return {"subscriptions": {one.name: _shown(one) for one in found}, "ownerBroker": self._own_address()}
-
-    async def _internal_stats(self, request: web.Request) -> web.Response:
-        """The partition as one ledger; entries are counted by their messages, since entry ids are offsets."""
-        topic = await paths.topic_of(self._broker, request, Operation.DESCRIBE)
-        partition = paths.one_partition(topic)
-        subscriptions = await self._broker.subscriptions.stats(partition)
-        bounds = (await self._broker.streams.bounds([partition]))[partition]
-        ledger, count = stream_number(partition), bounds.end - bounds.start
-        cursors = {
-            one.name: {
-                "markDeletePosition": f"{ledger}:{one.mark_delete - 1}",
-                "readPosition": f"{ledger}:{one.read_offset}",
-                "numberOfEntriesSinceFirstNotAckedMessage": bounds.end - one.mark_delete,
-            }
-            for one in subscriptions
-            if one.is_durable
-        }
-        answer = {
-            "entriesAddedCounter": bounds.end,
-            "numberOfEntries": count,
-            "lastConfirmedEntry": f"{ledger}:{bounds.end - 1}",
-            "state": "LedgerOpened",
-            "ledgers": [{"ledgerId": ledger, "entries": count}],
-            "cursors": cursors,
-        }
-        return web.json_response(answer)
-
-    async def _last_message_id(self, request: web.Request) -> web.Response:
-        topic = await paths.topic_of(self._broker, request, Operation.READ)
-        partition = paths.one_partition(topic)
-        last = await positions.find_last(self._broker.streams, partition)
-        entry = -1 if last.entry_id == message_ids.NONE else last.entry_id
-        answer = {
-            "ledgerId": last.ledger_id,
-            "entryId": entry,
-            "partitionIndex": topic.index if topic.is_partitioned else -1,
-        }
-        if last.batch_index >= 0:
-            answer["batchIndex"] = last.batch_index
-        return web.json_response(answer)
-
-    def _own_address(self) -> str:
-        members = self._broker.members
-        own = next((one for one in members.live() if one.ref.node_id == members.node_id), None)
-        return "" if own is None else own.endpoints.get("pulsar_http", "")
-
-
-def _shown(stats: SubscriptionStats) -> Mapping[str, Any]:
-    """A subscription's statistics by Pulsar's names; rates are not measured, and left out."""
-    return {
-        "type": stats.type.value if stats.type is not None else "None",
-        "durable": stats.is_durable,
-        "msgBacklog": stats.backlog_count,
-        "unackedMessages": stats.unacknowledged_count,
-        "msgDelayed": stats.delayed_count,
-        "nonContiguousDeletedMessagesRanges": stats.range_count,
-        "subscriptionProperties": dict(stats.properties),
-        "activeConsumerName": next((one.name for one in stats.consumers if one.is_active), None),
-        "consumers": [
-            {
-                "consumerName": one.name,
-                "availablePermits": one.permits,
-                "unackedMessages": one.unacknowledged_count,
-                "blockedConsumerOnUnackedMsgs": one.is_blocked,
-                "msgOutCounter": one.delivered_message_count,
-                "bytesOutCounter": one.delivered_bytes,
-                "metadata": dict(one.metadata),
-            }
-            for one in stats.consumers
-        ],
-    }

@@ -1,0 +1,154 @@
+"""Topics and subscriptions by the names of Pulsar's admin API.
+
+Rates are not measured (`/metrics` has counters), and left out. A publisher is shown by the server that it is connected to.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bearlake.metadata.model import PartitionBounds, PartitionKey, PartitionUsage, stream_number
+from bearlake.protocols.pulsar import message_ids, positions
+from bearlake.protocols.pulsar.producers import Producer
+from bearlake.protocols.pulsar.producing import DEDUPLICATION
+from bearlake.protocols.pulsar.proto.commands_pb2 import ProducerAccessMode
+from bearlake.protocols.pulsar.topics import Topic
+from bearlake.streams import configs
+from bearlake.streams.service import Streams
+from bearlake.streams.subscriptions.model import ConsumerStats, SubscriptionStats
+
+_COUNTS = ("msgInCounter", "storageSize", "msgOutCounter", "bytesOutCounter")
+_SUBSCRIPTION_COUNTS = (
+    "msgBacklog",
+    "unackedMessages",
+    "msgDelayed",
+    "msgBacklogNoDelayed",
+    "msgOutCounter",
+    "bytesOutCounter",
+    "nonContiguousDeletedMessagesRanges",
+)
+
+
+async def last_message(streams: Streams, topic: Topic) -> dict[str, int]:
+    """The id of a topic's last message; entry -1 if there is none. Raises `NotFound`, `Unavailable`."""
+    last = await positions.find_last(streams, topic.partition)
+    entry = -1 if last.entry_id == message_ids.NONE else last.entry_id
+    answer = {
+        "ledgerId": last.ledger_id,
+        "entryId": entry,
+        "partitionIndex": topic.index if topic.is_partitioned else -1,
+    }
+    if last.batch_index >= 0:
+        answer["batchIndex"] = last.batch_index
+    return answer
+
+
+def topic_stats(
+    topic: Topic,
+    bounds: PartitionBounds,
+    usage: PartitionUsage,
+    producers: Iterable[Producer],
+    found: Iterable[SubscriptionStats],
+    owner: str,
+) -> dict[str, Any]:
+    """Statistics of one partition. `storageSize` are the bytes that are readable, as they are stored."""
+    subscriptions = {one.name: _subscription(one) for one in found}
+    is_deduplicated = configs.value(topic.view.stream.configs, DEDUPLICATION).lower() == "true"
+    return {
+        "msgInCounter": bounds.end,
+        "msgOutCounter": sum(one["msgOutCounter"] for one in subscriptions.values()),
+        "bytesOutCounter": sum(one["bytesOutCounter"] for one in subscriptions.values()),
+        "storageSize": usage.size_bytes,
+        "publishers": [_publisher(one) for one in producers],
+        "subscriptions": subscriptions,
+        "deduplicationStatus": "Enabled" if is_deduplicated else "Disabled",
+        "ownerBroker": owner,
+    }
+
+
+def internal_stats(
+    partition: PartitionKey, bounds: PartitionBounds, subscriptions: Iterable[SubscriptionStats], *, is_terminated: bool
+) -> dict[str, Any]:
+    """The partition as one ledger; entries are counted by their messages, since entry ids are offsets."""
+    ledger, count = stream_number(partition), bounds.end - bounds.start
+    cursors = {
+        one.name: {
+            "markDeletePosition": f"{ledger}:{one.mark_delete - 1}",
+            "readPosition": f"{ledger}:{one.read_offset}",
+            "numberOfEntriesSinceFirstNotAckedMessage": bounds.end - one.mark_delete,
+        }
+        for one in subscriptions
+        if one.is_durable
+    }
+    return {
+        "entriesAddedCounter": bounds.end,
+        "numberOfEntries": count,
+        "lastConfirmedEntry": f"{ledger}:{bounds.end - 1}",
+        "state": "Terminated" if is_terminated else "LedgerOpened",
+        "ledgers": [{"ledgerId": ledger, "entries": count}],
+        "cursors": cursors,
+    }
+
+
+def together(partitions: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Statistics of a partitioned topic from those of its partitions: counts added up, publishers and consumers side by side."""
+    whole: dict[str, Any] = {**dict.fromkeys(_COUNTS, 0), "publishers": [], "subscriptions": {}}
+    for one in partitions:
+        for key in _COUNTS:
+            whole[key] += one[key]
+        whole["publishers"] += one["publishers"]
+        whole["deduplicationStatus"] = one["deduplicationStatus"]
+        for name, found in one["subscriptions"].items():
+            known = whole["subscriptions"].get(name)
+            whole["subscriptions"][name] = dict(found) if known is None else _added(known, found)
+    return whole
+
+
+def _added(known: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    first = known if known["consumers"] or not other["consumers"] else other  # its type is one that is in use
+    counts = {key: known[key] + other[key] for key in _SUBSCRIPTION_COUNTS}
+    return {**first, **counts, "consumers": [*known["consumers"], *other["consumers"]]}
+
+
+def _publisher(producer: Producer) -> dict[str, Any]:
+    return {
+        "producerId": producer.id,
+        "producerName": producer.name,
+        "accessMode": ProducerAccessMode.Name(producer.request.producer_access_mode),
+        "address": producer.connection.peer,
+        "connectedSince": producer.since.isoformat(timespec="milliseconds"),
+        "clientVersion": producer.connection.client_version,
+        "metadata": {one.key: one.value for one in producer.request.metadata},
+    }
+
+
+def _subscription(stats: SubscriptionStats) -> dict[str, Any]:
+    return {
+        "type": stats.type.value if stats.type is not None else "None",
+        "durable": stats.is_durable,
+        "msgBacklog": stats.backlog_count,
+        "msgBacklogNoDelayed": max(0, stats.backlog_count - stats.delayed_count),
+        "unackedMessages": stats.unacknowledged_count,
+        "msgDelayed": stats.delayed_count,
+        "msgOutCounter": sum(one.delivered_message_count for one in stats.consumers),
+        "bytesOutCounter": sum(one.delivered_bytes for one in stats.consumers),
+        "nonContiguousDeletedMessagesRanges": stats.range_count,
+        "subscriptionProperties": dict(stats.properties),
+        "activeConsumerName": next((one.name for one in stats.consumers if one.is_active), None),
+        "consumers": [_consumer(one) for one in stats.consumers],
+    }
+
+
+def _consumer(stats: ConsumerStats) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "consumerName": stats.name,
+        "availablePermits": stats.permits,
+        "unackedMessages": stats.unacknowledged_count,
+        "blockedConsumerOnUnackedMsgs": stats.is_blocked,
+        "msgOutCounter": stats.delivered_message_count,
+        "bytesOutCounter": stats.delivered_bytes,
+        "metadata": dict(stats.metadata),
+        **stats.origin,
+    }
+    if stats.slot_ranges:
+        shown["keyHashRanges"] = [f"[{start}, {end - 1}]" for start, end in stats.slot_ranges]
+    return shown

@@ -1,0 +1,103 @@
+"""What is shown of topics: statistics, as Pulsar's ledger-wise ones too, and the last message.
+
+Consumers of durable subscriptions are known to the server that dispatches their partition alone. A request for one partition is redirected
+there (`guard.py`); for a partitioned topic the others are asked from here (`peers.py`), as Pulsar's brokers ask each other.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.http import paths, shown
+from bearlake.protocols.pulsar.http.peers import Peers
+from bearlake.protocols.pulsar.http.problems import Problem
+from bearlake.protocols.pulsar.topics import Topic
+from bearlake.streams.principal import Operation
+from bearlake.streams.subscriptions.model import NotHolder
+
+
+class StatisticsRoutes:
+    """Routes of what is shown of persistent topics."""
+
+    def __init__(self, broker: Broker, peers: Peers) -> None:
+        self._broker = broker
+        self._peers = peers
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Add the routes."""
+        topic = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+        router.add_get(f"{topic}/stats", self._stats)
+        router.add_get(f"{topic}/internalStats", self._internal_stats)
+        router.add_get(f"{topic}/partitioned-stats", self._partitioned_stats)
+        router.add_get(f"{topic}/partitioned-internalStats", self._partitioned_internal_stats)
+        router.add_get(f"{topic}/lastMessageId", self._last_message_id)
+
+    async def _stats(self, request: web.Request) -> web.Response:
+        return web.json_response(await self._stats_of(await self._topic(request)))
+
+    async def _internal_stats(self, request: web.Request) -> web.Response:
+        return web.json_response(await self._internal_stats_of(await self._topic(request)))
+
+    async def _partitioned_stats(self, request: web.Request) -> web.Response:
+        """Statistics of all partitions together, and by partition unless `perPartition=false`."""
+        topic = await self._partitioned_topic(request)
+        found = await self._each(topic, "stats", self._stats_of)
+        answer = shown.together(found.values())
+        is_by_partition = request.query.get("perPartition", "true").lower() == "true"
+        answer["metadata"] = {"partitions": topic.view.partition_count}
+        answer["partitions"] = found if is_by_partition else {}
+        return web.json_response(answer)
+
+    async def _partitioned_internal_stats(self, request: web.Request) -> web.Response:
+        topic = await self._partitioned_topic(request)
+        found = await self._each(topic, "internalStats", self._internal_stats_of)
+        return web.json_response({"metadata": {"partitions": topic.view.partition_count}, "partitions": found})
+
+    async def _last_message_id(self, request: web.Request) -> web.Response:
+        topic = await paths.topic_of(self._broker, request, Operation.READ)
+        paths.one_partition(topic)
+        return web.json_response(await shown.last_message(self._broker.streams, topic))
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    async def _topic(self, request: web.Request) -> Topic:
+        topic = await paths.topic_of(self._broker, request, Operation.DESCRIBE)
+        paths.one_partition(topic)
+        return topic
+
+    async def _partitioned_topic(self, request: web.Request) -> Topic:
+        topic = await paths.topic_of(self._broker, request, Operation.DESCRIBE)
+        if not paths.names_whole(topic):
+            raise Problem(404, f"Topic {topic.name} is not a partitioned topic")
+        return topic
+
+    async def _each(
+        self, topic: Topic, what: str, of_partition: Callable[[Topic], Awaitable[dict[str, Any]]]
+    ) -> dict[str, dict[str, Any]]:
+        """What is shown of each partition, by its name; asked from another server where that one dispatches it."""
+        found = {}
+        for one in paths.topics_of(topic):
+            try:
+                found[str(one.name)] = await of_partition(one)
+            except NotHolder as error:
+                found[str(one.name)] = await self._peers.get(error, f"{paths.path_of(one.name)}/{what}")
+        return found
+
+    async def _stats_of(self, topic: Topic) -> dict[str, Any]:
+        broker, partition = self._broker, topic.partition
+        found = await broker.subscriptions.stats(partition)
+        bounds = await paths.bounds_of(broker, partition)
+        usage = (await broker.streams.metadata.log.usage([partition]))[partition]
+        return shown.topic_stats(topic, bounds, usage, broker.producers_of(partition), found, self._own_address())
+
+    async def _internal_stats_of(self, topic: Topic) -> dict[str, Any]:
+        found = await self._broker.subscriptions.stats(topic.partition)
+        bounds = await paths.bounds_of(self._broker, topic.partition)
+        return shown.internal_stats(topic.partition, bounds, found, is_terminated=topic.view.stream.is_terminated)
+
+    def _own_address(self) -> str:
+        members = self._broker.members
+        own = next((one for one in members.live() if one.ref.node_id == members.node_id), None)
+        return "" if own is None else own.endpoints.get("pulsar_http", "")
