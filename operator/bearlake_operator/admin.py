@@ -143,7 +143,7 @@ class AdminClient:
                 status, answer = await self._answer(verb, f"{url}{path}", query, body)
             except (aiohttp.ClientError, TimeoutError, asyncio.IncompleteReadError, ValueError, OSError) as error:
                 DATA_PLANE_REQUESTS.labels("failed").inc()
-                problem = f"{url}: {error!r}"
+                problem = f"{url}: {str(error) or type(error).__name__}"
                 continue
             if status < 300:
                 return answer

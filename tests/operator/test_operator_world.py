@@ -8,10 +8,10 @@ def resource(version, name="a", namespace="n", **more):
     return {"metadata": {"namespace": namespace, "name": name, "resourceVersion": str(version)}, **more}
 
 
-def world_with(*resources):
+def world_with(*resources, kind="Stream"):
     world, told = World(), []
     for one in resources:
-        world.put("Stream", one)
+        world.put(kind, one)
     world.on_change(lambda kind, one: told.append((kind, one["metadata"]["name"])))
     return world, told
 
@@ -35,6 +35,35 @@ def test_late_and_repeated_news_are_no_news():
     assert (world.of("Stream"), told) == ([resource(5)], [])
 
 
+def test_a_status_wakes_nobody_so_that_a_worker_does_not_wake_itself():
+    world, told = world_with(resource(1, status={"recordCount": 1}))
+
+    assert world.put("Stream", resource(2, status={"recordCount": 2}))
+
+    assert (world.of("Stream")[0]["status"], told) == ({"recordCount": 2}, [])
+
+
+def test_pods_that_become_ready_wake_the_workers():
+    world, told = world_with(resource(1, status={"readyReplicas": 1}), kind="Deployment")
+
+    world.put("Deployment", resource(2, status={"readyReplicas": 1, "observedGeneration": 2}))
+    assert told == []
+    world.put("Deployment", resource(3, status={"readyReplicas": 2}))
+    assert told == [("Deployment", "a")]
+
+
+def test_what_has_gone_is_forgotten_when_no_news_can_be_as_old():
+    world, _ = world_with(*(resource(number, f"s{number}") for number in range(1, 9)))
+    for number in range(1, 9):
+        world.remove("Stream", resource(number, f"s{number}"))
+
+    world.listed("Stream", Listing([], 20), None)
+    assert not world.put("Stream", resource(8, "s8"))
+    world.listed("Stream", Listing([], 30), None)
+
+    assert world._gone == {"Stream": {}}
+
+
 def test_what_has_gone_does_not_come_back_by_late_news():
     world, _ = world_with(resource(5))
     world.remove("Stream", resource(6))
@@ -44,9 +73,11 @@ def test_what_has_gone_does_not_come_back_by_late_news():
 
 
 def test_a_list_brings_what_is_missing_and_takes_what_has_gone():
-    world, told = world_with(resource(1, "gone"), resource(2, "same"), resource(3, "old"))
+    world, told = world_with(resource(1, "gone"), resource(2, "same"), resource(3, "old", spec=1))
 
-    news = world.listed("Stream", Listing([resource(2, "same"), resource(9, "old"), resource(8, "new")], 9), None)
+    news = world.listed(
+        "Stream", Listing([resource(2, "same"), resource(9, "old", spec=2), resource(8, "new")], 9), None
+    )
 
     assert news == 3
     assert sorted(one["metadata"]["name"] for one in world.of("Stream")) == ["new", "old", "same"]

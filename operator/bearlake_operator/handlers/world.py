@@ -1,13 +1,23 @@
 """What is known of the cluster, by kind, namespace and name. Watches and lists tell; workers read and are woken.
 
 News may come late and twice: a resource is replaced by a newer version only. Source: KEP-5504 (resource versions are comparable).
+Workers are woken by what they may have to act upon: a status that they have written themselves would wake them again and again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from bearlake_operator import api
 from bearlake_operator.kube import Listing, Resource
 from bearlake_operator.reconcile.claims import Key
+
+
+_STATUS_SIGNS: Mapping[str, tuple[str, ...]] = {
+    "Deployment": ("replicas", "readyReplicas", "updatedReplicas", "conditions"),
+    "Service": ("loadBalancer",),
+}
+"""What of a status others write and workers read."""
+_METADATA_SIGNS = ("uid", "labels", "annotations", "finalizers", "deletionTimestamp", "ownerReferences")
 
 
 class World:
@@ -16,10 +26,12 @@ class World:
     def __init__(self) -> None:
         self._known: dict[str, dict[Key, Resource]] = {}
         self._gone: dict[str, dict[Key, int]] = {}
+        self._listed: dict[str, int] = {}
+        """The version of the last list: late news may be as old as that, but not older."""
         self._listeners: list[Callable[[str, Resource], None]] = []
 
     def on_change(self, listener: Callable[[str, Resource], None]) -> None:
-        """Call `listener` with the kind and the resource (as it is, or as it was before it went) after every change."""
+        """Call `listener` with the kind and the resource (as it is, or as it was before it went) after every change that may matter."""
         self._listeners.append(listener)
 
     def of(self, kind: str) -> Sequence[Resource]:
@@ -38,7 +50,8 @@ class World:
         if newest and _version(resource) <= newest:
             return False
         known[key] = resource
-        self._tell(kind, resource)
+        if old is None or _signs(kind, old) != _signs(kind, resource):
+            self._tell(kind, resource)
         return True
 
     def remove(self, kind: str, resource: Resource) -> bool:
@@ -63,6 +76,9 @@ class World:
             is_covered = namespace in (None, key[0]) and _version(old) <= found.version
             if is_covered and key not in present:
                 news += self.remove(kind, old)
+        gone, limit = self._gone.get(kind, {}), self._listed.get(kind, 0)
+        self._gone[kind] = {key: version for key, version in gone.items() if version > limit}
+        self._listed[kind] = found.version
         return news
 
     def _tell(self, kind: str, resource: Resource) -> None:
@@ -72,3 +88,14 @@ class World:
 
 def _version(resource: Resource) -> int:
     return int(resource["metadata"]["resourceVersion"])
+
+
+def _signs(kind: str, resource: Resource) -> list[Any]:
+    """What of a resource a worker may have to act upon."""
+    metadata, status = resource["metadata"], resource.get("status", {})
+    rest = {key: value for key, value in resource.items() if key not in ("metadata", "status")}
+    return [
+        rest,
+        [metadata.get(sign) for sign in _METADATA_SIGNS],
+        [status.get(sign) for sign in _STATUS_SIGNS.get(kind, ())],
+    ]

@@ -13,6 +13,9 @@ from bearlake_operator.manifests import config, labels
 from bearlake_operator.reconcile.claims import Claim
 from bearlake_operator.settings import ListenerType, Settings
 
+NEVER = "1970-01-01T00:00:00Z"
+"""The time of the conditions that the schema itself puts into a new resource."""
+
 _STEPS = ((1, "s"), (60, "m"), (3600, "h"), (86400, "d"))
 
 
@@ -33,7 +36,7 @@ def conditions(found: Sequence[Condition], resource: Resource, now: str) -> list
     for one in found:
         status = {True: "True", False: "False", None: "Unknown"}[one.is_true]
         old = before.get(one.type)
-        is_same = old is not None and old["status"] == status
+        is_same = old is not None and old["status"] == status and old["lastTransitionTime"] != NEVER
         shown.append(
             {
                 "type": one.type,
