@@ -319,6 +319,11 @@ async def test_what_there_is_can_be_discovered_in_both_forms(api):
     assert external["resource"] == "bearlake_compaction_backlog_bytes"
 
 
+async def test_there_is_nothing_to_explain_and_that_is_an_answer(api):
+    assert (await api.ask("/openapi/v2"))[1]["paths"] == {}
+    assert (await api.ask("/openapi/v3"))[1] == {"paths": {}}
+
+
 @pytest.mark.parametrize(
     ("path", "status", "reason", "words"),
     [
@@ -328,7 +333,7 @@ async def test_what_there_is_can_be_discovered_in_both_forms(api):
         (f"{KAFKA}?labelSelector=a%3Eb", 400, "BadRequest", "unable to parse the label selector 'a>b'"),
         (f"{KAFKA}?metricLabelSelector=a%3Db", 400, "BadRequest", "has no labels to select by"),
         (f"{BACKLOG}s", 404, "NotFound", "there are bearlake_compaction_backlog_bytes"),
-        ("/openapi/v2", 404, "NotFound", "Not Found"),
+        ("/api/v1", 404, "NotFound", "Not Found"),
     ],
 )
 async def test_refusals_are_in_the_words_of_kubernetes(api, path, status, reason, words):

@@ -13,6 +13,9 @@ from bearlake_operator.metrics_api.readings import Rate
 
 Document = dict[str, Any]
 
+NO_SWAGGER: Document = {"swagger": "2.0", "info": {"title": "Bearlake's metrics", "version": "v1"}, "paths": {}}
+NO_OPENAPI: Document = {"paths": {}}
+"""`/openapi/v2` and `/openapi/v3`: nothing that `kubectl explain` could show. (The aggregator asks for ever for what is not found.)"""
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 

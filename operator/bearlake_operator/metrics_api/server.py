@@ -56,6 +56,8 @@ class Server:
     def _app(self) -> web.Application:
         app = web.Application(middlewares=[self._guard])
         app.router.add_get("/apis", self._apis)
+        app.router.add_get("/openapi/v2", _fixed(answers.NO_SWAGGER))
+        app.router.add_get("/openapi/v3", _fixed(answers.NO_OPENAPI))
         for api in APIS:
             app.router.add_get(f"/apis/{api.group}", _fixed(answers.group(api)))
             app.router.add_get(f"/apis/{api.group_version}", _fixed(answers.resources(api)))
