@@ -6,6 +6,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
+{{- define "bearlake.monitoring.labels" -}}
+{{- with .Values.monitoring.labels }}{{ toYaml . }}{{ end }}
+{{- end }}
+
 {{- define "bearlake.operator.selector" -}}
 app.kubernetes.io/name: bearlake
 app.kubernetes.io/instance: {{ .Release.Name }}
