@@ -19,6 +19,7 @@ from bearlake.compaction.settings import (
     CompactionSettings,
     MergeSettings,
     PlannerSettings,
+    StreamPriority,
     SweepSettings,
     WorkerSettings,
 )
@@ -321,6 +322,79 @@ async def test_only_one_worker_plans(deployment: Deployment) -> None:
     await running(first, running(second, produced()))
 
     assert await deployment.rows(stream) == 18
+
+
+async def test_workers_with_some_of_the_streams_compact_these_side_by_side(deployment: Deployment) -> None:
+    names = ("orders-eu", "orders-us", "clicks", "nobodys")
+    streams = {name: await deployment.create(name) for name in names}
+    of_orders, of_clicks = [
+        deployment.compactor(await deployment.register(pattern), settings=replace(SETTINGS, streams=(pattern,)))
+        for pattern in ("orders-*", "[c-d]*")
+    ]
+
+    async def waiting() -> list[int]:
+        return [one.stream_number for one in await deployment.metadata.tasks.backlog()]
+
+    async def are_theirs_done() -> bool:
+        return await waiting() == [streams["nobodys"].number] and not await deployment.metadata.tasks.list()
+
+    async def produced() -> None:
+        for _ in range(5):  # enough for merges, which are planned for the same streams
+            for stream in streams.values():
+                await deployment.produce(stream, 0, 1)
+            await deployment.until(are_theirs_done)
+        assert (of_orders.planner.is_planning, of_clicks.planner.is_planning) == (True, True)
+
+    await running(of_orders, running(of_clicks, produced()))
+
+    assert [await deployment.rows(stream) for stream in streams.values()] == [30, 30, 30, 0]
+    assert set(of_orders.worker.reports.recent()) == {streams["orders-eu"].number, streams["orders-us"].number}
+    assert of_clicks.worker.reports.recent() == [streams["clicks"].number]
+    commits = {one.stream_number: one.commit_count for one in await deployment.metadata.tasks.commits()}
+    assert set(commits) == {streams[name].number for name in names[:3]}
+    assert min(commits.values()) >= 5
+
+
+async def test_workers_whose_streams_overlap_compact_each_record_once(deployment: Deployment) -> None:
+    streams = [await deployment.create(name) for name in ("a", "b", "c")]
+    everything = deployment.compactor(await deployment.register("everything"))
+    some = deployment.compactor(await deployment.register("some"), settings=replace(SETTINGS, streams=("[ab]",)))
+
+    async def produced() -> None:
+        for _ in range(5):
+            for stream in streams:
+                await deployment.produce(stream, 0, 1)
+            await deployment.until(deployment.is_done)
+
+    await running(everything, running(some, produced()))
+
+    assert [await deployment.rows(stream) for stream in streams] == [30, 30, 30]
+
+
+async def test_tasks_of_streams_with_priority_are_done_first(deployment: Deployment) -> None:
+    names = ("plain", "late", "first")
+    streams = {name: await deployment.create(name) for name in names}
+    for stream in streams.values():
+        await deployment.produce(stream, 0, 1)
+    priorities = (StreamPriority(streams="first", priority=2), StreamPriority(streams="late", priority=-1))
+    one_by_one = replace(SETTINGS.worker, claim_count_max=1, commits_under_way_max=1)
+    # Claims wait until all three are planned.
+    planned = asyncio.Event()
+    compactor = deployment.compactor(
+        await deployment.register("worker"), settings=replace(SETTINGS, worker=one_by_one, priorities=priorities)
+    )
+    claim = compactor.worker._claim
+
+    async def claim_when_planned() -> list[Work]:
+        if not planned.is_set() and len(await deployment.metadata.tasks.list()) < len(names):
+            return []
+        planned.set()
+        return await claim()
+
+    compactor.worker._claim = claim_when_planned  # type: ignore[method-assign]
+    await running(compactor, deployment.until(deployment.is_done))
+
+    assert compactor.worker.reports.recent() == [streams[name].number for name in ("first", "plain", "late")]
 
 
 async def test_what_does_not_cover_the_offsets_that_were_read_is_refused(deployment: Deployment) -> None:

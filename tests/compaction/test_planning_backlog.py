@@ -66,6 +66,32 @@ def test_streams_are_due_in_the_order_of_their_oldest_records() -> None:
     assert backlog.due(20.0)[0] == [2, 1]
 
 
+def test_a_head_start_lets_a_younger_stream_be_the_first_until_the_older_has_waited_longer() -> None:
+    backlog = a_backlog()
+    other = partition_key(2, 0)
+    backlog.committed(committed(other, 0, 5), 19.0)
+    backlog.set_freshness(2, 2_000, 10_000)
+
+    assert backlog.due(30.0)[0] == [2, 1]
+    backlog.compacted(other, 5)
+    backlog.forget(other)
+    backlog.committed(committed(other, 5, 5), 20.5)
+    assert backlog.due(30.0)[0] == [1, 2]
+
+
+def test_nothing_is_kept_of_streams_that_are_left_out() -> None:
+    backlog = a_backlog()
+
+    backlog.leave_out(1)
+    backlog.committed(committed(FIRST, 5, 5), 10.0)
+    backlog.load(PartitionBacklog(SECOND, 0, 5, 10, 0), 10.0)
+    backlog.busy(task((FIRST, 0, 10)))
+
+    assert backlog.due(1e6) == ([], float("inf"))
+    assert (backlog.partition_count, backlog.task_count(), backlog.unknown_streams()) == (0, 0, [])
+    assert Backlog(SETTINGS, backlog.left_out).is_known(1)
+
+
 def test_a_partition_with_a_task_waits_until_it_is_compacted() -> None:
     backlog = a_backlog()
     backlog.busy(task((FIRST, 0, 5)))

@@ -10,8 +10,8 @@ import pytest
 
 from bearlake.errors import Invalid, Unavailable
 from bearlake.metadata import Metadata
-from bearlake.metadata.compaction import OffsetRange, TaskClaim, TaskKind, TaskOffer
-from bearlake.metadata.model import BatchCommit, ObjectCommit
+from bearlake.metadata.compaction import OffsetRange, Swap, SwapObject, TaskClaim, TaskKind, TaskOffer
+from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectKind, ObjectRef, Slice
 from bearlake.metadata.open import open_metadata
 from bearlake.objects.open import open_store
 from bearlake.serving.admin.access import AdminSettings, has_token, is_own_name, read_token
@@ -200,6 +200,61 @@ async def test_the_backlog_tells_how_many_tasks_were_set_aside(api: Api) -> None
 
     assert (status, backlog["size_bytes"], backlog["aside_count"]) == (200, 100, 1)
     assert [stream["stream"] for stream in backlog["streams"]] == ["a"]
+    assert backlog["lag_seconds"] == backlog["age_ms"] / 1000
+
+    _, others = await api.call("GET", "/v1/compaction/backlog?streams=b*&streams=c")
+    assert (others["size_bytes"], others["aside_count"], others["streams"]) == (0, 0, [])
+    _, same = await api.call("GET", "/v1/compaction/backlog?streams=b&streams=[a]")
+    assert (same["size_bytes"], same["aside_count"]) == (100, 1)
+
+
+async def test_where_nothing_was_compacted_there_is_no_last_commit(api: Api) -> None:
+    nothing = {"commit_count": 0, "last_commit_ms": None, "streams": []}
+
+    assert await api.call("GET", "/v1/compaction/commits") == (200, nothing)
+
+
+async def test_finished_tasks_are_told_of_the_streams_that_are_there(api: Api) -> None:
+    await create(api, "a", "b")
+    metadata, server = api.metadata, api.member.server
+    lease = await metadata.leases.acquire("planner", server)
+    for round_number, name in enumerate(("a", "b", "a")):
+        stream = await metadata.streams.get(name)
+        key, start = stream.partition(0), 10 * (round_number // 2)
+        await metadata.log.commit(
+            ObjectCommit(
+                token=f"wal/{round_number}",
+                server=server,
+                size=100,
+                batches=[BatchCommit(key, 0, 100, 10, 1_700_000_000_000)],
+            )
+        )
+        offer = TaskOffer(
+            kind=TaskKind.COMPACT,
+            stream_number=stream.number,
+            ranges=[OffsetRange(key, start, start + 10)],
+            size_bytes=100,
+            record_count=10,
+            age_ms=0,
+        )
+        (task,) = await metadata.tasks.offer([offer], lease)
+        (task,) = await metadata.tasks.claim(server, limit=1, bytes_max=1_000)
+        claim = TaskClaim(task_id=task.id, epoch=task.epoch, worker=server)
+        data_file = SwapObject(
+            object=ObjectRef(f"data/{round_number}", 50, ObjectKind.PARQUET),
+            slices=[Slice(key, start, 10, 0, 100, 1_700_000_000_000)],
+        )
+        await metadata.log.swap(Swap(claim=claim, objects=[data_file]))
+    await metadata.streams.delete("b")
+
+    status, commits = await api.call("GET", "/v1/compaction/commits")
+
+    assert (status, commits["commit_count"]) == (200, 2)
+    (shown,) = commits["streams"]
+    assert (shown["stream"], shown["commit_count"]) == ("a", 2)
+    assert commits["last_commit_ms"] == shown["last_commit_ms"] > 1_700_000_000_000
+    assert (await api.call("GET", "/v1/compaction/commits?streams=x*"))[1]["commit_count"] == 0
+    assert (await api.call("GET", "/v1/compaction/commits?streams=a/b"))[0] == 400
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,11 @@ class Waiting:
 
 @dataclass(slots=True)
 class StreamBacklog:
-    """A stream's partitions, how long (s) its records may wait, and its open tasks (those set aside do not count)."""
+    """A stream's partitions, how long (s) its records may wait, how much older (s) they count than they are when streams take turns, and
+    its open tasks (those set aside do not count)."""
 
     due_after_s: float
+    head_start_s: float = 0.0
     partitions: dict[PartitionKey, Waiting] = field(default_factory=dict)
     tasks: set[int] = field(default_factory=set)
 
@@ -47,10 +49,12 @@ class StreamBacklog:
 class Backlog:
     """See the module."""
 
-    def __init__(self, settings: PlannerSettings) -> None:
+    def __init__(self, settings: PlannerSettings, left_out: Collection[int] = ()) -> None:
+        """`left_out`: streams that are known to be for other workers."""
         self._settings = settings
         self.streams: dict[int, StreamBacklog] = {}
-        self._due_after_s: dict[int, float] = {}
+        self._rules: dict[int, tuple[float, float]] = {}
+        self.left_out = set(left_out)
         self.partition_count = 0
         self.is_partial = False
 
@@ -126,24 +130,37 @@ class Backlog:
                 del self.streams[stream_number(partition)]
 
     def forget_stream(self, number: int) -> None:
-        """The stream was deleted."""
-        self._due_after_s.pop(number, None)
+        """The stream was deleted, or is none of ours."""
+        self._rules.pop(number, None)
         stream = self.streams.pop(number, None)
         if stream is not None:
             self.partition_count -= len(stream.partitions)
 
-    def set_freshness(self, number: int, freshness_ms: int) -> None:
-        """How long from commit to table: `table.freshness_ms`. Kept also while nothing waits, for the streams seen last."""
-        if len(self._due_after_s) > self._settings.partition_count_max:
-            self._due_after_s.clear()
-        self._due_after_s[number] = due_after_s = freshness_ms * self._settings.due_fraction / 1000
+    def leave_out(self, number: int) -> None:
+        """The stream is for other workers: nothing of it is kept from now on."""
+        self.forget_stream(number)
+        if len(self.left_out) > self._settings.partition_count_max:
+            self.left_out.clear()  # they are asked for again
+        self.left_out.add(number)
+
+    def set_freshness(self, number: int, freshness_ms: int, head_start_ms: int = 0) -> None:
+        """How long from commit to table: `table.freshness_ms`; and the stream's head start. Kept also while nothing waits, for the
+        streams seen last."""
+        if len(self._rules) > self._settings.partition_count_max:
+            self._rules.clear()
+        rules = freshness_ms * self._settings.due_fraction / 1000, head_start_ms / 1000
+        self._rules[number] = rules
         stream = self.streams.get(number)
         if stream is not None:
-            stream.due_after_s = due_after_s
+            stream.due_after_s, stream.head_start_s = rules
 
     def unknown_streams(self) -> list[int]:
         """Streams with a backlog whose freshness was not told yet; they are not due before it is."""
-        return [number for number in self.streams if number not in self._due_after_s]
+        return [number for number in self.streams if number not in self._rules]
+
+    def is_known(self, number: int) -> bool:
+        """Whether it was told whose the stream is."""
+        return number in self._rules or number in self.left_out
 
     # -- what is asked -------------------------------------------------------------------------------------------
 
@@ -167,7 +184,7 @@ class Backlog:
         return 0 if stream is None else len(stream.tasks)
 
     def due(self, now_s: float) -> tuple[list[int], float]:
-        """Streams that are due, the longest waiting first; and when (s) the next one will be, infinite if none is known to be."""
+        """Streams that are due, the longest waiting first, head starts counted; and when (s) the next one will be (perhaps never)."""
         found: list[tuple[float, int]] = []
         next_s = float("inf")
         for number, stream in self.streams.items():
@@ -177,13 +194,15 @@ class Backlog:
                     oldest_s = min(oldest_s, waiting.since_s)
                     size += waiting.size_bytes
             if oldest_s + stream.due_after_s <= now_s or (size >= self._settings.due_bytes):
-                found.append((oldest_s, number))
+                found.append((oldest_s - stream.head_start_s, number))
             else:
                 next_s = min(next_s, oldest_s + stream.due_after_s)
         return [number for _, number in sorted(found)], next_s
 
     def _put(self, partition: PartitionKey, waiting: Waiting) -> None:
         number = stream_number(partition)
+        if number in self.left_out:
+            return
         stream = self.streams.get(number)
         if stream is None or partition not in stream.partitions:
             if self.partition_count >= self._settings.partition_count_max:
@@ -191,7 +210,7 @@ class Backlog:
                 return
             self.partition_count += 1
         if stream is None:
-            stream = self.streams[number] = StreamBacklog(self._due_after_s.get(number, float("inf")))
+            stream = self.streams[number] = StreamBacklog(*self._rules.get(number, (float("inf"), 0.0)))
         stream.partitions[partition] = waiting
 
     def _drop_if_done(self, partition: PartitionKey, waiting: Waiting) -> None:

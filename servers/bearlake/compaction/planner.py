@@ -1,4 +1,5 @@
-"""The planner: turns what is committed into tasks, so that every stream is in its table in time. One at a time, by a lease.
+"""The planner: turns what is committed into tasks, so that every stream is in its table in time. One at a time, by a lease; workers
+that have only some of the streams (`compaction.streams`) have a lease of their own, and one of them plans for these.
 
 It starts from the store's backlog (`TaskQueue.uncompacted`) and open tasks, then follows the commit log: idle streams cost nothing.
 A stream is due by bytes or by age (`backlog.py`); due streams take turns, the longest waiting first, and a huge one has a bounded
@@ -9,6 +10,7 @@ What is offered twice is left out by the store, so a reply that was lost needs n
 """
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable, Collection, Sequence
 
@@ -35,6 +37,7 @@ from bearlake.telemetry.outage import Outage
 log = logging.getLogger(__name__)
 
 LEASE = "compaction/planner"
+"""Of the planner of all streams; that of some has a digest of their patterns behind it."""
 FIRST = PartitionKey(0)
 LOAD_SHARE = 5
 """A round of planning is followed by a pause of at least so many times its own duration."""
@@ -62,6 +65,8 @@ class Planner:
         self._metadata = metadata
         self._server = server
         self._settings = settings.planner
+        self._choice = settings.choice
+        self._lease_name = lease_name(settings.streams)
         self._on_offered = on_offered
         self._on_fenced = on_fenced
         self._merges = Merges(metadata.objects, settings.merge)
@@ -76,7 +81,7 @@ class Planner:
         pause_s = self._settings.retry_pause_ms / 1000
         while True:
             try:
-                await self._plan(await self._metadata.leases.acquire(LEASE, self._server))
+                await self._plan(await self._metadata.leases.acquire(self._lease_name, self._server))
             except Conflict:  # another's turn
                 self._outage.over()
             except _Lost:
@@ -111,7 +116,7 @@ class Planner:
             started_s = loop.time()
             await self._name_streams()
             next_s = await self._offer_due(lease, started_s)
-            await self._offer(await self._merges.offers(), lease)
+            await self._offer(await self._merge_offers(), lease)
             if loop.time() >= self._reconcile_at_s:
                 await self._reconcile()
             if self._backlog.is_partial and 2 * self._backlog.partition_count < self._settings.partition_count_max:
@@ -126,7 +131,7 @@ class Planner:
 
     async def _load(self) -> None:
         """Start from scratch: the log's position first, so that what comes later is followed."""
-        self._backlog = Backlog(self._settings)
+        self._backlog = Backlog(self._settings, self._backlog.left_out)
         self._merges.reset()
         self._position = await self._metadata.log.head()
         after = FIRST
@@ -153,9 +158,13 @@ class Planner:
             if stream is None or stream.is_deleted:
                 self._backlog.forget_stream(number)
                 self._merges.forget(number)
+            elif not self._choice.takes(stream.name):
+                self._backlog.leave_out(number)
+                self._merges.forget(number)
             else:
                 rules = stream_configs.table_rules(stream.name, stream.configs)
-                self._backlog.set_freshness(number, rules.freshness_ms)
+                head_start_ms = self._choice.head_start_ms(stream.name)
+                self._backlog.set_freshness(number, rules.freshness_ms, head_start_ms)
 
     async def _follow(self, wait_ms: int) -> None:
         """Apply the next page of the log."""
@@ -188,6 +197,8 @@ class Planner:
                 if waiting is not None and waiting.task_end >= 0:
                     swapped.add(partition)
             for number in {stream_number(partition) for partition, _, _ in entry.ranges}:
+                if number in self._backlog.left_out:
+                    continue
                 if self._merges.swapped(number):  # a merge of it may be done
                     self._reconcile_at_s = min(self._reconcile_at_s, now_s + MERGE_PAUSE_S)
 
@@ -252,6 +263,14 @@ class Planner:
         await self._offer(turns[: max(0, room)], lease)
         return next_s
 
+    async def _merge_offers(self) -> list[TaskOffer]:
+        """Merges that are due, of our streams."""
+        offers = await self._merges.offers()
+        unknown = {offer.stream_number for offer in offers if not self._backlog.is_known(offer.stream_number)}
+        if unknown and self._choice.streams:
+            await self._read_streams(unknown)
+        return [offer for offer in offers if offer.stream_number not in self._backlog.left_out]
+
     async def _offers_of(self, number: int, count_max: int, now_s: float) -> list[TaskOffer]:
         ready = self._backlog.streams[number].ready()[: count_max * self._settings.task_partition_count_max]
         cuts: dict[PartitionKey, Slice] = {}
@@ -308,3 +327,10 @@ class Planner:
                     is_left_out = True
         if is_left_out:
             await self._reconcile()
+
+
+def lease_name(streams: Sequence[str]) -> str:
+    """The lease of the planner for these patterns of streams; the same for the same patterns in any order."""
+    if not streams:
+        return LEASE
+    return f"{LEASE}/{hashlib.sha256(' '.join(sorted(set(streams))).encode()).hexdigest()[:16]}"

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 
 from bearlake.compaction.workbench import TaskLimits
+from bearlake.metadata.compaction import TaskChoice
+from bearlake.metadata.patterns import check_pattern
 
 MIB = 1024 * 1024
 
@@ -125,9 +127,30 @@ class SweepSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StreamPriority:
+    """How much some streams come before others."""
+
+    streams: str = "*"
+    """Pattern of the streams' names."""
+    priority: int = field(default=0, metadata={"min": -1_000, "max": 1_000})
+    """Larger ones go first; 0 is that of streams without one."""
+
+    def __post_init__(self) -> None:
+        check_pattern("streams", self.streams)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionSettings:
     """Settings of a compaction worker."""
 
+    streams: tuple[str, ...] = ()
+    """Patterns (`orders-*`, `*.raw`, `[a-c]?`) of the streams that this worker plans and compacts; empty: all. Several workers may have the
+    same streams: a task is one worker's. A stream that no worker has stays in the WAL."""
+    priorities: tuple[StreamPriority, ...] = ()
+    """Which streams' tasks are taken first, as a list of `{streams: pattern, priority: number}`; the first pattern that fits counts."""
+    priority_step_ms: int = 600_000
+    """How much older (ms) each step of priority makes a waiting task look; the oldest is taken first. So a larger priority goes first, but
+    what has waited this much longer per step goes before it, and nothing waits for ever."""
     planner: PlannerSettings = field(default_factory=PlannerSettings)
     """When records become tasks."""
     worker: WorkerSettings = field(default_factory=WorkerSettings)
@@ -140,5 +163,15 @@ class CompactionSettings:
     """How what nothing needs is deleted."""
 
     def __post_init__(self) -> None:
+        for pattern in self.streams:
+            check_pattern("streams", pattern)
         if self.sweep.orphan_grace_ms < 4 * self.worker.deadline_ms:
             raise ValueError("sweep.orphan_grace_ms must be at least four times worker.deadline_ms")
+
+    @property
+    def choice(self) -> TaskChoice:
+        """Which tasks a worker takes, and in which order."""
+        return TaskChoice(
+            streams=self.streams,
+            head_starts=[(one.streams, one.priority * self.priority_step_ms) for one in self.priorities],
+        )

@@ -60,6 +60,7 @@ class Worker:
         self._runner = runner
         self._server = server
         self._settings = settings.worker
+        self._choice = settings.choice
         self._file_bytes = settings.merge.file_bytes
         self._aside_retry_ms = settings.sweep.aside_retry_ms
         self._on_fenced = on_fenced
@@ -146,7 +147,7 @@ class Worker:
         self._alone_count -= 1
         try:
             tasks = await self._metadata.tasks.claim(
-                self._server, limit=limit, bytes_max=self._settings.claim_bytes_max
+                self._server, limit=limit, bytes_max=self._settings.claim_bytes_max, choice=self._choice
             )
         except Fenced:
             log.warning("this worker's registration was overtaken", extra={"server": self._server})

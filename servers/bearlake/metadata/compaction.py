@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from bearlake.metadata.model import Lease, ObjectKind, ObjectRef, PartitionKey, ServerRef, Slice
+from bearlake.metadata.patterns import matches
 
 
 class OffsetRange(NamedTuple):
@@ -92,6 +93,14 @@ class TaskChoice:
 
     streams: Sequence[str] = ()
     head_starts: Sequence[tuple[str, int]] = ()
+
+    def takes(self, name: str) -> bool:
+        """Whether the stream's tasks are taken at all."""
+        return matches(name, self.streams)
+
+    def head_start_ms(self, name: str) -> int:
+        """How much older the stream's tasks count."""
+        return next((head_start_ms for pattern, head_start_ms in self.head_starts if matches(name, [pattern])), 0)
 
     @property
     def is_plain(self) -> bool:

@@ -11,7 +11,8 @@
 | `DELETE /v1/streams?name=a&name=b` | delete |
 | `GET /v1/streams/{name}` | one stream |
 | `GET /v1/streams/{name}/partitions?after=&limit=` | its partitions with offsets and sizes, one page |
-| `GET /v1/compaction/backlog?limit=` | bytes, records and seconds that wait for compaction, in all and per stream |
+| `GET /v1/compaction/backlog?limit=&streams=a*&streams=b` | bytes, records and seconds that wait for compaction, in all and per stream |
+| `GET /v1/compaction/commits?limit=&streams=` | how often streams were compacted or merged and when last, in all and per stream |
 | `GET /v1/compaction/tasks?stream=&after=&limit=` | tasks by id, one page: waiting, running, set aside (with the error) |
 | `POST /v1/compaction/tasks/{id}/retry` | let a task that was set aside run again |
 | `GET /v1/servers` | live servers |

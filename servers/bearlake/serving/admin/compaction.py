@@ -1,20 +1,25 @@
-"""Compaction over HTTP: what waits, which tasks are under way or set aside, and a way to try them again.
+"""Compaction over HTTP: what waits, what was done last, which tasks are under way or set aside, and a way to try them again.
 
 Every kind of server answers, from the metadata store, whether or not a worker lives: an autoscaler that starts workers from zero
-asks here. The backlog is read at most once per `BACKLOG_AGE_MAX_S`, however many ask.
+asks here. Backlog and commits are read at most once per `BACKLOG_AGE_MAX_S`, however many ask.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 from aiohttp import web
 
 from bearlake.errors import Invalid
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import StreamBacklog, Task, TaskKind, TaskState
+from bearlake.metadata.patterns import check_pattern, matches
 
 BACKLOG_AGE_MAX_S = 1.0
 PAGE_COUNT_MAX = 1000
+
+T = TypeVar("T")
 
 
 class CompactionRoutes:
@@ -22,32 +27,35 @@ class CompactionRoutes:
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
-        self._backlog: Sequence[StreamBacklog] = ()
-        self._aside_count = 0
-        self._read_at: float | None = None
+        self._backlog = _Read(self._read_backlog)
+        self._commits = _Read(metadata.tasks.commits)
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Register the handlers."""
         router.add_get("/v1/compaction/backlog", self.backlog)
+        router.add_get("/v1/compaction/commits", self.commits)
         router.add_get("/v1/compaction/tasks", self.tasks)
         router.add_post("/v1/compaction/tasks/{id}/retry", self.retry)
 
     async def backlog(self, request: web.Request) -> web.Response:
-        """Bytes, records and seconds that wait for compaction, in all and per stream (largest first)."""
+        """Bytes, records and seconds that wait for compaction, in all and per stream (largest first); with `streams`, of these only."""
         limit = _number(request, "limit", 100, 1, PAGE_COUNT_MAX)
-        now = time.monotonic()
-        if self._read_at is None or now - self._read_at > BACKLOG_AGE_MAX_S:
-            self._backlog, self._aside_count = await self._metadata.tasks.backlog(), await self._count_aside()
-            self._read_at = now
-        waiting = sorted(self._backlog, key=lambda one: (-one.size_bytes, one.stream_number))
-        names = await self._names([one.stream_number for one in waiting[:limit]])
+        patterns = _patterns(request)
+        found, aside_counts = await self._backlog.now()
+        names = await self._names([*(one.stream_number for one in found), *aside_counts])
+        waiting = [one for one in found if matches(names.get(one.stream_number, ""), patterns)]
+        waiting.sort(key=lambda one: (-one.size_bytes, one.stream_number))
+        age_ms = max((one.age_ms for one in waiting), default=0)
         return web.json_response(
             {
                 "size_bytes": sum(one.size_bytes for one in waiting),
                 "record_count": sum(one.record_count for one in waiting),
-                "age_ms": max((one.age_ms for one in waiting), default=0),
+                "age_ms": age_ms,
+                "lag_seconds": age_ms / 1000,
                 "stream_count": len(waiting),
-                "aside_count": self._aside_count,
+                "aside_count": sum(
+                    count for number, count in aside_counts.items() if matches(names.get(number, ""), patterns)
+                ),
                 "streams": [
                     {
                         "stream": names.get(one.stream_number),
@@ -55,19 +63,44 @@ class CompactionRoutes:
                         "record_count": one.record_count,
                         "partition_count": one.partition_count,
                         "age_ms": one.age_ms,
+                        "lag_seconds": one.age_ms / 1000,
                     }
                     for one in waiting[:limit]
                 ],
             }
         )
 
-    async def _count_aside(self) -> int:
-        """Tasks that were set aside after failing again and again."""
-        count, after = 0, 0
+    async def commits(self, request: web.Request) -> web.Response:
+        """How often streams were compacted or merged and when last, in all and per stream (newest first); with `streams`, of these only."""
+        limit = _number(request, "limit", 100, 1, PAGE_COUNT_MAX)
+        patterns = _patterns(request)
+        found = await self._commits.now()
+        names = await self._names([one.stream_number for one in found])
+        shown = [one for one in found if one.stream_number in names and matches(names[one.stream_number], patterns)]
+        shown.sort(key=lambda one: (-one.committed_ms, one.stream_number))
+        return web.json_response(
+            {
+                "commit_count": sum(one.commit_count for one in shown),
+                "last_commit_ms": shown[0].committed_ms if shown else None,
+                "streams": [
+                    {
+                        "stream": names[one.stream_number],
+                        "commit_count": one.commit_count,
+                        "last_commit_ms": one.committed_ms,
+                    }
+                    for one in shown[:limit]
+                ],
+            }
+        )
+
+    async def _read_backlog(self) -> tuple[Sequence[StreamBacklog], Mapping[int, int]]:
+        """What waits, and by stream the tasks that were set aside after failing again and again."""
+        aside: Counter[int] = Counter()
+        after = 0
         while page := await self._metadata.tasks.list(after=after, limit=PAGE_COUNT_MAX):
-            count += sum(task.state is TaskState.ASIDE for task in page)
+            aside.update(task.stream_number for task in page if task.state is TaskState.ASIDE)
             after = page[-1].id
-        return count
+        return await self._metadata.tasks.backlog(), aside
 
     async def tasks(self, request: web.Request) -> web.Response:
         """One page of tasks by id; `next` is the `after` of the next page, null behind the last one."""
@@ -94,7 +127,35 @@ class CompactionRoutes:
         return web.json_response(_shown(task, names.get(task.stream_number)))
 
     async def _names(self, numbers: Sequence[int]) -> Mapping[int, str]:
-        return {stream.number: stream.name for stream in await self._metadata.streams.by_numbers(set(numbers))}
+        """Names of those that are not deleted."""
+        return {
+            stream.number: stream.name
+            for stream in await self._metadata.streams.by_numbers(set(numbers))
+            if not stream.is_deleted
+        }
+
+
+class _Read(Generic[T]):
+    """What a query of the store answered, at most `BACKLOG_AGE_MAX_S` ago."""
+
+    def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
+        self._read = read
+        self._found: tuple[float, T] | None = None
+
+    async def now(self) -> T:
+        """The answer. Raises what the query raises."""
+        now_s = time.monotonic()
+        if self._found is None or now_s - self._found[0] > BACKLOG_AGE_MAX_S:
+            self._found = now_s, await self._read()
+        return self._found[1]
+
+
+def _patterns(request: web.Request) -> Sequence[str]:
+    """`streams=a*&streams=b`. Raises `Invalid`."""
+    patterns = request.query.getall("streams", [])
+    for pattern in patterns:
+        check_pattern("streams", pattern)
+    return patterns
 
 
 def _shown(task: Task, stream: str | None) -> dict[str, object]:
