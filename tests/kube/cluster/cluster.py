@@ -5,7 +5,7 @@
     cluster.py up [--nodes N]      start; returns when every node is Ready and the add-ons are available
     cluster.py images              build the product's images, and those that stand in for others', and put them into every node
     cluster.py image TAG DOCKERFILE CONTEXT   build one image with buildah and put it into every node
-    cluster.py load ARCHIVE...     put image archives into every node
+    cluster.py load IMAGE...       put images (archives, or folders with an OCI layout) into every node
     cluster.py env                 print the shell lines that point kubectl and helm at the cluster
     cluster.py down [--purge]      stop; --purge also forgets images, certificates, logs and programs
 
@@ -55,8 +55,8 @@ def main() -> None:
     command.set_defaults(do=lambda o: load([images.build(o.tag, o.dockerfile, o.context, o.target)], None))
     command = commands.add_parser("load")
     command.add_argument("--node", action="append", help="only into this node; may be repeated")
-    command.add_argument("archives", nargs="+", type=Path)
-    command.set_defaults(do=lambda options: load(options.archives, options.node))
+    command.add_argument("images", nargs="+", type=Path)
+    command.set_defaults(do=lambda options: load(options.images, options.node))
     commands.add_parser("env").set_defaults(do=lambda _: env())
     command = commands.add_parser("down")
     command.add_argument("--purge", action="store_true")
@@ -95,14 +95,19 @@ def build_images() -> None:
     """Build what the tests install; unchanged steps come from buildah's cache."""
     repository = HERE.parents[2]
     stand_ins = HERE.parent / "images"
-    archives = [
+    built = [
         images.build("bearlake.test/operator:test", repository / "operator/Dockerfile", repository),
         images.build("bearlake.test/server:test", repository / "servers/Dockerfile", repository, "server"),
         images.build("bearlake.test/compactor:test", repository / "servers/Dockerfile", repository, "compactor"),
+        images.build(
+            "bearlake.test/clients:test",
+            stand_ins / "clients/Dockerfile",
+            repository / "servers/bearlake/protocols/grpc/proto",
+        ),
         images.build("bearlake.test/postgresql:test", stand_ins / "postgresql/Dockerfile", stand_ins / "postgresql"),
         IMAGES / "versitygw.tar",
     ]
-    load(archives, None)
+    load(built, None)
 
 
 def up(node_count: int) -> None:
@@ -155,12 +160,12 @@ def down(is_purge: bool) -> None:
         shutil.rmtree(STATE, ignore_errors=True)
 
 
-def load(archives: list[Path], nodes: list[str] | None) -> None:
-    """Import the archives into the image stores of the nodes, all nodes at once."""
+def load(found: list[Path], nodes: list[str] | None) -> None:
+    """Put the images into the stores of the nodes, all nodes at once."""
 
     def import_all(name: str) -> None:
-        for archive in archives:
-            node.import_image(archive.resolve(), trees.inside(name))
+        for image in found:
+            node.import_image(image.resolve(), trees.inside(name))
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
         list(pool.map(import_all, nodes or [name for name in trees.names() if name.startswith("node")]))

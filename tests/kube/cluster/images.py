@@ -3,6 +3,9 @@
 `FROM python:3.11-slim-bookworm` is Debian's own Python here (made once by debootstrap), which differs from the official image in
 its path only. Dockerfiles may use pip and apt, and no stage of an image elsewhere. The steps run in a chroot with the host's network;
 pip sees the host's settings and certificates, so it reaches the same package index; neither stays in the image.
+
+A built image is kept as an OCI layout, a folder of blobs, of which nodes are sent what they do not have: after a change of code one
+small layer.
 """
 
 import hashlib
@@ -15,7 +18,7 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from commands import run
 from layout import IMAGES, RUN, STATE
@@ -31,9 +34,9 @@ MEDIA_TYPE = "application/vnd.oci.image"
 
 
 def build(tag: str, dockerfile: Path, context: Path, target: str | None = None) -> Path:
-    """Build a Dockerfile; returns the archive. Unchanged steps come from buildah's cache."""
+    """Build a Dockerfile; returns the folder with its OCI layout. Unchanged steps come from buildah's cache."""
     _make_base()
-    archive = IMAGES / (tag.replace("/", "_").replace(":", "_") + ".tar")
+    folder = IMAGES / tag.replace("/", "_").replace(":", "_")
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as settings:
         settings.write(_pip_settings())
         settings.flush()
@@ -44,9 +47,36 @@ def build(tag: str, dockerfile: Path, context: Path, target: str | None = None) 
             *(["--target", target] if target else []),
             *("--file", str(dockerfile), str(context)),
         )
-    archive.unlink(missing_ok=True)
-    _buildah("push", "--quiet", tag, f"docker-archive:{archive}:{tag}")  # uncompressed: three times as fast as OCI
-    return archive
+    folder.mkdir(exist_ok=True)
+    (folder / "index.json").unlink(missing_ok=True)
+    _buildah("push", "--quiet", "--disable-compression", tag, f"oci:{folder}:{tag}")  # blobs that are there stay
+    wanted = set(blobs(folder))
+    for blob in (folder / "blobs/sha256").iterdir():
+        if blob.name not in wanted:
+            blob.unlink()
+    return folder
+
+
+def blobs(folder: Path) -> list[str]:
+    """Digests (SHA-256, hexadecimal) of all that the image in an OCI layout consists of: manifest, configuration, layers."""
+    (entry,) = json.loads((folder / "index.json").read_text())["manifests"]
+    digest = entry["digest"].removeprefix("sha256:")
+    manifest = json.loads((folder / "blobs/sha256" / digest).read_text())
+    parts = [manifest["config"], *manifest["layers"]]
+    return [digest, *(part["digest"].removeprefix("sha256:") for part in parts)]
+
+
+def write_archive(folder: Path, without: set[str], out: IO[bytes]) -> None:
+    """Write the image of an OCI layout as a tar stream, without the blobs that the reader has."""
+    index = json.loads((folder / "index.json").read_text())
+    for entry in index["manifests"]:
+        entry["annotations"]["io.containerd.image.name"] = entry["annotations"]["org.opencontainers.image.ref.name"]
+    with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+        _add(tar, "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
+        for digest in blobs(folder):
+            if digest not in without:
+                tar.add(folder / "blobs/sha256" / digest, f"blobs/sha256/{digest}")
+        _add(tar, "index.json", json.dumps(index).encode())
 
 
 def pack(archive: Path, reference: str, program: Path, *, user: str) -> None:

@@ -1,9 +1,12 @@
 """A node: containerd, kubelet and kube-proxy in network, mount, pid and host-name namespaces of their own."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import images
 import layout
 from commands import run, succeeds, wait, write_json
 from layout import BIN, DNS_SERVICE, HOST, IMAGES, LOG, PKI, STATE
@@ -43,9 +46,22 @@ def main(index: int) -> None:
     supervise(dict(programs))
 
 
-def import_image(archive: Path, prefix: list[str]) -> None:
-    """Put an image archive into the store of the node that `prefix` enters."""
-    run(*prefix, "ctr", "--namespace", "k8s.io", "images", "import", str(archive))
+def import_image(image: Path, prefix: list[str]) -> None:
+    """Put an image, an archive or the folder of an OCI layout, into the store of the node that `prefix` enters."""
+    command = [*prefix, "ctr", "--namespace", "k8s.io"]
+    if not image.is_dir():
+        run(*command, "images", "import", str(image))
+        return
+    listed = subprocess.run([*command, "content", "ls", "--quiet"], capture_output=True, text=True, check=True).stdout
+    there = {digest.removeprefix("sha256:") for digest in listed.split()}
+    with subprocess.Popen(
+        [*command, "images", "import", "-"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    ) as process:
+        assert process.stdin is not None
+        with process.stdin:
+            images.write_archive(image, there, process.stdin)
+    if process.returncode:
+        sys.exit(f"{image} could not be imported")
 
 
 def _isolate(name: str) -> None:

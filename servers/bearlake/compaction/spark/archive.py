@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 _BASE = "java.jsa"
 _SPARK = "spark.jsa"
 _DEADLINE_MS = 180_000
+_PLAIN_DAEMON = "spark.python.daemon.module=pyspark.daemon"
+"""Ours imports what workers need; the archive is of Java, and an image can make it before our code is there."""
 
 
 def default_folder() -> Path:
@@ -91,7 +93,7 @@ def _record(command: Command, settings: SparkSettings, target: Path, draft: Path
         _dump_base(command, draft / _BASE)
         (draft / _BASE).rename(target / _BASE)  # first: our archive remembers the path
         more.append(f"-XX:SharedArchiveFile={target / _BASE}")
-    session = Session(replace(settings, master="local[1]", conf=()), more_flags=more)
+    session = Session(replace(settings, master="local[1]", conf=(_PLAIN_DAEMON,)), more_flags=more)
     try:
         session.connect()
         session.collect("archive", _echo, ["a"])
