@@ -103,9 +103,13 @@ async def test_level_none_of_the_registry_lets_the_type_change(pulsar: PulsarNod
 @pytest.mark.parametrize("kind", sorted(set(pb.Schema.Type.keys()) - {"NoSchema", "AutoConsume"}))
 async def test_every_type_comes_back_as_it_was_given(pulsar: PulsarNode, kind: str):
     client = await pulsar.client()
-    content = {"Avro": ONE, "Json": ONE, "Protobuf": ONE, "KeyValue": b"\0\1\xff", "ProtobufNative": b"{}"}.get(
-        kind, b""
-    )
+    content = {
+        "Avro": ONE,
+        "Json": ONE,
+        "Protobuf": ONE,
+        "KeyValue": b"\0\1\xff",
+        "ProtobufNative": b'{"rootMessageTypeName":"a.B"}',
+    }.get(kind, b"")
     given = schema(kind, content, **{"a.b": "1", "ü": ""})
 
     opened = await client.produce("orders", schema=given)
@@ -118,6 +122,77 @@ async def test_every_type_comes_back_as_it_was_given(pulsar: PulsarNode, kind: s
         given.schema_data,
         given.name,
     )
+
+
+def pair(key: bytes, value: bytes, *types: str) -> pb.Schema:
+    """A KEY_VALUE schema of two schemas and their types."""
+    content = b"".join(len(part).to_bytes(4, "big") + part for part in (key, value))
+    named = {"key.schema.type": types[0], "value.schema.type": types[1], "kv.encoding.type": "SEPARATED"}
+    return schema("KeyValue", content, **named)
+
+
+@pytest.mark.parametrize(
+    ("second", "is_taken"),
+    [
+        (pair(ONE, TWO, "AVRO", "AVRO"), True),
+        (pair(TWO, ONE, "AVRO", "AVRO"), True),
+        (pair(ONE, BROKEN, "AVRO", "AVRO"), False),
+        (pair(BROKEN, ONE, "AVRO", "AVRO"), False),
+        (pair(ONE, ONE, "AVRO", "JSON"), False),
+        (pair(ONE, b"", "AVRO", "STRING"), False),
+    ],
+    ids=["value may change", "key may change", "broken value", "broken key", "other type", "primitive"],
+)
+async def test_both_schemas_of_a_key_value_schema_are_compared(
+    pulsar: PulsarNode, second: pb.Schema, is_taken: bool
+) -> None:
+    client = await pulsar.client()
+    first = await client.produce("orders", 1, schema=pair(ONE, ONE, "AVRO", "AVRO"))
+
+    answer = await client.produce("orders", 2, schema=second)
+
+    assert first.schema_version == version(0)
+    assert (answer.schema_version == version(1)) if is_taken else (answer.error == pb.IncompatibleSchema)
+    if is_taken:
+        found = await client.ask("get_schema", pb.CommandGetSchema(topic="orders"))
+        assert found.schema.schema_data == second.schema_data
+
+
+async def test_key_and_value_may_define_the_same_names(pulsar: PulsarNode) -> None:
+    kind = {"type": "enum", "name": "Order", "symbols": ["X"]}
+    many = ["null", {"type": "array", "items": "Order"}]
+    fields = [{"name": "a", "type": kind}, {"name": "b", "type": many, "default": None}]
+    nested = json.dumps({"type": "record", "name": "Outer", "fields": fields}).encode()
+    client = await pulsar.client()
+
+    answer = await client.produce("orders", schema=pair(ONE, nested, "AVRO", "AVRO"))
+
+    assert answer.schema_version == version(0)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\0\0\x05abc\0\0\0\0", b"\0\0\0\1{\0\0\0\0"])
+async def test_a_key_value_schema_that_is_broken_is_refused(pulsar: PulsarNode, content: bytes) -> None:
+    broken = schema("KeyValue", content, **{"key.schema.type": "AVRO", "value.schema.type": "STRING"})
+
+    assert (await (await pulsar.client()).produce("orders", schema=broken)).error == pb.IncompatibleSchema
+
+
+async def test_the_root_message_of_a_native_protobuf_schema_stays(pulsar: PulsarNode) -> None:
+    """Pulsar compares nothing else of them: `ProtobufNativeSchemaCompatibilityCheck`."""
+    client = await pulsar.client()
+    described = [
+        json.dumps({"rootMessageTypeName": root, "fileDescriptorSet": descriptor}).encode()
+        for root, descriptor in (("a.B", "YQ=="), ("a.B", "Yg=="), ("a.C", "YQ=="))
+    ]
+
+    answers = [
+        await client.produce("orders", number, schema=schema("ProtobufNative", one))
+        for number, one in enumerate(described)
+    ]
+    nothing = await client.produce("orders", 9, schema=schema("ProtobufNative", b"{}"))
+
+    assert [one.schema_version for one in answers[:2]] == [version(0), version(1)]
+    assert (answers[2].error, nothing.error) == (pb.IncompatibleSchema, pb.IncompatibleSchema)
 
 
 async def test_a_consumers_schema_is_the_first_of_a_topic_without_one(pulsar: PulsarNode):

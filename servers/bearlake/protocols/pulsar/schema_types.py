@@ -3,20 +3,22 @@
     AVRO                      Avro, as it is
     JSON, PROTOBUF            Avro too: clients describe such values by an Avro schema
     STRING, INT32, DATE …     the Avro type of the same values
-    KEY_VALUE,                bytes, with what the client sent in the attribute `pulsar.data`; the registry compares
-    PROTOBUF_NATIVE           nothing of it, and takes every successor of the same type
+    KEY_VALUE                 an Avro record of both schemas (`key_values.py`), with what the client sent in the attribute `pulsar.data`
+    PROTOBUF_NATIVE           bytes, with that attribute; as by Pulsar, any successor with the same root message is compatible
 
-The metadata's property `bearlake.encoding` is the type's name, but for AVRO, so that the registry takes no version of another type; a
-client's own properties are there as `pulsar.property.…`. A schema that the registry was given by others is AVRO to Pulsar's clients if
+The metadata's property `bearlake.encoding` is the type's name, but for AVRO, so that the registry takes no version of another type. Behind
+it stands, in parentheses, what must not change either: the types of key and value, or the root message. A client's own properties are
+there as `pulsar.property.…`. A schema that the registry was given by others is AVRO to Pulsar's clients if
 it is Avro, and none for them if it is JSON Schema or Protobuf: they have no type for those.
 
-Source: Pulsar, "Understand schema" (types); PIP-43 (KEY_VALUE), PIP-87 (PROTOBUF_NATIVE).
+Source: Pulsar, "Understand schema" (types); PIP-43 (KEY_VALUE), PIP-87 (PROTOBUF_NATIVE); `ProtobufNativeSchemaCompatibilityCheck`.
 """
 
 import base64
 import json
 from typing import Any
 
+from bearlake.protocols.pulsar import key_values
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.proto.commands_pb2 import Schema
 from bearlake.protocols.pulsar.proto.metadata_pb2 import KeyValue
@@ -47,22 +49,29 @@ _PRIMITIVES: dict[int, tuple[str, str]] = {
 NAMES: dict[int, str] = {**_AVRO_TEXT, **_OPAQUE, **{number: name for number, (name, _) in _PRIMITIVES.items()}}
 """Names of types, as the HTTP API writes them, by their numbers."""
 NUMBERS = {name: number for number, name in NAMES.items()}
+_AVRO_TYPES = dict(_PRIMITIVES.values()) | {"BYTES": "bytes", "NONE": "bytes"}
+"""Avro types of the primitive ones, by name."""
 
 
 def draft_of(schema: Schema) -> Draft:
     """The schema as the registry takes it. Raises `Refused` (IncompatibleSchema): it has no type, or is not text."""
     if schema.type not in NAMES:
         raise Refused("IncompatibleSchema", f"a schema of type {schema.type} cannot be registered")
-    name = NAMES[schema.type]
+    encoding = _encoding(schema)
     properties = {_PROPERTY + one.key: one.value for one in schema.properties}
-    if name != "AVRO":
-        properties[ENCODING] = name
+    if encoding != "AVRO":
+        properties[ENCODING] = encoding
     return Draft(text=_text_of(schema), metadata={"properties": properties})
 
 
 def type_of(schema: model.Schema) -> int | None:
     """Number of the type that a kept schema is to Pulsar's clients; None: they have none for it."""
-    return NUMBERS.get(_properties(schema).get(ENCODING, "AVRO")) if schema.type is SchemaType.AVRO else None
+    return NUMBERS.get(_kept_encoding(schema).partition("(")[0]) if schema.type is SchemaType.AVRO else None
+
+
+def has_type_of(schema: model.Schema, given: Schema) -> bool:
+    """Whether a kept schema is of the same type as the one that a client gave, with what belongs to the type."""
+    return schema.type is SchemaType.AVRO and _kept_encoding(schema) == _encoding(given)
 
 
 def schema_of(schema: model.Schema, name: str) -> Schema | None:
@@ -85,11 +94,36 @@ def schema_of(schema: model.Schema, name: str) -> Schema | None:
     )
 
 
+def _encoding(schema: Schema) -> str:
+    """What must stay the same from version to version: the type's name, and what Pulsar compares beside it."""
+    name = NAMES[schema.type]
+    if schema.type == Schema.KeyValue:
+        return f"{name}({','.join(key_values.types_of(_given(schema)))})"
+    if schema.type == Schema.ProtobufNative:
+        try:
+            root = json.loads(schema.schema_data)["rootMessageTypeName"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise Refused("IncompatibleSchema", "a PROTOBUF_NATIVE schema without a rootMessageTypeName") from error
+        return f"{name}({root})"
+    return name
+
+
+def _kept_encoding(schema: model.Schema) -> str:
+    return str(_properties(schema).get(ENCODING, "AVRO"))
+
+
+def _given(schema: Schema) -> dict[str, str]:
+    return {one.key: one.value for one in schema.properties}
+
+
 def _text_of(schema: Schema) -> str:
     if schema.type in _PRIMITIVES:
         return json.dumps(_PRIMITIVES[schema.type][1])
     if schema.type in _OPAQUE:
-        return json.dumps({"type": "bytes", _CONTENT: base64.b64encode(schema.schema_data).decode()})
+        record = None
+        if schema.type == Schema.KeyValue:
+            record = key_values.record_of(schema.schema_data, _given(schema), _AVRO_TYPES)
+        return json.dumps({**(record or {"type": "bytes"}), _CONTENT: base64.b64encode(schema.schema_data).decode()})
     try:
         return schema.schema_data.decode()
     except UnicodeDecodeError as error:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bearlake.errors import Conflict, Invalid
+from bearlake.metadata.schemas import Deletion
 from bearlake.protocols.pulsar import schema_types
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
@@ -21,14 +22,16 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
 from bearlake.protocols.pulsar.topics import Topic, Topics
 from bearlake.streams.principal import Principal
 from bearlake.streams.schemas import names
-from bearlake.streams.schemas.model import Draft, SchemaVersion
+from bearlake.streams.schemas.model import Draft, Level, SchemaVersion
 from bearlake.streams.schemas.problems import (
+    ConfigNotFound,
     Refusal,
     SchemaNotFound,
     SubjectNotFound,
     SubjectSoftDeleted,
     VersionNotFound,
 )
+from bearlake.streams.schemas.rules import LEVEL
 
 if TYPE_CHECKING:
     from bearlake.streams.schemas.service import Schemas as Registry
@@ -103,7 +106,7 @@ class Schemas:
             found = await self._registry.lookup(who, subject_of(topic), plain)
         except (SubjectNotFound, SchemaNotFound):
             return None
-        return found if schema_types.type_of(found.schema) == schema.type else None
+        return found if schema_types.has_type_of(found.schema, schema) else None
 
     async def incompatibilities(self, who: Principal, topic: Topic, schema: Schema) -> list[str]:
         """What the topic's level forbids about a schema; nothing if it is a version. Raises `Refused` (IncompatibleSchema)."""
@@ -121,6 +124,43 @@ class Schemas:
             return await self._registry.version(who, subject_of(topic), number, with_deleted=number != names.LATEST)
         except (SubjectNotFound, VersionNotFound, SchemaNotFound):
             return None
+
+    async def versions(self, who: Principal, topic: Topic) -> list[SchemaVersion]:
+        """All versions of the topic's schema that are not deleted, oldest first."""
+        subject = subject_of(topic)
+        try:
+            numbers = await self._registry.versions(who, subject, Deletion.LIVE)
+            return [await self._registry.version(who, subject, number) for number in numbers]
+        except (SubjectNotFound, VersionNotFound):  # none, or deleted meanwhile
+            return []
+
+    async def level(self, who: Principal, topic: Topic | None) -> Level:
+        """The compatibility level that holds for a topic; with None for topics that have none of their own."""
+        config = await self._registry.config(who, "" if topic is None else subject_of(topic), is_in_scope=True)
+        return Level(config[LEVEL])
+
+    async def own_level(self, who: Principal, topic: Topic) -> Level | None:
+        """The level that was set for the topic itself."""
+        try:
+            level = (await self._registry.config(who, subject_of(topic))).get(LEVEL)
+        except ConfigNotFound:
+            return None
+        return None if level is None else Level(level)
+
+    async def set_level(self, who: Principal, topic: Topic, level: Level) -> None:
+        """Set the topic's own level."""
+        await self._registry.set_config(who, subject_of(topic), {LEVEL: level.value})
+
+    async def unset_level(self, who: Principal, topic: Topic) -> None:
+        """Let the topic have the level that holds for all; other parts of its config stay."""
+        subject = subject_of(topic)
+        try:
+            before = await self._registry.unset_config(who, subject)
+        except ConfigNotFound:
+            return
+        others = {key: value for key, value in before.items() if key != LEVEL}
+        if others:
+            await self._registry.set_config(who, subject, others)
 
     async def delete(self, who: Principal, topic: Topic, *, is_permanent: bool = False) -> int:
         """Delete all versions, softly or for good; returns the last one's number in the registry.

@@ -1,7 +1,7 @@
 """Clusters, brokers, tenants and namespaces.
 
-There is one cluster, the deployment. Tenants and namespaces are parts of topics' names: each that can be named is there and has no
-policies, and lists show those that have topics. To create one is to see that it can be named.
+There is one cluster, the deployment. Tenants and namespaces are parts of topics' names: each that can be named is there, with the default
+policies (`policies.py`), and lists show those that have topics. To create one is to see that it can be named.
 """
 
 from aiohttp import web
@@ -48,7 +48,6 @@ class ClusterRoutes:
         router.add_delete(tenant, self._delete_tenant)
         router.add_get("/admin/v2/namespaces/{tenant}", self._namespaces)
         namespace = "/admin/v2/namespaces/{tenant}/{namespace}"
-        router.add_get(namespace, self._namespace)
         router.add_put(namespace, self._ensure_namespace)
         router.add_delete(namespace, self._delete_namespace)
         router.add_get(f"{namespace}/topics", self._topics)
@@ -124,10 +123,6 @@ class ClusterRoutes:
         tenant = _check_tenant(request)
         used = self._used() | {names.PUBLIC_DEFAULT}
         return web.json_response(sorted(one for one in used if one.startswith(f"{tenant}/")))
-
-    async def _namespace(self, request: web.Request) -> web.Response:
-        paths.namespace_of(request)
-        return web.json_response({"replication_clusters": [self._broker.members.cluster_id]})
 
     async def _ensure_namespace(self, request: web.Request) -> web.Response:
         paths.namespace_of(request)

@@ -53,9 +53,9 @@ def of_error(error: errors.BearlakeError) -> Problem:
     return Problem(next((status for kind, status in _KINDS if isinstance(error, kind)), 500), str(error))
 
 
-def not_served(what: str) -> Problem:
-    """501."""
-    return Problem(501, f"{what}: not served here")
+def not_served(what: str, reason: str = "") -> Problem:
+    """501; `reason` says why, and what to do instead."""
+    return Problem(501, f"{what}: not served here" + (f"; {reason}" if reason else ""))
 
 
 def answer(problem: Problem) -> web.Response:

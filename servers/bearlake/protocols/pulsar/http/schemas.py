@@ -8,9 +8,10 @@ from typing import Any
 
 from aiohttp import web
 
-from bearlake.protocols.pulsar import schema_types
+from bearlake.protocols.pulsar import key_values, schema_types
 from bearlake.protocols.pulsar.broker import Broker
 from bearlake.protocols.pulsar.http import paths
+from bearlake.protocols.pulsar.http.policies import strategy_of
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.protocols.pulsar.proto.commands_pb2 import Schema
 from bearlake.protocols.pulsar.proto.metadata_pb2 import KeyValue
@@ -19,8 +20,6 @@ from bearlake.protocols.pulsar.topics import Topic
 from bearlake.streams.principal import ANONYMOUS, Operation
 from bearlake.streams.schemas import names
 from bearlake.streams.schemas.model import SchemaVersion
-
-_PARTS = 2  # of a KEY_VALUE
 
 
 class SchemaRoutes:
@@ -33,6 +32,7 @@ class SchemaRoutes:
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Add the routes."""
         topic = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
+        router.add_get(f"{topic}/schemas", self._get_all)
         router.add_get(f"{topic}/schema", self._get)
         router.add_get(f"{topic}/schema/{{version}}", self._get)
         router.add_post(f"{topic}/schema", self._register)
@@ -51,6 +51,12 @@ class SchemaRoutes:
             raise Problem(404, "Schema not found")
         return web.json_response(shown)
 
+    async def _get_all(self, request: web.Request) -> web.Response:
+        """All versions, oldest first."""
+        topic = await self._topic(request)
+        found = [_shown(topic, version) for version in await self._schemas.versions(ANONYMOUS, topic)]
+        return web.json_response({"getSchemaResponses": [one for one in found if one is not None]})
+
     async def _register(self, request: web.Request) -> web.Response:
         made = await self._schemas.register(ANONYMOUS, await self._topic(request), await _schema_in(request))
         return web.json_response({"version": made.number - 1})
@@ -64,7 +70,8 @@ class SchemaRoutes:
     async def _check(self, request: web.Request) -> web.Response:
         topic, schema = await self._topic(request), await _schema_in(request)
         messages = await self._schemas.incompatibilities(ANONYMOUS, topic, schema)
-        return web.json_response({"isCompatibility": not messages})
+        level = await self._schemas.level(ANONYMOUS, topic)
+        return web.json_response({"compatibility": not messages, "schemaCompatibilityStrategy": strategy_of(level)})
 
     async def _version_of(self, request: web.Request) -> web.Response:
         found = await self._schemas.known(ANONYMOUS, await self._topic(request), await _schema_in(request))
@@ -114,22 +121,18 @@ def _content_of(number: int, text: str) -> bytes:
         return text.encode(errors="surrogatepass")
     try:
         pair = json.loads(text)
-        parts = [part if isinstance(part, str) else json.dumps(part) for part in (pair["key"], pair["value"])]
+        key, value = (part if isinstance(part, str) else json.dumps(part) for part in (pair["key"], pair["value"]))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Problem(422, "a KEY_VALUE schema: expected a JSON object with key and value") from error
-    return b"".join(len(part.encode()).to_bytes(4, "big") + part.encode() for part in parts)
+    return key_values.joined(key.encode(), value.encode())
 
 
 def _text_of(schema: Schema) -> str:
     """The reverse of `_content_of`."""
     if schema.type != Schema.KeyValue:
         return schema.schema_data.decode(errors="replace")
-    parts, rest = [], schema.schema_data
-    for _ in range(_PARTS):
-        size = int.from_bytes(rest[:4], "big", signed=True)
-        parts.append(rest[4 : 4 + max(0, size)].decode(errors="replace"))
-        rest = rest[4 + max(0, size) :]
-    return json.dumps({"key": _value(parts[0]), "value": _value(parts[1])})
+    key, value = key_values.split(schema.schema_data)
+    return json.dumps({"key": _value(key.decode(errors="replace")), "value": _value(value.decode(errors="replace"))})
 
 
 def _value(text: str) -> object:

@@ -15,6 +15,7 @@ from bearlake.protocols.pulsar.http.guard import Guard
 from bearlake.protocols.pulsar.http.lookups import LookupRoutes
 from bearlake.protocols.pulsar.http.peeking import PeekRoutes
 from bearlake.protocols.pulsar.http.peers import Peers
+from bearlake.protocols.pulsar.http.policies import PolicyRoutes
 from bearlake.protocols.pulsar.http.schemas import SchemaRoutes
 from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
 from bearlake.protocols.pulsar.http.statistics import StatisticsRoutes
@@ -49,6 +50,7 @@ class PulsarHttpServer:
             TopicRoutes(server.broker, settings),
             StatisticsRoutes(server.broker, self._peers),
             SubscriptionRoutes(server.broker),
+            PolicyRoutes(server.broker),
             PeekRoutes(server.broker),
             SchemaRoutes(server.broker),
         )

@@ -1,4 +1,4 @@
-"""Subscriptions of topics: list, create, delete, skip, reset.
+"""Subscriptions of topics: list, create, delete, skip, expire, reset.
 
 Of a partitioned topic all partitions are meant. A durable subscription is changed by the server that dispatches its partition: another
 one redirects to it (`guard.py`), which for a partitioned topic may go on from server to server; what was done already is done again
@@ -17,6 +17,8 @@ from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.streams.principal import Operation
 from bearlake.streams.subscriptions.model import LATEST
 
+_AGE_S_MAX = 100 * 366 * 86_400
+
 
 class SubscriptionRoutes:
     """Routes of the subscriptions of persistent topics."""
@@ -34,6 +36,8 @@ class SubscriptionRoutes:
         router.add_delete(subscription, self._delete)
         router.add_post(f"{subscription}/skip/{{count}}", self._skip)
         router.add_post(f"{subscription}/skip_all", self._skip_all)
+        router.add_post(f"{subscription}/expireMessages/{{age_s}}", self._expire)
+        router.add_post(f"{topic}/all_subscription/expireMessages/{{age_s}}", self._expire)
         router.add_post(f"{subscription}/resetcursor", self._reset)
         router.add_post(f"{subscription}/resetcursor/{{timestamp}}", self._reset_to_time)
 
@@ -77,6 +81,15 @@ class SubscriptionRoutes:
     async def _skip_all(self, request: web.Request) -> web.Response:
         for partition in await self._partitions(request, Operation.READ):
             await self._subscriptions.seek(partition, request.match_info["subscription"], LATEST)
+        return web.Response(status=204)
+
+    async def _expire(self, request: web.Request) -> web.Response:
+        """Acknowledge what is older than so many seconds, for one subscription or for all."""
+        before_ms = self._broker.streams.clock.now_ms() - 1000 * paths.number_in(request, "age_s", _AGE_S_MAX)
+        name = request.match_info.get("subscription")
+        for partition in await self._partitions(request, Operation.READ):
+            for one in await self._subscriptions.names(partition) if name is None else [name]:
+                await self._subscriptions.expire(partition, one, before_ms)
         return web.Response(status=204)
 
     async def _reset(self, request: web.Request) -> web.Response:

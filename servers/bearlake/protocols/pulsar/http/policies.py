@@ -1,0 +1,232 @@
+"""Policies of topics that a stream really honours, and what namespaces have of them.
+
+| policy | where it is kept |
+|---|---|
+| retention | `retention.ms` and `retention.bytes` of the stream |
+| deduplication | `pulsar.deduplication` of the stream |
+| schema compatibility strategy | the level of the subject `<stream>-value`, in the registry |
+
+Namespaces have no rows, so theirs are the defaults, to be read and not to be set. Whatever else `pulsar-admin` may ask for is
+refused, with what to do instead.
+
+Retention counts for all messages, whether acknowledged or not; Pulsar keeps those that are not, in any case.
+
+Source: Pulsar, "Admin REST API", topic policies and namespaces; `RetentionPolicies` (minutes and MiB, -1: no limit).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.http import paths
+from bearlake.protocols.pulsar.http.problems import Problem, not_served
+from bearlake.protocols.pulsar.producing import DEDUPLICATION
+from bearlake.protocols.pulsar.topics import Topic
+from bearlake.streams import configs as stream_configs
+from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.streams.schemas.model import Level
+
+RETENTION_MS = "retention.ms"
+RETENTION_BYTES = "retention.bytes"
+_MINUTE_MS = 60_000
+_MIB = 1024 * 1024
+_INT_MAX = (1 << 31) - 1
+_ALWAYS = "ALWAYS_COMPATIBLE"
+_REASONS = {
+    "messageTTL": "messages without acknowledgement stay as long as retention says; `expire-messages` acknowledges them",
+    "backlogQuota": "a backlog costs what the stream keeps anyway: set its retention",
+    "backlogQuotaMap": "a backlog costs what the stream keeps anyway: set its retention",
+    "persistence": "messages are in the object store, which replicates",
+    "maxMessageSize": "set `max.message.bytes` of the stream, or `pulsar.message_bytes_max` of the servers",
+    "compactionThreshold": "topics are not compacted by keys",
+    "offloadPolicies": "everything is in the object store from the beginning",
+    "replication": "there is one cluster",
+    "permissions": "there is no authentication",
+    "autoTopicCreation": "set `pulsar.auto_create_streams` and `pulsar.auto_create_partition_count` of the servers",
+}
+"""Why a policy is not set, and what to do instead."""
+
+
+class PolicyRoutes:
+    """Routes of policies."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Add the routes."""
+        topic = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+        router.add_get(f"{topic}/retention", self._retention)
+        router.add_post(f"{topic}/retention", self._set_retention)
+        router.add_delete(f"{topic}/retention", self._unset_retention)
+        router.add_get(f"{topic}/deduplicationEnabled", self._deduplication)
+        router.add_post(f"{topic}/deduplicationEnabled", self._set_deduplication)
+        router.add_delete(f"{topic}/deduplicationEnabled", self._unset_deduplication)
+        router.add_get(f"{topic}/schemaCompatibilityStrategy", self._strategy)
+        router.add_put(f"{topic}/schemaCompatibilityStrategy", self._set_strategy)
+        router.add_delete(f"{topic}/schemaCompatibilityStrategy", self._unset_strategy)
+        namespace = "/admin/v2/namespaces/{tenant}/{namespace}"
+        router.add_get(namespace, self._namespace)
+        router.add_get(f"{namespace}/{{policy}}", self._namespace_policy)
+        for method in ("POST", "PUT", "DELETE"):
+            router.add_route(method, f"{namespace}/{{policy}}", self._refuse)
+            router.add_route(method, f"{topic}/{{policy}}", self._refuse)
+        router.add_get(f"{topic}/{{policy}}", self._refuse)
+
+    # -- retention -----------------------------------------------------------------------------------------------
+
+    async def _retention(self, request: web.Request) -> web.Response:
+        topic = await self._topic(request, Operation.DESCRIBE)
+        configs = topic.view.stream.configs
+        if not paths.flag(request, "applied") and RETENTION_MS not in configs and RETENTION_BYTES not in configs:
+            return web.Response(status=204)
+        return web.json_response(_retention_of(configs))
+
+    async def _set_retention(self, request: web.Request) -> web.Response:
+        minutes, size = _retention_in(await paths.body_of(request))
+        wanted = {
+            RETENTION_MS: "-1" if minutes < 0 else str(minutes * _MINUTE_MS),
+            RETENTION_BYTES: "-1" if size < 0 else str(size * _MIB),
+        }
+        return await self._alter(request, wanted)
+
+    async def _unset_retention(self, request: web.Request) -> web.Response:
+        return await self._alter(request, {}, RETENTION_MS, RETENTION_BYTES)
+
+    # -- deduplication -------------------------------------------------------------------------------------------
+
+    async def _deduplication(self, request: web.Request) -> web.Response:
+        topic = await self._topic(request, Operation.DESCRIBE)
+        configs = topic.view.stream.configs
+        if not paths.flag(request, "applied") and DEDUPLICATION not in configs:
+            return web.Response(status=204)
+        return web.json_response(_is_deduplicated(configs))
+
+    async def _set_deduplication(self, request: web.Request) -> web.Response:
+        asked = await paths.body_of(request)
+        if not isinstance(asked, bool):
+            raise Problem(400, "expected true or false")
+        return await self._alter(request, {DEDUPLICATION: str(asked).lower()})
+
+    async def _unset_deduplication(self, request: web.Request) -> web.Response:
+        return await self._alter(request, {}, DEDUPLICATION)
+
+    # -- schema compatibility strategy ---------------------------------------------------------------------------
+
+    async def _strategy(self, request: web.Request) -> web.Response:
+        topic, schemas = await self._topic(request, Operation.DESCRIBE), self._broker.schemas
+        is_applied = paths.flag(request, "applied")
+        level = await (schemas.level(ANONYMOUS, topic) if is_applied else schemas.own_level(ANONYMOUS, topic))
+        return web.Response(status=204) if level is None else web.json_response(strategy_of(level))
+
+    async def _set_strategy(self, request: web.Request) -> web.Response:
+        topic, asked = await self._topic(request, Operation.ALTER), await paths.body_of(request)
+        if asked in ("UNDEFINED", "ALWAYS_INCOMPATIBLE"):
+            raise not_served(f"the strategy {asked}")
+        try:
+            level = Level.NONE if asked == _ALWAYS else Level(asked)
+        except ValueError as error:
+            raise Problem(400, f"expected {_ALWAYS} or one of {', '.join(one.value for one in Level)}") from error
+        await self._broker.schemas.set_level(ANONYMOUS, topic, level)
+        return web.Response(status=204)
+
+    async def _unset_strategy(self, request: web.Request) -> web.Response:
+        await self._broker.schemas.unset_level(ANONYMOUS, await self._topic(request, Operation.ALTER))
+        return web.Response(status=204)
+
+    # -- namespaces ----------------------------------------------------------------------------------------------
+
+    async def _namespace(self, request: web.Request) -> web.Response:
+        paths.namespace_of(request)
+        policies = await self._defaults()
+        answer = {
+            "replication_clusters": policies["replication"],
+            "retention_policies": policies["retention"],
+            "deduplicationEnabled": policies["deduplication"],
+            "schema_compatibility_strategy": policies["schemaCompatibilityStrategy"],
+            "autoTopicCreationOverride": policies["autoTopicCreation"],
+            "backlog_quota_map": policies["backlogQuotaMap"],
+        }
+        return web.json_response(answer)
+
+    async def _namespace_policy(self, request: web.Request) -> web.Response:
+        paths.namespace_of(request)
+        policies = await self._defaults()
+        name = request.match_info["policy"]
+        if name not in policies:
+            raise not_served(f"{name} of namespaces")
+        return web.json_response(policies[name])
+
+    async def _defaults(self) -> dict[str, Any]:
+        """What holds for topics that say nothing else, by the names of the routes."""
+        settings = self._broker.settings
+        creation: dict[str, Any] = {"allowAutoTopicCreation": settings.auto_create_streams}
+        if settings.auto_create_partition_count:
+            creation |= {"topicType": "partitioned", "defaultNumPartitions": settings.auto_create_partition_count}
+        else:
+            creation["topicType"] = "non-partitioned"
+        return {
+            "retention": _retention_of({}),
+            "deduplication": _is_deduplicated({}),
+            "schemaCompatibilityStrategy": strategy_of(await self._broker.schemas.level(ANONYMOUS, None)),
+            "autoTopicCreation": creation,
+            "backlogQuotaMap": {},
+            "permissions": {},
+            "replication": [self._broker.members.cluster_id],
+        }
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    async def _refuse(self, request: web.Request) -> web.Response:
+        name = request.match_info["policy"]
+        if "topic" not in request.match_info and name in ("retention", "deduplication", "schemaCompatibilityStrategy"):
+            reason = "namespaces have no policies of their own: set it for topics (`pulsar-admin topicPolicies`)"
+        else:
+            reason = _REASONS.get(name, "")
+        raise not_served(f"{request.method} {request.path[:200]}", reason)
+
+    async def _topic(self, request: web.Request, operation: Operation) -> Topic:
+        topic = await paths.topic_of(self._broker, request, operation)
+        if not paths.is_whole_topic(topic):
+            raise Problem(405, f"{topic.name} is a partition: policies are those of the whole topic")
+        return topic
+
+    async def _alter(self, request: web.Request, wanted: Mapping[str, str], *unset: str) -> web.Response:
+        topic = await self._topic(request, Operation.ALTER)
+        await self._broker.streams.alter(ANONYMOUS, topic.view.name, wanted, unset)
+        return web.Response(status=204)
+
+
+def strategy_of(level: Level) -> str:
+    """Pulsar's name of a compatibility level."""
+    return _ALWAYS if level is Level.NONE else level.value
+
+
+def _retention_of(configs: Mapping[str, str]) -> dict[str, int]:
+    time_ms, size = (int(stream_configs.value(configs, name)) for name in (RETENTION_MS, RETENTION_BYTES))
+    return {
+        "retentionTimeInMinutes": -1 if time_ms < 0 else -(-time_ms // _MINUTE_MS),
+        "retentionSizeInMB": -1 if size < 0 else -(-size // _MIB),
+    }
+
+
+def _retention_in(asked: object) -> tuple[int, int]:
+    """Minutes and MiB of a body. Raises `Problem` (400, 412)."""
+    given = asked if isinstance(asked, dict) else {}
+    minutes, size = given.get("retentionTimeInMinutes"), given.get("retentionSizeInMB")
+    if not (isinstance(minutes, int) and isinstance(size, int)) or not all(
+        -1 <= one <= _INT_MAX for one in (minutes, size)
+    ):
+        raise Problem(400, "expected retentionTimeInMinutes and retentionSizeInMB, -1: no limit")
+    if not minutes or not size:
+        raise Problem(
+            412,
+            "retention 0 removes what is acknowledged at once: here messages stay by time and size, acknowledged or not",
+        )
+    return minutes, size
+
+
+def _is_deduplicated(configs: Mapping[str, str]) -> bool:
+    return stream_configs.value(configs, DEDUPLICATION).lower() == "true"

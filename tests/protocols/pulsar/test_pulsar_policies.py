@@ -1,0 +1,174 @@
+"""Policies by the admin API: those of topics are the stream's own; namespaces show what holds by default; the rest says why not."""
+
+import json
+
+import pytest
+
+from bearlake.protocols.pulsar.proto import commands_pb2 as pb
+from fixtures.pulsar_http import Call, filled
+from fixtures.pulsar_server import PulsarNode
+
+T = "/admin/v2/persistent/public/default/t"
+N = "/admin/v2/namespaces/public/default"
+RETENTION = {"retentionTimeInMinutes": 90, "retentionSizeInMB": 10}
+
+
+def configs(pulsar: PulsarNode) -> dict[str, str]:
+    view = pulsar.streams.catalog.peek("t")
+    assert view is not None
+    return dict(view.stream.configs)
+
+
+async def test_retention_is_the_streams(pulsar: PulsarNode, call: Call) -> None:
+    await call("PUT", T)
+    assert await call("GET", f"{T}/retention") == (204, None)
+    assert await call("GET", f"{T}/retention?applied=true") == (
+        200,
+        {"retentionTimeInMinutes": 10080, "retentionSizeInMB": -1},
+    )
+
+    assert await call("POST", f"{T}/retention", RETENTION) == (204, None)
+
+    assert await call("GET", f"{T}/retention") == (200, RETENTION)
+    assert configs(pulsar)["retention.ms"] == "5400000"
+    assert configs(pulsar)["retention.bytes"] == "10485760"
+    assert await call("DELETE", f"{T}/retention") == (204, None)
+    assert await call("GET", f"{T}/retention") == (204, None)
+
+
+async def test_retention_without_limits(pulsar: PulsarNode, call: Call) -> None:
+    await call("PUT", f"{T}/partitions", 2)
+    unlimited = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+
+    await call("POST", f"{T}/retention", unlimited)
+
+    assert await call("GET", f"{T}/retention") == (200, unlimited)
+    assert configs(pulsar)["retention.ms"] == "-1"
+    assert (await call("POST", f"{T}-partition-0/retention", unlimited))[0] == 405
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ([], 400),
+        ({}, 400),
+        ({"retentionTimeInMinutes": "1", "retentionSizeInMB": 1}, 400),
+        ({"retentionTimeInMinutes": -2, "retentionSizeInMB": 1}, 400),
+        ({"retentionTimeInMinutes": 2**31, "retentionSizeInMB": 1}, 400),
+        ({"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}, 412),
+    ],
+)
+async def test_a_retention_that_cannot_be_is_refused(call: Call, body: object, expected: int) -> None:
+    await call("PUT", T)
+
+    status, answer = await call("POST", f"{T}/retention", body)
+
+    assert (status, bool(answer["reason"])) == (expected, True)
+
+
+async def test_deduplication_is_switched_for_producers_that_come(pulsar: PulsarNode, call: Call) -> None:
+    await call("PUT", T)
+    assert await call("GET", f"{T}/deduplicationEnabled?applied=true") == (200, True)
+    assert await call("POST", f"{T}/deduplicationEnabled", False) == (204, None)
+    client = await pulsar.client()
+    await client.produce("t", producer_name="p")
+
+    for _ in range(2):
+        client.send_message(b"twice", 7)
+        await client.receive("send_receipt")
+
+    assert (await call("GET", f"{T}/internalStats"))[1]["numberOfEntries"] == 2
+    assert await call("GET", f"{T}/deduplicationEnabled") == (200, False)
+    assert (await call("GET", f"{T}/stats"))[1]["deduplicationStatus"] == "Disabled"
+    assert await call("DELETE", f"{T}/deduplicationEnabled") == (204, None)
+    assert await call("GET", f"{T}/deduplicationEnabled") == (204, None)
+    assert (await call("POST", f"{T}/deduplicationEnabled", "yes"))[0] == 400
+
+
+async def test_the_schema_strategy_is_the_subjects_level(pulsar: PulsarNode, call: Call) -> None:
+    await call("PUT", T)
+    path = f"{T}/schemaCompatibilityStrategy"
+    assert await call("GET", path) == (204, None)
+    assert await call("GET", f"{path}?applied=true") == (200, "BACKWARD")
+
+    assert await call("PUT", path, "ALWAYS_COMPATIBLE") == (204, None)
+
+    assert await call("GET", path) == (200, "ALWAYS_COMPATIBLE")
+    client = await pulsar.client()
+    for number, kind in enumerate(["String", "Int32"]):
+        schema = pb.Schema(name="s", type=pb.Schema.Type.Value(kind))
+        assert (await client.produce("t", number, schema=schema)).schema_version == number.to_bytes(8, "big")
+    assert await call("DELETE", path) == (204, None)
+    assert await call("GET", path) == (204, None)
+    assert (await call("PUT", path, "ALWAYS_INCOMPATIBLE"))[0] == 501
+    assert (await call("PUT", path, "SIDEWAYS"))[0] == 400
+
+
+async def test_a_namespace_shows_what_holds_by_default(call: Call) -> None:
+    status, policies = await call("GET", N)
+
+    assert (status, policies["retention_policies"]["retentionTimeInMinutes"]) == (200, 10080)
+    assert await call("GET", f"{N}/retention") == (200, policies["retention_policies"])
+    assert await call("GET", f"{N}/deduplication") == (200, True)
+    assert await call("GET", f"{N}/schemaCompatibilityStrategy") == (200, "BACKWARD")
+    assert await call("GET", f"{N}/autoTopicCreation") == (
+        200,
+        {"allowAutoTopicCreation": True, "topicType": "non-partitioned"},
+    )
+    assert (await call("GET", f"{N}/somethingElse"))[0] == 501
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "word"),
+    [
+        ("POST", f"{N}/retention", "topicPolicies"),
+        ("POST", f"{N}/messageTTL", "expire-messages"),
+        ("POST", f"{N}/backlogQuota", "retention"),
+        ("POST", f"{N}/persistence", "object store"),
+        ("POST", f"{T}/messageTTL?messageTTL=1", "expire-messages"),
+        ("GET", f"{T}/messageTTL", "expire-messages"),
+        ("POST", f"{T}/maxMessageSize", "max.message.bytes"),
+    ],
+)
+async def test_a_policy_that_is_not_kept_is_refused_with_what_to_do(
+    call: Call, method: str, path: str, word: str
+) -> None:
+    status, answer = await call(method, path)
+
+    assert (status, word in answer["reason"]) == (501, True)
+
+
+async def test_old_messages_are_expired_for_one_subscription_or_all(pulsar: PulsarNode, call: Call) -> None:
+    client = await filled(pulsar, "t", 2)  # published in 2023
+    now_ms = pulsar.streams.clock.now_ms()
+    client.send_message(b"new", 2, publish_time=now_ms)
+    await client.receive("send_receipt")
+    for name in ("s", "u"):
+        await call("PUT", f"{T}/subscription/{name}", "earliest")
+
+    async def backlogs() -> dict[str, int]:
+        _, stats = await call("GET", f"{T}/stats")
+        return {name: one["msgBacklog"] for name, one in stats["subscriptions"].items()}
+
+    assert await call("POST", f"{T}/subscription/s/expireMessages/86400") == (204, None)
+    assert await backlogs() == {"s": 1, "u": 3}
+    assert await call("POST", f"{T}/all_subscription/expireMessages/86400") == (204, None)
+    assert await backlogs() == {"s": 1, "u": 1}
+    assert (await call("POST", f"{T}/subscription/none/expireMessages/1"))[0] == 404
+    assert (await call("POST", f"{T}/subscription/s/expireMessages/x"))[0] == 400
+
+
+async def test_all_versions_of_a_schema_are_listed(call: Call) -> None:
+    await call("PUT", T)
+    path = "/admin/v2/schemas/public/default/t"
+    assert await call("GET", f"{path}/schemas") == (200, {"getSchemaResponses": []})
+    for fields in (["a"], ["a", "b"]):
+        described = [{"name": name, "type": "string", "default": ""} for name in fields]
+        text = json.dumps({"type": "record", "name": "R", "fields": described})
+        assert (await call("POST", f"{path}/schema", {"type": "AVRO", "schema": text, "properties": {}}))[0] == 200
+
+    _, found = await call("GET", f"{path}/schemas")
+
+    assert [one["version"] for one in found["getSchemaResponses"]] == [0, 1]
+    status, answer = await call("POST", f"{path}/compatibility", {"type": "STRING", "schema": "", "properties": {}})
+    assert (status, answer) == (200, {"compatibility": False, "schemaCompatibilityStrategy": "BACKWARD"})
