@@ -1,0 +1,123 @@
+"""A node that is drained, and pods that die at random, under live load of all four protocols.
+
+Runs by `make test-kube`. BEARLAKE_TEST_KUBE_KILL_S (default 60) is the time for which pods are killed; the report's run takes 600.
+"""
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from faults.waiting import pause
+from fixtures.kubernetes import Cluster, until
+from kube.loads import Loads, figures
+from kube.release import NAMESPACE, PROTOCOLS, VALUES, VALUES_FAULTS, VALUES_STORES, Pod, Release
+from kube.stores import stores_node
+
+KILL_S = float(os.environ.get("BEARLAKE_TEST_KUBE_KILL_S", "60"))
+PAUSE_S = (2.0, 6.0)
+"""Between two kills, when the tier has a ready pod again."""
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1200 + 2 * KILL_S)]
+
+Note = Callable[[str, object], None]
+PARTITION_COUNT = 4
+TIERS = (*PROTOCOLS, "compactor")
+VICTIMS = (*TIERS, "operator")
+KILL_SERVER = """
+import os, pathlib, signal
+for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+    words = path.read_bytes().split(b"\\0")
+    if b"serve" in words and path.parent.name != str(os.getpid()):
+        os.kill(int(path.parent.name), signal.SIGKILL)
+"""
+
+
+@pytest.fixture(scope="module")
+def release(stores: Cluster) -> Release:
+    found = Release(stores, [VALUES, VALUES_STORES, VALUES_FAULTS])
+    found.install()
+    for name in ("drained", "killed"):
+        found.serve(name, partitions=PARTITION_COUNT, protocols=list(PROTOCOLS))
+    found.compact()
+    for tier in TIERS:
+        found.settle(tier)
+    return found
+
+
+def test_a_node_is_drained_and_no_request_fails(release: Release, tmp_path: Path, note: Note) -> None:
+    cluster = release.cluster
+    nodes = {one["metadata"]["name"] for one in cluster.listed("nodes", NAMESPACE)}
+    node = min(nodes - {stores_node(cluster)})
+    moved = {pod.name for tier in VICTIMS for pod in release.pods(tier) if pod.node == node}
+    assert moved
+    try:
+        with Loads(release, "drained", partition_count=PARTITION_COUNT, folder=tmp_path) as loads:
+            started_s = time.monotonic()
+            cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=300s")
+            drained_s = round(time.monotonic() - started_s, 1)
+            for tier in TIERS:
+                release.settle(tier)
+            loads.advance()
+            counts = loads.finish()
+    finally:
+        cluster.kubectl("uncordon", node)
+
+    note("drain", {"seconds": drained_s, "moved_pods": len(moved), **figures(loads, counts)})
+    assert node not in {pod.node for tier in TIERS for pod in release.pods(tier)}
+    counts.assert_exact()
+    assert not counts.unknown
+    assert not loads.failed()
+
+
+def test_killed_pods_of_every_tier_lose_nothing(release: Release, tmp_path: Path, note: Note) -> None:
+    choose = random.Random(7)
+    killed: Counter[str] = Counter()
+    with Loads(release, "killed", partition_count=PARTITION_COUNT, folder=tmp_path) as loads:
+        end_s = time.monotonic() + KILL_S
+        while time.monotonic() < end_s or set(VICTIMS) - set(killed):
+            rest = sorted(set(VICTIMS) - set(killed)) or VICTIMS
+            tier = choose.choice(rest)
+            kill(release, choose.choice(has_ready(release, tier)), tier, choose)
+            killed[tier] += 1
+            pause(choose.uniform(*PAUSE_S))
+        for tier in TIERS:
+            release.settle(tier)
+        resumed_s = round(loads.advance(), 1)
+        counts = loads.finish()
+
+    note("kills", {"seconds": KILL_S, "kills": dict(killed), "resumed_s": resumed_s, **figures(loads, counts)})
+    counts.assert_exact()
+    assert not loads.kafka.failed
+    assert not loads.pulsar.failed
+    assert not loads.kafka.unknown
+    assert not loads.pulsar.unknown
+
+
+def has_ready(release: Release, tier: str) -> list[Pod]:
+    """The pods of a tier, when the one that is killed is not the last."""
+
+    def ready() -> list[Pod]:
+        pods = [pod for pod in release.pods(tier) if pod.is_ready and not pod.is_leaving]
+        return pods if len(pods) > 1 or tier in ("compactor", "operator") else []
+
+    found: list[Pod] = until(f"a pod of {tier} that may be killed", ready, 300)
+    return found
+
+
+def kill(release: Release, pod: Pod, tier: str, choose: random.Random) -> None:
+    """As a crash of its process does it (the container starts anew in its pod), or as the loss of the pod."""
+    if tier != "operator" and choose.random() < 0.5:
+        command = ("exec", pod.name, "-c", "bearlake", "--", "python", "-c", KILL_SERVER)
+        release.cluster.kubectl("-n", NAMESPACE, *command, is_checked=False)  # it ends with what it was in
+
+        def is_dead() -> bool:
+            return all(one.restart_count > pod.restart_count for one in release.pods(tier) if one.uid == pod.uid)
+
+        until(f"the server of {pod.name} is killed", is_dead, 60)
+    else:
+        delete = ("delete", "pod", pod.name, "--grace-period=0", "--force")
+        release.cluster.kubectl("-n", NAMESPACE, *delete)

@@ -1,0 +1,277 @@
+"""The operator as a process against a real API server and a real data layer, without nodes: numbers, silence, repair, leadership."""
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from fixtures.kubernetes import until
+from fixtures.operator_process import OperatorProcess
+from fixtures.operator_scene import NAMESPACE, USER, Scene, condition, is_synced, scene, stream
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
+
+STREAM_COUNT = 200
+REST_S = 10
+LEASE_S = 15
+WRITES = "bearlake_operator_writes_total"
+WRITING_VERBS = {"create", "update", "patch", "delete", "deletecollection"}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with scene(tmp_path_factory.mktemp("scene")) as made:
+        yield made
+
+
+@pytest.fixture
+def operator(found: Scene) -> Iterator[OperatorProcess]:
+    with found.operator() as process:
+        until("the operator leads", process.is_ready, LEASE_S * 4)
+        yield process
+        if process.process.poll() is None:
+            process.stop()
+        assert process.process.returncode == 0, process.log.read_text()
+
+
+def written(found: Scene) -> int:
+    """Everything that the operator has asked the API server to change, its Lease aside."""
+    asked = found.plane.audited(USER)
+    return sum(one["verb"] in WRITING_VERBS and one["objectRef"]["resource"] != "leases" for one in asked)
+
+
+def quiet(found: Scene, operator: OperatorProcess) -> None:
+    """Wait until the operator has looked at everything twice without a write."""
+
+    def is_quiet() -> bool:
+        before = written(found), operator.metric("bearlake_operator_reconciles_total")
+        time.sleep(3)
+        return before == (written(found), operator.metric("bearlake_operator_reconciles_total"))
+
+    until("the operator has nothing to do", is_quiet, 60)
+
+
+def test_a_thousand_streams_are_made_within_two_minutes_and_cost_next_to_nothing_at_rest(
+    found: Scene, operator: OperatorProcess, record_testsuite_property: Any
+) -> None:
+    names = [f"many-{number:04}" for number in range(STREAM_COUNT)]
+    manifests = "\n---\n".join(json.dumps(stream(name, retention={"time": "7d"})) for name in names)
+    started = time.monotonic()
+    found.plane.kubectl("apply", "-f", "-", given=manifests)
+
+    until("all are made", lambda: found.are_synced(names), 120 - (time.monotonic() - started))
+    record_testsuite_property("operator_1000_streams_s", round(time.monotonic() - started, 1))
+    record_testsuite_property("operator_1000_streams_cpu_s", round(operator.cpu_s(), 1))
+    assert set(names) <= set(found.data_layer())
+    assert operator.metric("bearlake_operator_data_plane_requests_total") < STREAM_COUNT / 2, "not in batches"
+
+    quiet(found, operator)
+    before, cpu_s, at = written(found), operator.cpu_s(), time.monotonic()
+    time.sleep(REST_S)
+    share = (operator.cpu_s() - cpu_s) / (time.monotonic() - at)
+    record_testsuite_property("operator_rest_cpu_percent", round(share * 100, 2))
+    record_testsuite_property("operator_memory_mb", round(operator.memory_bytes(peak=True) / 1e6))
+    assert written(found) == before
+    assert share < 0.05
+    assert operator.memory_bytes(peak=True) < 250e6
+
+
+def test_a_restart_changes_nothing(found: Scene, operator: OperatorProcess) -> None:
+    """With the thousand of the test before."""
+    found.plane.apply(stream("restarted"))
+    until("it is made", lambda: found.are_synced(["restarted"]), 60)
+    quiet(found, operator)
+    operator.stop()
+    before = versions(found)
+
+    with found.operator("successor") as successor:
+        until("it leads", successor.is_ready, 60)
+        until("it has worked", lambda: successor.metric("bearlake_operator_last_success_seconds", kind="tiers"), 60)
+        quiet(found, successor)
+
+        assert versions(found) == before
+        assert successor.metric(WRITES, kind="Stream/status") == 0
+        successor.stop()
+
+
+def versions(found: Scene) -> dict[str, str]:
+    """The version of everything that the operator may write: it grows with every change."""
+    kinds = "configmaps,services,deployments,poddisruptionbudgets,streams"
+    listed = json.loads(found.plane.kubectl("get", kinds, "-A", "-o", "json"))["items"]
+    return {
+        f"{one['kind']} {one['metadata']['namespace']} {one['metadata']['name']}": one["metadata"]["resourceVersion"]
+        for one in listed
+    }
+
+
+def test_records_that_arrive_do_not_keep_the_operator_turning(found: Scene, operator: OperatorProcess) -> None:
+    """Their number is in the status of each Stream: writing it must not be a reason to look again at once."""
+    found.plane.apply(stream("busy"))
+    until("it is made", lambda: found.are_synced(["busy"]), 60)
+    quiet(found, operator)
+    rounds = "bearlake_operator_reconciles_total"
+    before = operator.metric(rounds, kind="streams of default")
+    producer = Producer({"bootstrap.servers": found.server.kafka})
+    found.plane.apply(stream("busy", configs={"max.message.bytes": "1000000"}))
+    end = time.monotonic() + 15
+    while time.monotonic() < end:
+        producer.produce("busy", b"x")
+        producer.poll(0.01)
+    assert producer.flush(30) == 0
+
+    assert operator.metric(rounds, kind="streams of default") - before <= 4
+    found.plane.apply(stream("busy"))
+    until("they are seen", lambda: found.streams()["busy"]["status"]["recordCount"] > 0, 30)
+
+
+def named(resource: str, **spec: Any) -> dict[str, Any]:
+    """A Stream that claims a name that is not its own."""
+    return stream(resource) | {"spec": {"name": "claimed", **spec}}
+
+
+def test_the_older_stream_has_the_name_and_the_younger_follows_it(found: Scene, operator: OperatorProcess) -> None:
+    found.plane.apply(named("elder", configs={"max.message.bytes": "1000"}))
+    until("it is made", lambda: found.are_synced(["elder"]), 60)
+    time.sleep(1.1)  # creation times are seconds
+    found.plane.apply(named("younger", configs={"max.message.bytes": "2000"}, deletionPolicy="Delete"))
+
+    until("it says so", lambda: condition(found.streams()["younger"], "Ready") == ("False", "NameTaken"), 30)
+    assert "default/elder" in found.streams()["younger"]["status"]["conditions"][0]["message"]
+    assert found.data_layer()["claimed"]["configs"]["max.message.bytes"] == "1000"
+    events = json.loads(found.plane.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
+    told = [one for one in events if one["regarding"]["name"] == "younger"]
+    assert [(one["type"], one["reason"]) for one in told] == [("Warning", "NameTaken")]
+    assert "finalizers" not in found.streams()["younger"]["metadata"]
+
+    identity = found.data_layer()["claimed"]["id"]
+    found.plane.kubectl("delete", "stream", "elder", "--timeout=30s")
+    until("the younger has it", lambda: found.are_synced(["younger"]), 30)
+    assert found.data_layer()["claimed"] | {"created_ms": 0} == {
+        "name": "claimed",
+        "id": identity,
+        "partition_count": 1,
+        "configs": {"max.message.bytes": "2000"},
+        "created_ms": 0,
+    }
+    found.plane.kubectl("delete", "stream", "younger", "--timeout=30s")
+    assert "claimed" not in found.data_layer()
+
+
+def test_a_field_that_is_removed_is_unset_and_what_others_set_stays(found: Scene, operator: OperatorProcess) -> None:
+    found.plane.apply(stream("fields", retention={"time": "1d"}, configs={"max.message.bytes": "1000"}))
+    until("it is made", lambda: found.are_synced(["fields"]), 60)
+    found.admin(
+        "PATCH", "/v1/streams", {"streams": [{"name": "fields", "set": {"message.timestamp.type": "LogAppendTime"}}]}
+    )
+
+    found.plane.apply(stream("fields", partitions=3))
+    until("it is changed", lambda: found.are_synced(["fields"]), 30)
+
+    seen = found.data_layer()["fields"]
+    assert (seen["partition_count"], seen["configs"]) == (3, {"message.timestamp.type": "LogAppendTime"})
+    refused = found.plane.kubectl(
+        "apply", "-f", "-", given=json.dumps(stream("fields", partitions=2)), is_checked=False
+    )
+    assert "partitions can only grow" in refused
+
+
+def test_what_the_data_layer_refuses_is_told_in_its_words(found: Scene, operator: OperatorProcess) -> None:
+    found.plane.apply(stream("refused", configs={"no.such.config": "1"}))
+
+    until("it says so", lambda: condition(found.streams()["refused"], "Ready") == ("False", "Refused"), 30)
+    described = found.plane.kubectl("describe", "stream", "refused")
+    assert ["Warning", "Refused"] in [line.split()[:2] for line in described.splitlines()]
+    assert "Unknown topic config name: no.such.config" in described
+    found.plane.apply(stream("refused"))
+    until("it is mended", lambda: found.are_synced(["refused"]), 30)
+
+
+def test_hand_edits_and_deletions_are_repaired_within_five_seconds(found: Scene, operator: OperatorProcess) -> None:
+    found.plane.apply(stream("edited"))
+    until("it is made", lambda: found.are_synced(["edited"]), 60)
+    quiet(found, operator)
+    name = "bearlake-default-kafka"
+    image = found.plane.get("deployment", name, NAMESPACE)["spec"]["template"]["spec"]["containers"][0]["image"]
+
+    found.plane.kubectl("-n", NAMESPACE, "set", "image", f"deployment/{name}", "bearlake=example.test/evil:1")
+    found.plane.kubectl("-n", NAMESPACE, "delete", "service", name)
+    found.plane.kubectl("-n", NAMESPACE, "label", "configmap", name, "app.kubernetes.io/managed-by-")
+
+    def is_repaired() -> bool:
+        deployment = found.plane.get("deployment", name, NAMESPACE)
+        config = found.plane.get("configmap", name, NAMESPACE)
+        return (
+            deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image
+            and bool(found.plane.get("service", name, NAMESPACE))
+            and config["metadata"]["labels"].get("app.kubernetes.io/managed-by") == "bearlake-operator"
+        )
+
+    until("all are as they were", is_repaired, 5)
+
+
+def test_tiers_come_and_go_with_the_streams_that_ask_for_them(found: Scene, operator: OperatorProcess) -> None:
+    found.plane.apply(stream("tiered", protocols=["kafka", "grpc"]))
+    until("there is a tier", lambda: found.plane.get("deployment", "bearlake-default-grpc", NAMESPACE), 30)
+
+    found.plane.apply(stream("tiered", protocols=["kafka"]))
+
+    until("it is gone", lambda: not found.plane.get("deployment", "bearlake-default-grpc", NAMESPACE), 30)
+    assert found.plane.get("deployment", "bearlake-default-kafka", NAMESPACE)
+
+
+def test_a_leader_that_is_killed_is_followed(
+    found: Scene, operator: OperatorProcess, record_testsuite_property: Any
+) -> None:
+    with found.operator("standby") as standby:
+        assert not standby.is_ready()
+        operator.process.send_signal(signal.SIGKILL)
+        operator.process.wait()
+        killed = time.monotonic()
+        found.plane.apply(stream("orphan"))
+
+        until("the other leads", standby.is_ready, LEASE_S * 3)
+        record_testsuite_property("operator_takeover_s", round(time.monotonic() - killed, 1))
+        assert time.monotonic() - killed > LEASE_S / 2, "it led before the lease had run out"
+        until("it works", lambda: found.are_synced(["orphan"]), 30)
+        standby.stop()
+    operator.process.returncode = 0
+    assert is_synced(found.streams()["orphan"])
+
+
+def test_nobody_leads_twice_and_a_leader_that_stops_is_followed_at_once(
+    found: Scene, operator: OperatorProcess
+) -> None:
+    with found.operator("next") as follower:
+        assert not follower.is_ready()
+
+        stopped = time.monotonic()
+        operator.stop()
+        until("the other leads", follower.is_ready, LEASE_S)
+
+        assert time.monotonic() - stopped < LEASE_S
+        follower.stop()
+
+
+def test_a_thousand_go_as_they_came(found: Scene, operator: OperatorProcess) -> None:
+    """Most are kept; a hundred go with their resources."""
+    doomed = [f"many-{number:04}" for number in range(100)]
+    manifests = "\n---\n".join(
+        json.dumps(stream(name, retention={"time": "7d"}, deletionPolicy="Delete")) for name in doomed
+    )
+    found.plane.kubectl("apply", "-f", "-", given=manifests)
+    held = ["bearlake.dev/stream"]
+    until(
+        "they are held",
+        lambda: all(found.streams()[name]["metadata"].get("finalizers") == held for name in doomed),
+        60,
+    )
+
+    found.plane.kubectl("delete", "streams", "--all", "--timeout=120s")
+
+    kept = set(found.data_layer())
+    assert not kept & set(doomed)
+    assert {f"many-{number:04}" for number in range(100, STREAM_COUNT)} <= kept

@@ -1,0 +1,284 @@
+"""Autoscaling on a real cluster: servers by load, workers by backlog, each without the other, and clients notice nothing.
+
+Kafka's clients connect to pods' own addresses, as from inside the cluster, so that every pod's share can be seen. Runs by `make test-kube`;
+the tests build on each other in the order in which they stand here.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from faults.checking import Counts, check
+from faults.load import Producer, Reader, read_log
+from faults.rest_load import HttpClient, RestProducer
+from faults.waiting import pause
+from fixtures.kubernetes import Cluster, until
+from kube.release import CHART, FOLDER, NAMESPACE, VALUES, VALUES_STORES, Release
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+Note = Callable[[str, object], None]
+VALUES_SCALING = FOLDER / "values-scaling.yaml"
+STREAM = "busy"
+PARTITION_COUNT = 6
+RECORD_BYTES = 1000
+STEADY_PER_SECOND = 20
+BURST_PER_SECOND = 500
+ASKER_COUNT = 2
+ASK_PAUSE_S = 0.01
+GROW_S = 120
+SHRINK_S = 300
+CUSTOM = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{NAMESPACE}/pods/*"
+EXTERNAL = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}"
+FAR = "1Gi"
+"""A backlog per worker that these tests do not reach."""
+NEAR = "32k"
+"""One that a few seconds of the steady load reach."""
+
+
+@pytest.fixture(scope="module")
+def release(stores: Cluster) -> Iterator[Release]:
+    """The release with autoscaled tiers, a Stream, and one worker that has time."""
+    found = Release(stores, [VALUES, VALUES_STORES, VALUES_SCALING])
+    found.install()
+    found.serve(STREAM, partitions=PARTITION_COUNT, protocols=["kafka", "rest"], table={"freshness": "10s"})
+    compact(found, FAR)
+    found.wait("compactor", "main")
+    until("autoscalers have their metrics", lambda: all(is_active(one) for one in autoscalers(found).values()), GROW_S)
+    yield found
+    found.uninstall()  # nobody else shall find the cluster's metrics APIs taken
+
+
+def compact(release: Release, target: str) -> None:
+    scaling = {"minReplicas": 1, "maxReplicas": 2, "targetBacklogBytes": target}
+    resource = {"apiVersion": "bearlake.dev/v1alpha1", "kind": "Compactor", "metadata": {"name": "main"}}
+    release.cluster.apply({**resource, "spec": {"autoscaling": scaling}})
+
+
+def autoscalers(release: Release) -> dict[str, dict[str, Any]]:
+    found = release.cluster.listed("horizontalpodautoscalers", NAMESPACE)
+    return {one["metadata"]["labels"]["app.kubernetes.io/component"]: one for one in found}
+
+
+def is_active(autoscaler: dict[str, Any]) -> bool:
+    conditions = autoscaler.get("status", {}).get("conditions", [])
+    return any(one["type"] == "ScalingActive" and one["status"] == "True" for one in conditions)
+
+
+def raw(release: Release, path: str) -> list[dict[str, Any]]:
+    """The items that the API server answers; none when it does not."""
+    text = release.cluster.kubectl("get", "--raw", path, is_checked=False)
+    found: list[dict[str, Any]] = json.loads(text)["items"] if text.startswith("{") else []
+    return found
+
+
+def number(quantity: str) -> float:
+    return int(quantity.removesuffix("m")) / 1000 if quantity.endswith("m") else float(quantity)
+
+
+def ready_count(release: Release, tier: str) -> int:
+    return sum(pod.is_ready and not pod.is_leaving for pod in release.pods(tier))
+
+
+class Watch:
+    """How many pods tiers had, at most, while something was waited for."""
+
+    def __init__(self, release: Release, *tiers: str) -> None:
+        self._release = release
+        self.most = dict.fromkeys(tiers, 0)
+
+    def until(self, tier: str, count: int, seconds: float) -> float:
+        """Wait until the tier has `count` pods, all ready and no others; the seconds that it took."""
+        started_s = time.monotonic()
+
+        def is_so() -> bool:
+            for each in self.most:
+                wanted = self._release.deployment(each)["spec"]["replicas"]
+                self.most[each] = max(self.most[each], wanted)
+            return len(self._release.pods(tier)) == count == ready_count(self._release, tier)
+
+        until(f"{count} pods of {tier}", is_so, seconds)
+        return round(time.monotonic() - started_s, 1)
+
+
+class Steady:
+    """A little load all the time, written and read through pods' own addresses."""
+
+    def __init__(self, release: Release) -> None:
+        self.bootstrap = release.inside("kafka", 9092)
+        self.producers = [self._producer("steady", STEADY_PER_SECOND)]
+        self.reader = Reader("reader", self.bootstrap, STREAM, PARTITION_COUNT)
+        for client in (*self.producers, self.reader):
+            client.start()
+        until("records are acknowledged", lambda: self.producers[0].acknowledged, 60)
+
+    def _producer(self, name: str, per_second: int) -> Producer:
+        return Producer(
+            name, self.bootstrap, STREAM, PARTITION_COUNT, per_second=per_second, padding_bytes=RECORD_BYTES
+        )
+
+    def burst(self) -> Producer:
+        """Much more load, until it is stopped."""
+        found = self._producer("burst", BURST_PER_SECOND)
+        self.producers.append(found)
+        found.start()
+        return found
+
+    def finish(self) -> Counts:
+        """Stop, and hold what was sent and read against the log."""
+        for producer in self.producers:
+            producer.stop()
+        log = read_log(self.bootstrap, STREAM, PARTITION_COUNT)
+        stored = sum(map(len, log.values()))
+
+        def has_all() -> bool:
+            self.reader.raise_failure()
+            return len(self.reader.read) >= stored
+
+        until("the reader has everything", has_all, 120)
+        self.reader.stop()
+        acknowledged = [each for one in self.producers for each in one.acknowledged]
+        unknown = {name for one in self.producers for name in one.unknown}
+        return check(acknowledged, unknown, log, {"reader": self.reader.read})
+
+    def failed(self) -> dict[Any, str]:
+        """Records that a library gave up on."""
+        return {name: error for one in self.producers for name, error in one.failed.items()}
+
+
+class Asker(HttpClient):
+    """Asks what topics there are, again and again."""
+
+    def run(self) -> None:
+        while self.goes_on:
+            answer = self.ask("GET", f"{self.url}/topics")
+            if answer is not None and not answer.ok:
+                self.complaints[f"status {answer.status_code}"] += 1
+            pause(ASK_PAUSE_S)
+
+
+@pytest.fixture(scope="module")
+def steady(release: Release) -> Steady:
+    return Steady(release)
+
+
+def test_metrics_are_what_people_and_autoscalers_ask_for(release: Release, steady: Steady) -> None:
+    selector = "?labelSelector=app.kubernetes.io%2Fcomponent%3Dkafka"
+    for metric in ("bearlake_requests_per_second", "bearlake_bytes_per_second"):
+        (item,) = until(f"{metric} is known", lambda metric=metric: raw(release, f"{CUSTOM}/{metric}{selector}"), 60)
+        assert item["describedObject"]["name"] == release.pods("kafka")[0].name
+    (item,) = raw(release, f"{EXTERNAL}/bearlake_compaction_backlog_bytes")
+    assert item["metricLabels"]["bearlake.dev/data-layer"] == "default"
+
+    found = release.cluster.kubectl("get", "apiservices", "-o", "json")
+    states = {
+        one["metadata"]["name"]: [(c["type"], c["status"]) for c in one["status"]["conditions"]]
+        for one in json.loads(found)["items"]
+        if one["metadata"]["name"].startswith(("v1beta2.custom", "v1beta1.external"))
+    }
+    assert set(states) == {"v1beta2.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io"}
+    assert all(one == [("Available", "True")] for one in states.values())
+
+
+def test_load_makes_servers_grow_and_shrink_and_not_workers(release: Release, steady: Steady, note: Note) -> None:
+    watch = Watch(release, "kafka", "compactor")
+    burst = steady.burst()
+    grown_s = watch.until("kafka", 3, GROW_S)
+
+    def shares() -> dict[str, float]:
+        items = raw(release, f"{CUSTOM}/bearlake_bytes_per_second?labelSelector=app.kubernetes.io%2Fcomponent%3Dkafka")
+        found = {item["describedObject"]["name"]: number(item["value"]) for item in items}
+        return found if len(found) == 3 and min(found.values()) > RECORD_BYTES else {}
+
+    started_s = time.monotonic()
+    traffic = until("every pod has traffic", shares, 90)
+    moved_s = round(time.monotonic() - started_s, 1)
+    burst.stop()
+    shrunk_s = watch.until("kafka", 1, SHRINK_S)
+
+    note(
+        "scaling_servers",
+        {
+            "grown_1_to_3_s": grown_s,
+            "every_pod_has_traffic_s": moved_s,
+            "bytes_per_second": sorted(round(value) for value in traffic.values()),
+            "shrunk_3_to_1_s": shrunk_s,
+            "workers_at_most": watch.most["compactor"],
+        },
+    )
+    assert watch.most == {"kafka": 3, "compactor": 1}
+
+
+def test_backlog_makes_workers_grow_and_shrink_and_not_servers(release: Release, steady: Steady, note: Note) -> None:
+    watch = Watch(release, "kafka", "compactor")
+    compact(release, NEAR)
+    grown_s = watch.until("compactor", 2, GROW_S)
+    compact(release, FAR)
+    shrunk_s = watch.until("compactor", 1, SHRINK_S)
+
+    note(
+        "scaling_workers",
+        {"grown_1_to_2_s": grown_s, "shrunk_2_to_1_s": shrunk_s, "servers_at_most": watch.most["kafka"]},
+    )
+    assert watch.most == {"kafka": 1, "compactor": 2}
+
+
+def test_clients_noticed_nothing(steady: Steady, note: Note) -> None:
+    counts = steady.finish()
+
+    failed = steady.failed()
+    note(
+        "scaling_clients",
+        {"acknowledged": counts.acknowledged, "lost": counts.lost, "failed_requests": len(failed) + counts.unknown},
+    )
+    counts.assert_exact()
+    assert not failed
+    assert counts.unknown == 0
+
+
+def test_cpu_makes_servers_grow_and_shrink_by_metrics_server(release: Release, note: Note) -> None:
+    watch = Watch(release, "rest")
+    urls = [f"http://{release.inside('rest', 8082)}"]
+    quiet = RestProducer("quiet", urls, STREAM, PARTITION_COUNT, per_second=STEADY_PER_SECOND)
+    loud = [Asker(f"loud-{at}", urls) for at in range(ASKER_COUNT)]
+    for client in (quiet, *loud):
+        client.start()
+    grown_s = watch.until("rest", 2, GROW_S)
+    for client in loud:
+        client.stop()
+    shrunk_s = watch.until("rest", 1, SHRINK_S)
+    quiet.stop()
+
+    failed = [text for client in (quiet, *loud) for text in (*client.broken, *client.complaints)]
+    requests = sum(client.request_count for client in (quiet, *loud))
+    note(
+        "scaling_by_cpu",
+        {"grown_1_to_2_s": grown_s, "shrunk_2_to_1_s": shrunk_s, "requests": requests, "failed_requests": len(failed)},
+    )
+    assert [text for text in failed if text != "refused"] == []
+
+
+def test_an_upgrade_keeps_the_certificate_and_autoscalers_go_on(release: Release) -> None:
+    def secret() -> dict[str, str]:
+        found: dict[str, str] = release.cluster.get("secret", "bl-metrics-api", NAMESPACE)["data"]
+        return found
+
+    before = secret()
+    release.upgrade("metricsApi.windowSeconds=8")
+    release.settle("metrics-api")
+
+    assert secret() == before
+    until("metrics are known", lambda: raw(release, f"{CUSTOM}/bearlake_bytes_per_second"), 60)
+
+
+def test_somebody_elses_metrics_api_is_not_taken_over(release: Release) -> None:
+    values = "quickstart.enabled=true,metricsApi.enabled=true,crds.install=false"
+    complaint = release.cluster.helm(
+        *("install", "other", CHART, "-n", "default", "--dry-run=server", "--set", values), is_checked=False
+    )
+
+    assert f"the cluster has custom.metrics.k8s.io already, served by {NAMESPACE}/bl-metrics-api" in complaint
+    assert "set metricsApi.custom=false" in complaint

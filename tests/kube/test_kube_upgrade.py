@@ -1,0 +1,139 @@
+"""Planned changes under live load of all four protocols: no request fails, nothing is lost, and data outlive the release.
+
+Runs by `make test-kube`; the tests build on each other in the order in which they stand here.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from faults.load import read_log
+from fixtures.kubernetes import Cluster, until
+from kube.loads import Loads, figures
+from kube.release import NAMESPACE, PROTOCOLS, VALUES, VALUES_STORES, Release
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1500)]
+
+Note = Callable[[str, object], None]
+PARTITION_COUNT = 4
+TIERS = (*PROTOCOLS, "compactor")
+KEPT = "kept"
+
+
+@pytest.fixture(scope="module")
+def release(stores: Cluster) -> Release:
+    """The release with a Stream for every protocol, and a worker."""
+    found = Release(stores, [VALUES, VALUES_STORES])
+    found.install()
+    found.serve(KEPT, partitions=PARTITION_COUNT, protocols=list(PROTOCOLS))
+    found.compact()
+    for tier in TIERS:
+        found.settle(tier)
+    return found
+
+
+def uids(release: Release) -> dict[str, set[str]]:
+    return {tier: {pod.uid for pod in release.pods(tier)} for tier in TIERS}
+
+
+def changed(before: dict[str, set[str]], after: dict[str, set[str]]) -> dict[str, str]:
+    """By tier: whether all, some or none of its pods are new."""
+    return {
+        tier: "none" if after[tier] == old else "some" if after[tier] & old else "all" for tier, old in before.items()
+    }
+
+
+def roll(release: Release, *changes: str) -> dict[str, float]:
+    """Change values, and wait until the tiers that this concerns are new; seconds by tier since the change."""
+    generations = {tier: release.deployment(tier)["metadata"]["generation"] for tier in TIERS}
+    started_s = time.monotonic()
+    release.upgrade(*changes)
+    return settled(release, generations, started_s)
+
+
+def settled(release: Release, generations: dict[str, int], started_s: float) -> dict[str, float]:
+    def concerned() -> set[str]:
+        return {tier for tier, old in generations.items() if release.deployment(tier)["metadata"]["generation"] > old}
+
+    until("a tier is changed", concerned, 120)
+    seconds = {}
+    for tier in TIERS:
+        if tier in concerned():
+            release.settle(tier)
+            seconds[tier] = round(time.monotonic() - started_s, 1)
+    return seconds
+
+
+def test_a_change_of_one_tiers_settings_rolls_its_pods_and_no_others(
+    release: Release, tmp_path: Path, note: Note
+) -> None:
+    release.serve("one-tier", partitions=PARTITION_COUNT, protocols=list(PROTOCOLS))
+    before = uids(release)
+    with Loads(release, "one-tier", partition_count=PARTITION_COUNT, folder=tmp_path) as loads:
+        seconds = roll(release, "dataLayers.default.tiers.kafka.settings.kafka.idle_ms=500000")
+        loads.advance()
+        counts = loads.finish()
+
+    note("one_tier_upgrade", {"seconds": seconds, **figures(loads, counts)})
+    assert changed(before, uids(release)) == {tier: "all" if tier == "kafka" else "none" for tier in TIERS}
+    counts.assert_exact()
+    assert not loads.failed()
+
+
+def test_a_rolling_upgrade_of_every_tier_fails_no_request_and_loses_nothing(
+    release: Release, tmp_path: Path, note: Note
+) -> None:
+    release.serve("every-tier", partitions=PARTITION_COUNT, protocols=list(PROTOCOLS))
+    before = uids(release)
+    with Loads(release, "every-tier", partition_count=PARTITION_COUNT, folder=tmp_path) as loads:
+        seconds = roll(release, "dataLayers.default.settings.kafka.idle_ms=400000")
+        loads.advance()
+        counts = loads.finish()
+
+    note("rolling_upgrade", {"seconds": seconds, **figures(loads, counts)})
+    assert changed(before, uids(release)) == dict.fromkeys(TIERS, "all")
+    counts.assert_exact()
+    assert not counts.unknown
+    assert not loads.failed()
+
+
+def test_a_rollback_brings_the_old_settings_back(release: Release, note: Note) -> None:
+    generations = {tier: release.deployment(tier)["metadata"]["generation"] for tier in TIERS}
+    started_s = time.monotonic()
+
+    release.rollback(1)
+
+    seconds = settled(release, generations, started_s)
+    note("rollback_s", max(seconds.values()))
+    assert set(seconds) == set(TIERS)
+    for tier in TIERS:
+        settings = release.deployment(tier)["spec"]["template"]["spec"]["volumes"]
+        (name,) = [one["configMap"]["name"] for one in settings if one["name"] == "settings"]
+        found = release.cluster.get("configmap", name, NAMESPACE)["data"]
+        assert "idle_ms" not in "".join(found.values())
+
+
+def test_data_outlive_the_release_and_are_there_when_it_is_installed_again(release: Release, note: Note) -> None:
+    bootstrap = ",".join(release.outside("kafka"))
+    before = read_log(bootstrap, "every-tier", PARTITION_COUNT)
+    stream_id = release.cluster.get("stream", "every-tier")["status"]["streamId"]
+
+    release.uninstall()
+
+    assert release.cluster.get("stream", "every-tier")
+    note("install_again_s", release.install())
+    started_s = time.monotonic()
+    for tier in PROTOCOLS:
+        until(f"there is a tier {tier}", partial(release.deployment, tier), 60)
+        release.settle(tier)
+    release.wait("stream", "every-tier")
+    note("streams_ready_again_s", round(time.monotonic() - started_s, 1))
+    assert release.cluster.get("stream", "every-tier")["status"]["streamId"] == stream_id
+    after = read_log(bootstrap, "every-tier", PARTITION_COUNT)
+    assert {at: [(r.offset, r.name) for r in reads] for at, reads in after.items()} == {
+        at: [(r.offset, r.name) for r in reads] for at, reads in before.items()
+    }
+    assert sum(map(len, after.values())) > 0
