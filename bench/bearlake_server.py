@@ -5,11 +5,13 @@ acknowledged. On a memory file system fsync costs next to nothing; the disk case
 """
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +45,8 @@ class BearlakeServer:
     """`bearlake up` (or another command that writes a ready file) with its data below `directory`."""
 
     name = "bearlake"
+    listener = "kafka"
+    """Of the ready file: what clients under measurement connect to."""
 
     def __init__(self, directory: Path, *, command: Path = COMMAND, processes_count: int | None = None) -> None:
         self.directory = directory
@@ -51,6 +55,8 @@ class BearlakeServer:
         self._process: subprocess.Popen[bytes] | None = None
         self.address = ""
         self.admin = ""
+        self.listeners: Mapping[str, str] = {}
+        """Addresses by listener."""
 
     @property
     def pid(self) -> int:
@@ -95,6 +101,15 @@ class BearlakeServer:
             self._save_log()
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the server runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def terminate(self) -> None:
+        """Tell the server to stop, and return at once."""
+        os.kill(self.pid, signal.SIGTERM)
+
     def settle(self) -> None:
         """Keep the data directory bounded: deleted streams are swept only after a grace time."""
         if not processes.is_alive(self.pid) or processes.directory_bytes(self.directory) > DATA_BYTES_MAX:
@@ -132,7 +147,8 @@ class BearlakeServer:
                 raise BenchError(f"{self._command} is not ready after {START_TIMEOUT_S} s; see {self._save_log()}")
             time.sleep(0.01)
         listeners = json.loads(ready.read_text())
-        self.address = listeners["kafka"]
+        self.address = listeners[self.listener]
+        self.listeners = listeners
         self.admin = listeners.get("admin", "")
 
 

@@ -15,13 +15,14 @@ class Run:
 
     seconds: float
     requests: int
-    """Answered in the window; records for the Java producer."""
+    """Answered in the window; records for the Java producer; messages with Pulsar."""
     payload_bytes: int
     """Record values sent (before compression) or bytes of whole batches received."""
     mb_per_s: float
-    p50_ms: float
-    p99_ms: float
-    p999_ms: float
+    p50_ms: float | None
+    """None where nothing is answered: consumers are sent what they have room for."""
+    p99_ms: float | None
+    p999_ms: float | None
     client_cpu_s: float
     server_cpu_s: float
     cpu_payload_bytes: int
@@ -68,8 +69,8 @@ class Ratios:
 
     throughput: float
     cpu: float
-    p50: float
-    p99: float
+    p50: float | None
+    p99: float | None
 
 
 def of_runs(runs: Sequence[Run], figure: Callable[[Run], float | None]) -> float | None:
@@ -92,11 +93,15 @@ def ratios(ours: Sequence[Run], peers: Sequence[Run]) -> Ratios | None:
     def ratio(figure: Callable[[Run], float]) -> float:
         return median(map(figure, ours)) / median(map(figure, peers))
 
+    def latency_ratio(figure: Callable[[Run], float | None]) -> float | None:
+        own, other = of_runs(ours, figure), of_runs(peers, figure)
+        return own / other if own is not None and other else None
+
     return Ratios(
         throughput=ratio(lambda run: run.mb_per_s),
         cpu=ratio(lambda run: run.cpu_s_per_gb),
-        p50=ratio(lambda run: run.p50_ms),
-        p99=ratio(lambda run: run.p99_ms),
+        p50=latency_ratio(lambda run: run.p50_ms),
+        p99=latency_ratio(lambda run: run.p99_ms),
     )
 
 

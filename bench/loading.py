@@ -1,4 +1,4 @@
-"""Putting load on a server and measuring it: our C loader, or the Java client's own ProducerPerformance.
+"""Putting load on a server and measuring it: our C load generators, or the Java client's own ProducerPerformance.
 
 The server's CPU time is read when the loader says that its window begins and ends, so the loader's own start and the
 warm-up are not in it. The Java tool has no such marks: its server CPU covers the whole run, and so does the payload that it
@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from bench.bearlake_server import Counters
 from bench.errors import BenchError
@@ -46,7 +46,7 @@ class Server(Protocol):
 
     @property
     def address(self) -> str:
-        """Kafka listener, host:port."""
+        """Of the listener that is loaded, host:port."""
 
     @property
     def pid(self) -> int:
@@ -67,7 +67,7 @@ class Server(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What the C loader is asked to do; see loader/options.h."""
+    """What a load generator is asked to do; see loader/options.h."""
 
     templates: Path
     connections: int
@@ -78,6 +78,8 @@ class Load:
     requests_max: int = 1 << 40
     payload_bytes: int = 0
     idempotent: bool = False
+    program: str = "loader"
+    """Which load generator: the name of its source file."""
 
     def words(self, port: int) -> list[str]:
         """Command-line options."""
@@ -88,17 +90,17 @@ class Load:
         return [*words, "--idempotent"] if self.idempotent else words
 
 
-def build_loader() -> Path:
-    """Compile the loader into `.cache/bench/`, once per state of its sources; returns the program."""
+def build_loader(name: str = "loader") -> Path:
+    """Compile the load generator `name` into `.cache/bench/`, once per state of the sources; returns the program."""
     sources = sorted([*SOURCES.glob("*.h"), *SOURCES.glob("*.c")])
     state = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
-    program = CACHE / f"loader-{state}"
+    program = CACHE / f"{name}-{state}"
     if not program.exists():
         if not shutil.which(COMPILE[0]):
             raise BenchError("the load generator needs gcc")
         CACHE.mkdir(parents=True, exist_ok=True)
         fresh = program.with_suffix(".new")
-        subprocess.run([*COMPILE, "-o", str(fresh), str(SOURCES / "loader.c")], check=True, timeout=120)
+        subprocess.run([*COMPILE, "-o", str(fresh), str(SOURCES / f"{name}.c")], check=True, timeout=120)
         fresh.rename(program)
     return program
 
@@ -107,7 +109,7 @@ def run_loader(server: Server, load: Load) -> Run:
     """Load `server` and measure. Raises BenchError when the loader fails or any partition answered with an error."""
     host, port = server.address.rsplit(":", 1)
     before = server.counters()
-    command = [str(build_loader()), f"--host={host}", *load.words(int(port))]
+    command = [str(build_loader(load.program)), f"--host={host}", *load.words(int(port))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -135,7 +137,7 @@ def run_loader(server: Server, load: Load) -> Run:
     return _run_of(found, marks, _rates(before, server.counters(), found["all_seconds"]))
 
 
-def _run_of(found: dict[str, float], marks: Sequence[tuple[processes.Usage, float]], rates: Counters) -> Run:
+def _run_of(found: dict[str, Any], marks: Sequence[tuple[processes.Usage, float]], rates: Counters) -> Run:
     (use_before, busy_before), (use_after, busy_after) = marks
     server_cpu_s = use_after.cpu_s - use_before.cpu_s
     others_s = busy_after - busy_before - server_cpu_s - found["client_cpu_s"]

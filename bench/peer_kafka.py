@@ -77,7 +77,7 @@ class KafkaPeer:
         logs = self.directory / "logs"
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "log4j2.properties").write_text(LOGGING)
-        broker, controller = _free_ports()
+        broker, controller = free_ports()
         broker = self._port or broker
         properties = self.directory / "server.properties"
         lines = (_properties(broker, controller, logs) | self._settings).items()
@@ -160,7 +160,8 @@ def fetch_jars() -> None:
     shutil.copyfile(pom, stamp)
 
 
-def _free_ports() -> tuple[int, int]:
+def free_ports() -> tuple[int, int]:
+    """Two ports of the loopback address that nobody listens on now."""
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         return one.getsockname()[1], other.getsockname()[1]
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Protocol
 
-from bench.cases import Case
-from bench.figures import Run
+from bench.figures import Goal, Run
 
 from bench import figures
 
@@ -16,6 +16,22 @@ HEADS = (
 RATIO_HEADS = ("case", "throughput x", "goal", "CPU x", "goal", "p50 x", "p99 x", "result")
 
 
+class Case(Protocol):
+    """A row of the result."""
+
+    @property
+    def name(self) -> str:
+        """As it is chosen on the command line."""
+
+    @property
+    def title(self) -> str:
+        """As it stands in the tables."""
+
+    @property
+    def goal(self) -> Goal:
+        """What Bearlake is to reach."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Result:
     """Runs of one case by server, and what went wrong on each server instead."""
@@ -25,11 +41,13 @@ class Result:
     failures: dict[str, str] = field(default_factory=dict)
 
 
-def text(machine: Mapping[str, str], effort: str, results: Sequence[Result], *, is_judged: bool = True) -> str:
-    """Markdown: the machine, a table of figures and a table of ratios against the goals, with a verdict if judged."""
+def text(
+    machine: Mapping[str, str], effort: str, results: Sequence[Result], *, is_judged: bool = True, peer: str = PEER
+) -> str:
+    """Markdown: the machine, a table of figures and a table of ratios to `peer` against the goals, with a verdict if judged."""
     parts = ["; ".join(f"{name}: {value}" for name, value in machine.items()), effort]
-    parts.append(table(HEADS, [row for result in results for row in _rows(result)], left=(0, 1)))
-    ratio_rows = [row for result in results if (row := _ratio_row(result, is_judged=is_judged))]
+    parts.append(table(HEADS, [row for result in results for row in _rows(result, peer)], left=(0, 1)))
+    ratio_rows = [row for result in results if (row := _ratio_row(result, peer, is_judged=is_judged))]
     if ratio_rows:
         parts.append(table(RATIO_HEADS, ratio_rows, left=(0, len(RATIO_HEADS) - 1)))
     failures = [f"- {r.case.name}, {server}: {why}" for r in results for server, why in r.failures.items()]
@@ -38,7 +56,9 @@ def text(machine: Mapping[str, str], effort: str, results: Sequence[Result], *, 
     return "\n\n".join(parts) + "\n"
 
 
-def as_json(machine: Mapping[str, str], effort: str, results: Sequence[Result]) -> dict[str, object]:
+def as_json(
+    machine: Mapping[str, str], effort: str, results: Sequence[Result], *, peer: str = PEER
+) -> dict[str, object]:
     """Every run with every figure."""
     return {
         "machine": dict(machine),
@@ -49,7 +69,7 @@ def as_json(machine: Mapping[str, str], effort: str, results: Sequence[Result]) 
                 "title": result.case.title,
                 "goal": asdict(result.case.goal),
                 "runs": {server: [figures.as_json(run) for run in runs] for server, runs in result.runs.items()},
-                "ratios": _ratios_json(result),
+                "ratios": _ratios_json(result, peer),
                 "failures": result.failures,
             }
             for result in results
@@ -60,7 +80,7 @@ def as_json(machine: Mapping[str, str], effort: str, results: Sequence[Result]) 
 def line(server: str, run: Run) -> str:
     """One run in one line, for following along."""
     return (
-        f"  {server:8} {run.mb_per_s:8.1f} MB/s {run.requests_per_s:9.0f}/s  p50 {run.p50_ms:7.2f} p99 {run.p99_ms:7.2f} ms"
+        f"  {server:8} {run.mb_per_s:8.1f} MB/s {run.requests_per_s:9.0f}/s  p50 {short(run.p50_ms):>7} p99 {short(run.p99_ms):>7} ms"
         f"  {run.cpu_s_per_gb:6.2f} CPU-s/GB  others {run.other_cores:.1f} cores"
     )
 
@@ -86,14 +106,14 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collecti
     return "\n".join([render(heads), f"|{rule}|", *map(render, rows)])
 
 
-def _ratios_json(result: Result) -> dict[str, float] | None:
-    found = figures.ratios(result.runs.get(OURS, ()), result.runs.get(PEER, ()))
+def _ratios_json(result: Result, peer: str) -> dict[str, float | None] | None:
+    found = figures.ratios(result.runs.get(OURS, ()), result.runs.get(peer, ()))
     return asdict(found) if found else None
 
 
-def _rows(result: Result) -> list[list[str]]:
+def _rows(result: Result, peer: str) -> list[list[str]]:
     rows = []
-    for server in (PEER, OURS):
+    for server in (peer, OURS):
         runs = result.runs.get(server)
         if runs:
             rows.append([result.case.title, server, *_figures(runs)])
@@ -123,9 +143,9 @@ def _figures(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _ratio_row(result: Result, *, is_judged: bool) -> list[str] | None:
+def _ratio_row(result: Result, peer: str, *, is_judged: bool) -> list[str] | None:
     ours = result.runs.get(OURS, [])
-    found = figures.ratios(ours, result.runs.get(PEER, []))
+    found = figures.ratios(ours, result.runs.get(peer, []))
     if not found:
         return None
     goal = result.case.goal

@@ -1,37 +1,16 @@
 /* Kafka load generator: prepared Produce or Fetch requests, pipelined, closed loop, one thread per connection.
  *
- * Prints one JSON line on stdout. The lines "start" and "end" on stderr frame the measured window, so that a caller can
- * read the server's CPU time at both moments. Every partition's error code in every answer is looked at.
- * Exit code 0: measured (look at "errors"); 1: connection lost, malformed answer or no answer in time; 2: refused
- * arguments. Options: options.h. Templates: ../templates.py. Build: gcc -O2 -std=gnu11 -pthread -o loader loader.c */
+ * Every partition's error code in every answer is looked at: "errors" of the report. What is printed, and exit codes:
+ * drive.h. Options: options.h. Templates: ../templates.py. Build: gcc -O2 -std=gnu11 -pthread -o loader loader.c */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <netinet/tcp.h>
 #include <poll.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "crc32c.h"
-#include "histogram.h"
-#include "options.h"
+#include "crc_patch.h"
+#include "drive.h"
 #include "wire.h"
 
-enum { RECEIVE_BYTES = 1 << 18, RESPONSE_BYTES_MAX = 1 << 28, SOCKET_BYTES = 1 << 20 };
-enum phase { WARMUP, MEASURE, STOP };
-
-static atomic_int phase;
-static atomic_long unfinished;
-static pthread_barrier_t ready;
-
 typedef struct {
+  tally seen;
   int id, fd, api, version, part_count;
   part *parts;
   crc_patch *patch;
@@ -41,46 +20,24 @@ typedef struct {
   long begun, answered;                      /* requests: started sending, answered */
   uint64_t sent_at[DEPTH_MAX], resume_at;    /* nanoseconds; by slot = request number % depth */
   int64_t *cursors;                          /* fetch offsets: depth x part_count */
-  uint64_t requests, bytes, all_bytes, errors;
-  int first_error;
-  histogram latency;
 } connection;
-
-static uint64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static void *allocate(size_t count, size_t size) {
-  void *memory = calloc(count, size);
-  if (!memory) leave(1, "out of memory");
-  return memory;
-}
 
 /* ---- preparing a connection -------------------------------------------------------------------------------- */
 
-static void load_template(connection *c) {
-  char path[4096];
-  snprintf(path, sizeof path, "%s/%d.bin", option.templates, c->id);
-  FILE *file = fopen(path, "rb");
-  if (!file) leave(2, "%s: %s", path, strerror(errno));
-  fseek(file, 0, SEEK_END);
-  c->frame_bytes = (size_t)ftell(file);
-  rewind(file);
-  c->frame = allocate(1, c->frame_bytes + 1);
-  bool complete = fread(c->frame, 1, c->frame_bytes, file) == c->frame_bytes;
-  if (!complete || c->frame_bytes < 20) leave(2, "%s: cannot be read", path);
-  fclose(file);
+static void load_template(void *argument, int id) {
+  connection *c = argument;
+  c->id = id;
+  c->frame = read_template(id, &c->frame_bytes);
   c->api = get16(c->frame + 4);
   c->version = get16(c->frame + 6);
   bool produce = c->api == API_PRODUCE && c->version >= 7 && c->version <= 9;
   bool fetch = c->api == API_FETCH && (c->version == 4 || c->version == 12);
   if (!(produce || fetch) || get32(c->frame) + 4 != c->frame_bytes)
-    leave(2, "%s: not a Produce v7-v9, Fetch v4 or v12 frame", path);
+    leave(2, "%s/%d.bin: not a Produce v7-v9, Fetch v4 or v12 frame", option.templates, id);
   c->parts = allocate(PARTS_MAX, sizeof *c->parts);
   c->part_count = read_request(c->frame, c->frame_bytes, c->api, c->version, c->parts, PARTS_MAX);
-  if (c->part_count < 0) leave(2, "%s: one topic, acks other than 0, whole batches of magic 2 are expected", path);
+  if (c->part_count < 0)
+    leave(2, "%s/%d.bin: one topic, acks other than 0, whole batches of magic 2 are expected", option.templates, id);
   if (option.idempotent && c->api != API_PRODUCE) leave(2, "--idempotent is for Produce");
   c->cursors = allocate((size_t)c->part_count * (size_t)option.depth, sizeof *c->cursors);
   for (long slot = 0; slot < option.depth; slot++)
@@ -132,14 +89,7 @@ static void become_idempotent(connection *c) {
 }
 
 static void open_connection(connection *c) {
-  int one = 1, bytes = SOCKET_BYTES;
-  c->fd = socket(AF_INET, SOCK_STREAM, 0);
-  setsockopt(c->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
-  setsockopt(c->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
-  setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  if (connect(c->fd, (struct sockaddr *)&option.address, sizeof option.address))
-    leave(1, "connect: %s", strerror(errno));
-  fcntl(c->fd, F_SETFL, O_NONBLOCK);
+  c->fd = open_socket();
   c->inbox_bytes = RECEIVE_BYTES;
   c->inbox = allocate(1, c->inbox_bytes);
   if (option.idempotent) become_idempotent(c);
@@ -171,7 +121,7 @@ static void begin_request(connection *c) {
 static bool send_requests(connection *c) {
   for (;;) {
     if (c->sent == c->frame_bytes) {
-      bool over = atomic_load_explicit(&phase, memory_order_relaxed) == STOP || c->begun >= option.requests_max;
+      bool over = is_phase(STOP) || c->begun >= option.requests_max;
       bool full = c->begun - c->answered >= option.depth;
       if (over || full || (c->resume_at && now_ns() < c->resume_at)) return false;
       begin_request(c);
@@ -197,13 +147,14 @@ static void take_response(connection *c, const uint8_t *body, size_t size) {
   if (c->api == API_PRODUCE && a.partitions != c->part_count)
     leave(1, "connection %d: %d partitions sent, %d answered", c->id, c->part_count, a.partitions);
   uint64_t bytes = c->api == API_PRODUCE ? (uint64_t)option.payload : a.batch_bytes;
-  c->errors += (uint64_t)a.errors;
-  if (!c->first_error) c->first_error = a.first_error;
-  c->all_bytes += bytes;
-  if (atomic_load_explicit(&phase, memory_order_relaxed) == MEASURE) {
-    c->requests++;
-    c->bytes += bytes;
-    histogram_add(&c->latency, received - c->sent_at[slot]);
+  c->seen.errors += (uint64_t)a.errors;
+  if (!c->seen.first_error) c->seen.first_error = a.first_error;
+  c->seen.all_requests++;
+  c->seen.all_bytes += bytes;
+  if (is_phase(MEASURE)) {
+    c->seen.requests++;
+    c->seen.bytes += bytes;
+    histogram_add(&c->seen.latency, received - c->sent_at[slot]);
   }
   c->answered++;
   if (option.pause_us) c->resume_at = now_ns() + (uint64_t)option.pause_us * 1000;
@@ -260,7 +211,7 @@ static void *run(void *argument) {
   pthread_barrier_wait(&ready);
   for (;;) {
     bool blocked = send_requests(c);
-    bool over = atomic_load_explicit(&phase, memory_order_relaxed) == STOP || c->begun == option.requests_max;
+    bool over = is_phase(STOP) || c->begun == option.requests_max;
     if (over && c->begun == c->answered) break;
     wait_turn(c, blocked);
   }
@@ -269,70 +220,8 @@ static void *run(void *argument) {
   return NULL;
 }
 
-/* ---- the window and the report ----------------------------------------------------------------------------- */
-
-static void sleep_until(uint64_t end) {
-  while (now_ns() < end && atomic_load(&unfinished)) usleep(1000);
-}
-
-static double cpu_seconds(void) {
-  struct rusage u;
-  getrusage(RUSAGE_SELF, &u);
-  return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
-}
-
-static void report(const connection *all, double window, double whole, double cpu) {
-  static histogram latency;
-  uint64_t requests = 0, bytes = 0, errors = 0, all_requests = 0, all_bytes = 0;
-  int first_error = 0;
-  for (long i = 0; i < option.connections; i++) {
-    const connection *c = &all[i];
-    histogram_merge(&latency, &c->latency);
-    requests += c->requests;
-    bytes += c->bytes;
-    errors += c->errors;
-    all_requests += (uint64_t)c->answered;
-    all_bytes += c->all_bytes;
-    if (!first_error) first_error = c->first_error;
-  }
-  printf("{\"api\": \"%s\", \"version\": %d, \"seconds\": %.4f, \"requests\": %llu, \"bytes\": %llu, ",
-         all->api == API_PRODUCE ? "produce" : "fetch", all->version, window, (unsigned long long)requests,
-         (unsigned long long)bytes);
-  printf("\"requests_per_s\": %.1f, \"mb_per_s\": %.3f, \"p50_ms\": %.4f, \"p99_ms\": %.4f, \"p999_ms\": %.4f, ",
-         (double)requests / window, (double)bytes / window / 1e6, histogram_percentile(&latency, 0.5) / 1e6,
-         histogram_percentile(&latency, 0.99) / 1e6, histogram_percentile(&latency, 0.999) / 1e6);
-  printf("\"max_ms\": %.4f, \"errors\": %llu, \"first_error\": %d, \"client_cpu_s\": %.3f, ",
-         (double)latency.maximum / 1e6, (unsigned long long)errors, first_error, cpu);
-  printf("\"all_seconds\": %.4f, \"all_requests\": %llu, \"all_bytes\": %llu}\n", whole,
-         (unsigned long long)all_requests, (unsigned long long)all_bytes);
-}
-
 int main(int count, char **words) {
   parse(count, words);
   crc_init();
-  connection *all = allocate((size_t)option.connections, sizeof *all);
-  pthread_t *threads = allocate((size_t)option.connections, sizeof *threads);
-  pthread_barrier_init(&ready, NULL, (unsigned)option.connections + 1);
-  atomic_store(&unfinished, option.connections);
-  atomic_store(&phase, option.warmup > 0 ? WARMUP : MEASURE);
-  for (long i = 0; i < option.connections; i++) {
-    all[i].id = (int)i;
-    load_template(&all[i]);
-    if (pthread_create(&threads[i], NULL, run, &all[i])) leave(1, "cannot start a thread");
-  }
-  pthread_barrier_wait(&ready);
-  uint64_t begin = now_ns();
-  sleep_until(begin + (uint64_t)(option.warmup * 1e9));
-  double cpu = cpu_seconds();
-  uint64_t start = now_ns();
-  atomic_store(&phase, MEASURE);
-  fputs("start\n", stderr);
-  sleep_until(start + (uint64_t)(option.seconds * 1e9));
-  atomic_store(&phase, STOP);
-  uint64_t end = now_ns();
-  cpu = cpu_seconds() - cpu;
-  fputs("end\n", stderr);
-  for (long i = 0; i < option.connections; i++) pthread_join(threads[i], NULL);
-  report(all, (double)(end - start) / 1e9, (double)(now_ns() - begin) / 1e9, cpu);
-  return 0;
+  return drive(sizeof(connection), load_template, run);
 }

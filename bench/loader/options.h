@@ -1,14 +1,16 @@
-/* The command line of the loader, and how it leaves when something is wrong.
+/* The command line of the load generators, and how they leave when something is wrong.
  *
  *   loader --port P --templates DIR --connections N --depth N --seconds S [--warmup S] [--pause-us N]
  *          [--requests-max N] [--payload BYTES] [--idempotent] [--host 127.0.0.1] [--timeout-s 30]
  *
  *   --templates     DIR/N.bin is one complete request (size prefix included) for connection N
- *   --depth         requests in flight per connection
+ *   --depth         requests in flight per connection; Pulsar: SENDs, or messages that a consumer has room for
  *   --warmup        seconds of load before the measured window
  *   --pause-us      pause between an answer and the next request of a connection (low load)
- *   --requests-max  requests per connection, warm-up included; the window ends early when all are answered
- *   --payload       bytes that one Produce request counts for (fetch counts the bytes of the whole batches received)
+ *   --requests-max  requests per connection, warm-up included; the window ends early when all are answered.
+ *                   Pulsar: SENDs; or messages, of all consumers together
+ *   --payload       bytes that one Produce request, SEND or consumed message counts for (fetch counts the bytes of the whole
+ *                   batches received)
  *   --idempotent    one producer id per connection; sequence numbers advance with every request
  *   --timeout-s     longest wait for an answer
  *
@@ -25,7 +27,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { CONNECTIONS_MAX = 1024, DEPTH_MAX = 64, PARTS_MAX = 4096 };
+enum { CONNECTIONS_MAX = 1024, DEPTH_MAX = 8192, PARTS_MAX = 4096 };
 
 static struct {
   struct sockaddr_in address;

@@ -53,6 +53,15 @@ def test_without_runs_of_both_sides_there_is_no_ratio() -> None:
     assert figures.ratios([], [_run(1)]) is None
 
 
+def test_consumers_have_no_latency_and_no_ratio_of_it() -> None:
+    runs = [_run(100, p50_ms=None, p99_ms=None)]
+
+    found = figures.ratios(runs, runs)
+
+    assert found == figures.Ratios(throughput=1.0, cpu=1.0, p50=None, p99=None)
+    assert "p50         p99" in report.line(OURS, runs[0])
+
+
 @pytest.mark.parametrize(
     ("goal", "missed"),
     [
