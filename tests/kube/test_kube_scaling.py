@@ -7,6 +7,7 @@ the tests build on each other in the order in which they stand here.
 import json
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -168,7 +169,7 @@ def steady(release: Release) -> Steady:
 def test_metrics_are_what_people_and_autoscalers_ask_for(release: Release, steady: Steady) -> None:
     selector = "?labelSelector=app.kubernetes.io%2Fcomponent%3Dkafka"
     for metric in ("bearlake_requests_per_second", "bearlake_bytes_per_second"):
-        (item,) = until(f"{metric} is known", lambda metric=metric: raw(release, f"{CUSTOM}/{metric}{selector}"), 60)
+        (item,) = until(f"{metric} is known", partial(raw, release, f"{CUSTOM}/{metric}{selector}"), 60)
         assert item["describedObject"]["name"] == release.pods("kafka")[0].name
     (item,) = raw(release, f"{EXTERNAL}/bearlake_compaction_backlog_bytes")
     assert item["metricLabels"]["bearlake.dev/data-layer"] == "default"
