@@ -8,6 +8,7 @@ from bearlake.serving.admin.access import AdminSettings
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer
 from bearlake.serving.admin.streams import StreamRoutes
+from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import Member, ServerSettings
 from bearlake.streams.service import Streams
@@ -29,7 +30,7 @@ async def admin_url():
         member,
         AdminSettings(),
         routes=[StreamRoutes(streams), CompactionRoutes(metadata)],
-        token=TOKEN,
+        token=AdminToken(TOKEN),
     )
     await server.start()
     yield f"http://{server.endpoints['admin']}"

@@ -14,10 +14,11 @@ from bearlake.metadata.compaction import OffsetRange, Swap, SwapObject, TaskClai
 from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectKind, ObjectRef, Slice
 from bearlake.metadata.open import open_metadata
 from bearlake.objects.open import open_store
-from bearlake.serving.admin.access import AdminSettings, has_token, is_own_name, read_token
+from bearlake.serving.admin.access import AdminSettings, is_own_name, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer
 from bearlake.serving.admin.streams import StreamRoutes
+from bearlake.serving.admin.token import AdminToken, has_token
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import Member, ServerSettings
 from bearlake.streams.service import Streams
@@ -39,7 +40,7 @@ class Api:
             return response.status, await response.json(content_type=None)
 
 
-async def serve(settings: AdminSettings, token: str | None) -> AsyncIterator[Api]:
+async def serve(settings: AdminSettings, token: AdminToken | None) -> AsyncIterator[Api]:
     metadata = await open_metadata("memory:///")
     store = open_store("memory:///")
     member = await Member.join(metadata.servers, ServerSettings(name="one"), {"kafka": "127.0.0.1:9092"})
@@ -72,7 +73,7 @@ async def api() -> AsyncIterator[Api]:
 
 @pytest.fixture
 async def guarded() -> AsyncIterator[Api]:
-    async for served in serve(AdminSettings(), TOKEN):
+    async for served in serve(AdminSettings(), AdminToken(TOKEN)):
         yield served
 
 
@@ -400,9 +401,14 @@ def test_the_token_comes_from_the_file_or_the_variable(tmp_path: Any) -> None:
     path = tmp_path / "token"
     path.write_text(f"{TOKEN}\n")
 
-    assert read_token(AdminSettings(host="0.0.0.0", token_file=str(path)), {}) == TOKEN
-    assert read_token(AdminSettings(host="0.0.0.0"), {"BEARLAKE_ADMIN_TOKEN": TOKEN}) == TOKEN
-    assert read_token(AdminSettings(), {"BEARLAKE_ADMIN_TOKEN": TOKEN}) == TOKEN
+    for settings, environ in (
+        (AdminSettings(host="0.0.0.0", token_file=str(path)), {}),
+        (AdminSettings(host="0.0.0.0"), {"BEARLAKE_ADMIN_TOKEN": TOKEN}),
+        (AdminSettings(), {"BEARLAKE_ADMIN_TOKEN": TOKEN}),
+    ):
+        token = read_token(settings, environ)
+        assert token is not None
+        assert token.accepted() == [TOKEN]
 
 
 def test_a_short_token_and_a_missing_file_are_refused(tmp_path: Any) -> None:

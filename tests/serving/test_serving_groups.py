@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -11,6 +12,7 @@ import pytest
 from bearlake.metadata.model import CommittedOffset, Server, ServerRef
 from bearlake.metadata.open import open_metadata
 from bearlake.objects.open import open_store
+from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.groups import packing, routes
 from bearlake.serving.groups.peers import coordinators
 from bearlake.serving.membership import Member, ServerSettings
@@ -51,13 +53,13 @@ class Pair:
         return found
 
 
-async def make(closing: AsyncExitStack, tokens: tuple[str | None, str | None]) -> Pair:
+async def make(closing: AsyncExitStack, tokens: tuple[str | None, str | AdminToken | None]) -> Pair:
     metadata, store = await open_metadata("memory:///"), open_store("memory:///")
     closing.push_async_callback(metadata.close)
     closing.push_async_callback(store.close)
     nodes = []
     for name, token in zip(("kafka", "rest"), tokens, strict=True):
-        side = PeerSide(token=token)
+        side = PeerSide(token=AdminToken(token) if isinstance(token, str) else token)
         endpoints = {name: "127.0.0.1:1", **side.endpoints}
         member = await Member.join(metadata.servers, ServerSettings(name=name), endpoints)
         streams = Streams(metadata, store, member.server, peers=side.peers(member))
@@ -167,6 +169,21 @@ async def test_a_server_with_another_token_is_not_listened_to() -> None:
     assert caught.value.problem is Problem.COORDINATOR_UNAVAILABLE
     assert "401" in str(caught.value)
     assert "token" not in str(caught.value)
+
+
+async def test_a_server_that_does_not_know_the_new_token_yet_is_asked_with_the_one_before(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    ticks = iter(range(0, 10_000, 2))
+    rotating = AdminToken(TOKEN, str(file), overlap_ms=600_000, now_s=lambda: float(next(ticks)))
+    async with AsyncExitStack() as closing:
+        there = (await make(closing, (TOKEN, rotating))).there
+        await there.join("g", request())
+
+        file.write_text("a token of the next generation")
+
+        assert len((await there.describe("g")).members) == 1
+        assert rotating.accepted() == ["a token of the next generation", TOKEN]
 
 
 @pytest.mark.parametrize(

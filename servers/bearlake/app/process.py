@@ -15,7 +15,7 @@ import gc
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from bearlake import __version__, kernel
@@ -29,6 +29,8 @@ from bearlake.serving.admin.access import AdminSettings, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer, Routes
 from bearlake.serving.admin.starting import StartingServer
+from bearlake.serving.admin.token import AdminToken
+from bearlake.serving.certificates import Certificates
 from bearlake.serving.groups.peers import GroupPeers
 from bearlake.serving.groups.routes import GroupRoutes
 from bearlake.serving.listener import Listener, ListenerSettings, open_listener
@@ -75,7 +77,8 @@ class Parts:
     """Whatever has to be closed at the end, last opened first."""
     on_fenced: Callable[[], None]
     on_unknown: Callable[[], None]
-    token: str | None = field(default=None, repr=False)
+    certificates: Certificates
+    token: AdminToken | None = None
     """The admin API's, which all servers of the deployment share."""
     waist: Streams | None = None
     registry: "Schemas | None" = None
@@ -147,10 +150,11 @@ async def run_process(
     settings = plan.settings
     async with AsyncExitStack() as closing:
         token = read_token(settings.admin, plan.environ)  # refused before anything is bound
+        certificates = Certificates()
         endpoints: dict[str, str] = {}
         for role in roles:
-            endpoints |= role.bind(settings, lambda wanted, what: _open_one(wanted, what, closing))
-        admin_listener = _open_one(_admin_listener(settings.admin), "admin", closing)
+            endpoints |= role.bind(settings, lambda wanted, what: _open_one(wanted, what, certificates, closing))
+        admin_listener = _open_one(_admin_listener(settings.admin), "admin", certificates, closing)
         endpoints.update([admin_listener.endpoint("admin")])
         metadata, store = await _stores(settings, admin_listener, stop, closing)
 
@@ -170,6 +174,7 @@ async def run_process(
             closing=closing,
             on_fenced=on_fenced,
             on_unknown=on_unknown,
+            certificates=certificates,
             token=token,
         )
         routes = [route for role in roles for route in role.build(parts)]
@@ -199,6 +204,7 @@ async def _run(
     async with Tasks() as tasks:
         tasks.own("heartbeats", parts.member.run())
         tasks.own("loop probe", _probe_loop())
+        tasks.own("certificates", parts.certificates.run())
         await admin.start()
         if parts.waist is not None:
             await parts.waist.start()
@@ -213,9 +219,11 @@ async def _run(
             await _drain(parts, admin, roles)
 
 
-def _open_one(wanted: ListenerSettings, what: str, closing: AsyncExitStack) -> Listener:
+def _open_one(wanted: ListenerSettings, what: str, certificates: Certificates, closing: AsyncExitStack) -> Listener:
     listener = open_listener(wanted, what)
     closing.callback(listener.socket.close)
+    if listener.tls is not None:
+        certificates.keep(wanted, what, listener.tls)
     return listener
 
 

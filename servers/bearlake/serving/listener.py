@@ -118,11 +118,15 @@ def tls_context(settings: ListenerSettings, what: str) -> ssl.SSLContext | None:
             context.load_verify_locations(settings.tls_client_ca_file)
             context.verify_mode = ssl.CERT_REQUIRED
     except (OSError, ssl.SSLError) as error:
-        files = " and ".join(
-            filter(None, (settings.tls_certificate_file, settings.tls_key_file, settings.tls_client_ca_file))
-        )
-        raise Invalid(f"{what}: cannot use {files} for TLS: {error}") from error
+        raise Invalid(f"{what}: cannot use {' and '.join(tls_files(settings))} for TLS: {error}") from error
     return context
+
+
+def tls_files(settings: ListenerSettings) -> list[str]:
+    """The files that a listener's TLS is made of; none without TLS."""
+    return [
+        file for file in (settings.tls_certificate_file, settings.tls_key_file, settings.tls_client_ca_file) if file
+    ]
 
 
 def join_address(host: str, port: int) -> str:

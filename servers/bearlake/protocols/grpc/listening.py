@@ -5,6 +5,7 @@ its sockets themselves, which are found among this process's files (Linux).
 """
 
 import contextlib
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -15,7 +16,10 @@ import grpc
 import grpc.aio
 
 from bearlake.errors import Invalid, Unavailable
-from bearlake.serving.listener import ListenerSettings, is_wildcard, join_address
+from bearlake.serving.files import FollowedFiles
+from bearlake.serving.listener import ListenerSettings, is_wildcard, join_address, tls_context, tls_files
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +75,32 @@ def _sockets(port: int) -> Iterator[socket.socket]:
 
 
 def _credentials(wanted: ListenerSettings) -> grpc.ServerCredentials:
+    """Credentials that are asked for at every handshake, so that renewed files count without a restart. Raises `Invalid`."""
+    followed = FollowedFiles(tls_files(wanted))
+
+    def renewed() -> grpc.ServerCertificateConfiguration | None:
+        """Called on gRPC's threads; None: as before."""
+        if not followed.have_changed():
+            return None
+        try:
+            tls_context(wanted, "grpc")  # gRPC would take files that do not fit together, and then fail every handshake
+            return _certificates(wanted)
+        except Invalid as error:
+            log.warning("a renewed certificate cannot be used", extra={"listener": "grpc", "error": str(error)})
+            return None
+
+    return grpc.dynamic_ssl_server_credentials(
+        _certificates(wanted),
+        renewed,  # type: ignore[arg-type] # the stubs do not know of None
+        require_client_authentication=bool(wanted.tls_client_ca_file),
+    )
+
+
+def _certificates(wanted: ListenerSettings) -> grpc.ServerCertificateConfiguration:
     try:
         key = Path(wanted.tls_key_file).read_bytes()
         chain = Path(wanted.tls_certificate_file).read_bytes()
         clients = Path(wanted.tls_client_ca_file).read_bytes() if wanted.tls_client_ca_file else None
     except OSError as error:
         raise Invalid(f"grpc: cannot use {error.filename} for TLS: {error.strerror}") from error
-    return grpc.ssl_server_credentials(
-        [(key, chain)], root_certificates=clients, require_client_auth=clients is not None
-    )
+    return grpc.ssl_server_certificate_configuration([(key, chain)], root_certificates=clients)

@@ -7,16 +7,14 @@ A token that is configured is always asked for.
 Source: RFC 6750 (bearer tokens); CWE-346 and CWE-350 (DNS rebinding).
 """
 
-import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from bearlake.errors import Invalid
+from bearlake.serving.admin.token import AdminToken, check_token, read_token_file
 from bearlake.serving.listener import is_loopback
 
 TOKEN_VARIABLE = "BEARLAKE_ADMIN_TOKEN"  # noqa: S105 - a variable's name
-TOKEN_LENGTH_MIN = 16
 OPEN_PATHS = frozenset({"/livez", "/healthz", "/readyz"})
 
 
@@ -31,7 +29,11 @@ class AdminSettings:
     advertised_host: str = ""
     """Host that others are told; empty: `host`, or the machine's name when that means all addresses."""
     token_file: str = ""
-    """File with the bearer token (at least 16 characters); empty: the variable BEARLAKE_ADMIN_TOKEN, if it is set."""
+    """File with the bearer token (at least 16 characters); empty: the variable BEARLAKE_ADMIN_TOKEN, if it is set. A file that changes is
+    read again within a second."""
+    token_overlap_ms: int = 600_000
+    """How long the token before is accepted beside one that was found in the file. Longer than a Secret takes to reach all pods (about two
+    minutes); 0 refuses a leaked one at once."""
     request_bytes_max: int = 1024 * 1024
     """Largest request body."""
     request_timeout_ms: int = 30_000
@@ -42,36 +44,25 @@ class AdminSettings:
     """Time in which the metadata store must answer for the server to count as healthy."""
 
 
-def read_token(settings: AdminSettings, environ: Mapping[str, str]) -> str | None:
+def read_token(settings: AdminSettings, environ: Mapping[str, str]) -> AdminToken | None:
     """The configured token, or None when none is needed.
 
     Raises:
         Invalid: the token is missing though the address is not loopback, too short, or its file cannot be read.
     """
-    token = environ.get(TOKEN_VARIABLE, "")
-    source = f"the variable {TOKEN_VARIABLE}"
     if settings.token_file:
-        source = settings.token_file
-        try:
-            token = Path(settings.token_file).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise Invalid(f"admin.token_file: cannot read {settings.token_file}: {error}") from error
-    if not token and not settings.token_file and is_loopback(settings.host):
+        token = read_token_file(settings.token_file)
+        return AdminToken(token, settings.token_file, overlap_ms=settings.token_overlap_ms)
+    token = environ.get(TOKEN_VARIABLE, "")
+    if token:
+        check_token(token, f"the variable {TOKEN_VARIABLE}")
+        return AdminToken(token)
+    if is_loopback(settings.host):
         return None
-    if not token and not settings.token_file:
-        raise Invalid(
-            f"the admin API on {settings.host} can be reached from elsewhere and needs a token: "
-            f"set admin.token_file or the variable {TOKEN_VARIABLE}, or bind it to 127.0.0.1 (admin.host)"
-        )
-    if len(token) < TOKEN_LENGTH_MIN:
-        raise Invalid(f"the admin token in {source} is shorter than {TOKEN_LENGTH_MIN} characters")
-    return token
-
-
-def has_token(authorization: str | None, token: str) -> bool:
-    """Whether the Authorization header carries `token`; the time does not tell how much of it is right."""
-    scheme, _, given = (authorization or "").partition(" ")
-    return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
+    raise Invalid(
+        f"the admin API on {settings.host} can be reached from elsewhere and needs a token: "
+        f"set admin.token_file or the variable {TOKEN_VARIABLE}, or bind it to 127.0.0.1 (admin.host)"
+    )
 
 
 def is_own_name(host_header: str | None) -> bool:

@@ -15,8 +15,9 @@ from bearlake.errors import BearlakeError, Unavailable
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import Server
 from bearlake.serving.admin import problems
-from bearlake.serving.admin.access import OPEN_PATHS, AdminSettings, has_token, is_own_name
+from bearlake.serving.admin.access import OPEN_PATHS, AdminSettings, is_own_name
 from bearlake.serving.admin.limits import has_own_limits
+from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.listener import Listener
 from bearlake.telemetry import metrics
 
@@ -52,7 +53,7 @@ class AdminServer:
         settings: AdminSettings,
         *,
         routes: Sequence[Routes] = (),
-        token: str | None = None,
+        token: AdminToken | None = None,
         config: Callable[[], object] = dict,
     ) -> None:
         """`routes` are what this kind of process offers beside health and metrics; `token` None: none is asked for; `config` gives
@@ -119,7 +120,7 @@ class AdminServer:
         if request.path in OPEN_PATHS:
             return None
         if self._token is not None:
-            if has_token(request.headers.get("Authorization"), self._token):
+            if self._token.is_in(request.headers.get("Authorization")):
                 return None
             return problems.answer(problems.problem(401, "Token needed", "send Authorization: Bearer <admin token>"))
         if is_own_name(request.headers.get("Host")):

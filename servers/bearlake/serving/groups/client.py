@@ -14,6 +14,7 @@ import aiohttp
 
 from bearlake.errors import Corrupt
 from bearlake.metadata.model import CommittedOffset, PartitionKey
+from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.groups import packing
 from bearlake.serving.groups.packing import Document
 from bearlake.serving.groups.routes import WAIT_S
@@ -34,9 +35,9 @@ T = TypeVar("T")
 class GroupClient:
     """Connections to the admin APIs of other servers. Used from the event loop's thread only."""
 
-    def __init__(self, settings: GroupSettings, token: str | None) -> None:
+    def __init__(self, settings: GroupSettings, token: AdminToken | None) -> None:
         self._settings = settings
-        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._token = token
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         self._beats: dict[str, list[tuple[Beat, asyncio.Future[Problem | None]]]] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
@@ -93,24 +94,33 @@ class GroupClient:
         """The answer, or None when it has to be asked for again."""
         outcome = "failed"
         try:
-            async with self._session(waits).post(
-                f"{server}/v1/groups/{verb}", data=json.dumps(document).encode(), headers=self._headers
-            ) as response:
-                if response.status == 202:
-                    outcome = "waiting"
-                    return None
-                if response.status not in (200, 409):
-                    raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, f"{server} answers {response.status} to {verb}")
-                answer: Document = json.loads(await response.read())
-                if response.status == 409:
-                    outcome = "refused"
-                    raise packing.unpack_refusal(answer)
-                outcome = "answered"
-                return answer
+            status, content = await self._send(f"{server}/v1/groups/{verb}", json.dumps(document).encode(), waits)
+            if status == 202:
+                outcome = "waiting"
+                return None
+            if status not in (200, 409):
+                raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, f"{server} answers {status} to {verb}")
+            answer: Document = json.loads(content)
+            if status == 409:
+                outcome = "refused"
+                raise packing.unpack_refusal(answer)
+            outcome = "answered"
+            return answer
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError) as error:
             raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, f"{server} does not answer: {error!r}") from error
         finally:
             metrics.GROUP_PEER_REQUESTS.labels(verb, outcome).inc()
+
+    async def _send(self, url: str, body: bytes, waits: bool) -> tuple[int, bytes]:
+        """Status and content of the answer. A server that does not know the newest token yet is asked with the one before."""
+        found = 401, b""
+        for token in [None] if self._token is None else self._token.accepted():
+            headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+            async with self._session(waits).post(url, data=body, headers=headers) as response:
+                found = response.status, await response.read()
+            if found[0] != 401:
+                break
+        return found
 
     def _session(self, waits: bool) -> aiohttp.ClientSession:
         session = self._sessions.get(waits)

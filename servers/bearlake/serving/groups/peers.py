@@ -10,6 +10,7 @@ from typing import Protocol
 
 from bearlake.metadata.model import Server, ServerRef
 from bearlake.serving import routing
+from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.groups.client import GroupClient, RemoteCoordinator
 from bearlake.streams.groups.peers import Coordination
 from bearlake.streams.groups.settings import GroupSettings
@@ -32,7 +33,7 @@ class Members(Protocol):
 class GroupPeers:
     """`streams.groups.peers.Peers` by the members' endpoints."""
 
-    def __init__(self, members: Members, settings: GroupSettings, token: str | None) -> None:
+    def __init__(self, members: Members, settings: GroupSettings, token: AdminToken | None) -> None:
         """`token` is the admin API's, which all servers of a deployment share; None without one."""
         self._members = members
         self._client = GroupClient(settings, token)

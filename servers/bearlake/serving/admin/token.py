@@ -1,0 +1,79 @@
+"""The admin API's bearer token: one text that all servers of a deployment and its operator share, and that may change while they run.
+
+A new token reaches servers and clients at different times (a Secret takes up to some two minutes to reach all pods). So for an overlap both
+are good on both sides: a server accepts the one before, and a client that is refused with the new one tries the one before.
+"""
+
+import hmac
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bearlake.errors import Invalid
+from bearlake.serving.files import FollowedFiles
+
+log = logging.getLogger(__name__)
+
+TOKEN_LENGTH_MIN = 16
+
+
+class AdminToken:
+    """A token, and the one before it. With a `file` it follows that."""
+
+    def __init__(
+        self, token: str, file: str = "", *, overlap_ms: int = 0, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`token` is what the file says now; `overlap_ms` is how long it is accepted after another one was found there."""
+        self._token = token
+        self._before = ""
+        self._before_end_s = 0.0
+        self._file = file
+        self._followed = FollowedFiles([file] if file else [], now_s=now_s)
+        self._overlap_s = overlap_ms / 1000
+        self._now_s = now_s
+
+    def accepted(self) -> Sequence[str]:
+        """What is accepted now, and what a client tries: the newest token first."""
+        if self._followed.have_changed():
+            self._read()
+        is_overlap = self._now_s() < self._before_end_s
+        return [self._token, self._before] if is_overlap else [self._token]
+
+    def is_in(self, authorization: str | None) -> bool:
+        """Whether the Authorization header carries an accepted token."""
+        return any([has_token(authorization, token) for token in self.accepted()])  # noqa: C419 - compares with all of them
+
+    def _read(self) -> None:
+        """Take a new token from the file; what is none leaves the present one in force."""
+        try:
+            token = read_token_file(self._file)
+        except Invalid as error:
+            log.warning("the admin token's file has changed and cannot be used", extra={"error": str(error)})
+            return
+        if token != self._token:
+            self._before, self._token = self._token, token
+            self._before_end_s = self._now_s() + self._overlap_s
+            log.info("the admin token has changed", extra={"overlap_ms": round(self._overlap_s * 1000)})
+
+
+def read_token_file(path: str) -> str:
+    """The token in a file. Raises `Invalid`, without what is in it."""
+    try:
+        token = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"admin.token_file: cannot read {path}: {error}") from error
+    check_token(token, path)
+    return token
+
+
+def check_token(token: str, source: str) -> None:
+    """Raise `Invalid` for a token that is too short to be one."""
+    if len(token) < TOKEN_LENGTH_MIN:
+        raise Invalid(f"the admin token in {source} is shorter than {TOKEN_LENGTH_MIN} characters")
+
+
+def has_token(authorization: str | None, token: str) -> bool:
+    """Whether the Authorization header carries `token`; the time does not tell how much of it is right."""
+    scheme, _, given = (authorization or "").partition(" ")
+    return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
