@@ -13,6 +13,7 @@ import pytest
 from clients.messages import Client
 from clients.registry import CLIENTS, Unavailable, obtain
 from conformance import server
+from fixtures.server_process import ServerProcess, started
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +36,11 @@ def client(request: pytest.FixtureRequest, bootstrap: str, tmp_path: Path) -> Cl
 def name() -> str:
     """A name for a topic and a group that no other test uses."""
     return f"clients-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(scope="session")
+def pulsar_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A `bearlake up` that the tests of Pulsar's clients share."""
+    folder = tmp_path_factory.mktemp("pulsar")
+    with started("up", "--data-dir", folder / "data", "--no-tour", ready_file=folder / "ready.json") as process:
+        yield process

@@ -1,17 +1,18 @@
 """Pulsar's Java client, Go client and command line tools, unmodified, against a server process.
 
 `pulsar_java/PulsarSteps.java` and `pulsar_go/main.go` are programs around the libraries: they say a line for each step, a feature of
-Pulsar as the client knows it. What is missing, or cannot be fetched, skips its tests and says so.
+Pulsar as the client knows it (`pulsar_features.py`). What is missing, or cannot be fetched, skips its tests and says so.
 """
 
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from clients.pulsar_features import FEATURES
 from clients.python_clients import ConfluentKafka
 from conformance import packages, processes
 from conformance.java_tools import SHORT_LIVED
@@ -23,31 +24,19 @@ SOURCES = Path(__file__).resolve().parent
 STEPS_TIMEOUT_S = 400.0
 TOOL_TIMEOUT_S = 90.0
 WARNINGS = f"-Dlog4j2.configurationFile={packages.JAVA_SOURCES / 'log4j2.properties'}"
-PERF_OPTIONS = ("-Xmx512m", "-Dorg.apache.logging.log4j.level=INFO")
-"""pulsar-perf logs what it has to say, and keeps large histograms."""
+PERF_OPTIONS = ("-Xmx512m", "-Dorg.apache.logging.log4j.level=INFO", "-Dlog4j.shutdownHookEnabled=false")
+"""pulsar-perf logs what it has to say, the last of it in a shutdown hook, and keeps large histograms."""
 CLIENT_TOOL = "org.apache.pulsar.client.cli.PulsarClientTool"
 PERF_TOOL = "org.apache.pulsar.testclient.PulsarPerfTestTool"
 
-JAVA_STEPS = (
-    "exclusive", "shared", "key-shared", "key-shared-sticky", "failover", "seek", "reader", "schema", "chunks",
-    "batch-index-acknowledgement", "dead-letters", "delayed", "exclusive-producer", "deduplication", "table-view", "pattern",
-    "partitioned",
-)  # fmt: skip
-
-GO_STEPS = (
-    "exclusive", "shared", "key-shared", "failover", "seek", "reader", "schema", "chunks", "dead-letters", "delayed",
-    "exclusive-producer", "deduplication", "table-view", "pattern", "partitioned",
-)  # fmt: skip
+JAVA_STEPS = tuple(dict.fromkeys(step for row in FEATURES for step in row.java))
+GO_STEPS = tuple(dict.fromkeys(step for row in FEATURES for step in row.go))
+RESTART_STEPS = ("delayed-before", "delayed-after")
+"""They run apart: the server is started again between them."""
+TOPICS = ("partitioned", "failover-partitions")
+"""Ends of the names of the topics that the programs want with three partitions."""
 
 Run = Callable[..., str]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A `bearlake up`."""
-    folder = tmp_path_factory.mktemp("pulsar")
-    with started("up", "--data-dir", folder / "data", "--no-tour", ready_file=folder / "ready.json") as process:
-        yield process
 
 
 def java(jars: Path, *options: str) -> list[str | Path]:
@@ -61,12 +50,16 @@ def obtained(name: str, obtain: Callable[[], Path]) -> Path:
         pytest.skip(f"PULSAR'S {name} NOT TESTED: {error}")
 
 
-def outcomes(server: ServerProcess, program: Sequence[str | Path], folder: Path) -> dict[str, str]:
-    """What a program of steps says of each of them. The topic `RUN-partitioned` is made before."""
-    run = f"steps-{uuid.uuid4().hex[:8]}"
-    ConfluentKafka(server.kafka).create_topic(f"{run}-partitioned", 3)
+def outcomes(
+    server: ServerProcess, program: Sequence[str | Path], folder: Path, *steps: str, run: str = ""
+) -> dict[str, str]:
+    """What a program says of its `steps`, or of all that do not run apart. Topics are named after `run`, or some name."""
+    run = run or f"steps-{uuid.uuid4().hex[:8]}"
+    if not steps:
+        for name in TOPICS:
+            ConfluentKafka(server.kafka).create_topic(f"{run}-{name}", 3)
     log, errors = folder / "steps.log", folder / "steps.err"
-    command = [*program, f"pulsar://{server.ready['pulsar']}", run]
+    command = [*program, f"pulsar://{server.ready['pulsar']}", run, *steps]
     finished = processes.run(command, log=log, errors=errors, timeout_s=STEPS_TIMEOUT_S)
     assert finished.is_success, f"{finished.tail()} {errors.read_text(errors='replace')[-1000:]}"
     lines = [line.split(" ", 2) for line in finished.text().splitlines()]
@@ -74,25 +67,37 @@ def outcomes(server: ServerProcess, program: Sequence[str | Path], folder: Path)
 
 
 @pytest.fixture(scope="module")
-def java_outcomes(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    jars = obtained("JAVA CLIENT", partial(packages.obtain_jars, SOURCES / "pulsar_java" / "pom.xml", "pulsar-jars"))
-    program = [*java(jars, WARNINGS), SOURCES / "pulsar_java" / "PulsarSteps.java"]
-    found = outcomes(server, program, tmp_path_factory.mktemp("java"))
-    assert tuple(found) == JAVA_STEPS
-    return found
+def java_program() -> list[str | Path]:
+    sources = SOURCES / "pulsar_java"
+    jars = obtained("JAVA CLIENT", partial(packages.obtain_jars, sources / "pom.xml", "pulsar-jars"))
+    classes = obtained("JAVA CLIENT", partial(packages.obtain_java_program, sources, jars))
+    return ["java", *SHORT_LIVED, WARNINGS, "-cp", f"{classes}:{jars}/*", "PulsarSteps"]
 
 
-@pytest.mark.parametrize("step", JAVA_STEPS)
+@pytest.fixture(scope="module")
+def java_outcomes(
+    pulsar_server: ServerProcess, java_program: Sequence[str | Path], tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, str]:
+    return outcomes(pulsar_server, java_program, tmp_path_factory.mktemp("java"))
+
+
+@pytest.mark.parametrize("step", [step for step in JAVA_STEPS if step not in RESTART_STEPS])
 def test_the_java_client(java_outcomes: Mapping[str, str], step: str) -> None:
     assert java_outcomes[step] == "ok"
 
 
+def test_delayed_messages_wait_over_a_restart(java_program: Sequence[str | Path], tmp_path: Path) -> None:
+    for step in RESTART_STEPS:
+        words = ("up", "--data-dir", tmp_path / "data", "--no-tour")
+        with started(*words, ready_file=tmp_path / f"{step}.json") as server:
+            assert outcomes(server, java_program, tmp_path, step, run="restarted") == {step: "ok"}
+            assert server.stop() == 0
+
+
 @pytest.fixture(scope="module")
-def go_outcomes(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+def go_outcomes(pulsar_server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     program = obtained("GO CLIENT", partial(packages.obtain_go_program, SOURCES / "pulsar_go"))
-    found = outcomes(server, [program], tmp_path_factory.mktemp("go"))
-    assert tuple(found) == GO_STEPS
-    return found
+    return outcomes(pulsar_server, [program], tmp_path_factory.mktemp("go"))
 
 
 @pytest.mark.parametrize("step", GO_STEPS)
@@ -100,13 +105,18 @@ def test_the_go_client(go_outcomes: Mapping[str, str], step: str) -> None:
     assert go_outcomes[step] == "ok"
 
 
+def test_every_step_is_of_a_feature(java_outcomes: Mapping[str, str], go_outcomes: Mapping[str, str]) -> None:
+    assert sorted(java_outcomes) == sorted(set(JAVA_STEPS) - set(RESTART_STEPS))
+    assert sorted(go_outcomes) == sorted(GO_STEPS)
+
+
 @pytest.fixture(scope="module")
-def tool(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def tool(pulsar_server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """`tool(main, …)`: what one of Pulsar's tools prints; it must end with code 0."""
     jars = obtained("TOOLS", partial(packages.obtain_jars, SOURCES / "pulsar_tools" / "pom.xml", "pulsar-tools-jars"))
     folder = tmp_path_factory.mktemp("tools")
     config = folder / "client.conf"  # the tools insist on one
-    config.write_text(f"brokerServiceUrl=pulsar://{server.ready['pulsar']}\n", encoding="utf-8")
+    config.write_text(f"brokerServiceUrl=pulsar://{pulsar_server.ready['pulsar']}\n", encoding="utf-8")
 
     def run(main: str, *words: str) -> str:
         log = folder / "tool.log"
@@ -127,8 +137,8 @@ def test_pulsar_client_produces_and_consumes(tool: Run) -> None:
         assert f"key:[key], properties:[colour=blue], content:{value}" in said
 
 
-def test_pulsar_perf_produces_and_consumes(server: ServerProcess, tool: Run) -> None:
-    url = f"pulsar://{server.ready['pulsar']}"
+def test_pulsar_perf_produces_and_consumes(pulsar_server: ServerProcess, tool: Run) -> None:
+    url = f"pulsar://{pulsar_server.ready['pulsar']}"
 
     produced = tool(PERF_TOOL, "produce", "measured", "-u", url, "-s", "100", "-r", "2000", "-m", "4000")
     consumed = tool(PERF_TOOL, "consume", "measured", "-u", url, "-sp", "Earliest", "-m", "4000")

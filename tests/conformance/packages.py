@@ -69,6 +69,19 @@ def obtain_jars(pom: Path, name: str) -> Path:
     return _obtained(name, pom.read_text(encoding="utf-8"), build)
 
 
+def obtain_java_program(sources: Path, jars: Path) -> Path:
+    """Directory with the classes of the Java files in `sources`, which may use the directory `jars`."""
+    javac = require("javac", "a Java compiler, 17 or newer (Debian: openjdk-17-jdk-headless)")
+    files = sorted(sources.glob("*.java"))
+    recipe = "".join(file.read_text(encoding="utf-8") for file in [sources / "pom.xml", *files])
+
+    def build(directory: Path) -> None:
+        command = [javac, "--release", "17", "-proc:none", "-cp", f"{jars}/*", "-d", directory]
+        _compile([*command, *files], f"javac-{sources.name}", sources)
+
+    return _obtained(f"java-{sources.name}", recipe, build)
+
+
 def obtain_kgo_tests() -> tuple[Path, Path]:
     """The test program of franz-go's `kgo` and the directory it must run in (40 to 80 s of compiling)."""
     go = _require_go()

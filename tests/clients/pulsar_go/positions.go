@@ -1,18 +1,12 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"errors"
-	"fmt"
-	"math/rand"
 	"reflect"
 	"time"
 
 	"github.com/apache/pulsar-client-go/pulsar"
 )
-
-// -- positions --------------------------------------------------------------------------------------------------
 
 func seek() error {
 	topic := topic("seek")
@@ -70,8 +64,6 @@ func reader() error {
 	return same([]string{"14", "13", "29"}, []string{text(after[0]), text(from[0]), text(last[0])})
 }
 
-func text(message pulsar.Message) string { return string(message.Payload()) }
-
 // Everything that a reader finds, which must be `count` messages.
 func read(options pulsar.ReaderOptions, count int) ([]pulsar.Message, error) {
 	reader, err := client.CreateReader(options)
@@ -104,138 +96,55 @@ func tableView() error {
 		return err
 	}
 	defer view.Close()
-	return same(7, view.Size())
+	if err := errors.Join(same(7, view.Size()), same([]byte("17"), view.Get("key-3"))); err != nil {
+		return err
+	}
+	err = send(pulsar.ProducerOptions{Topic: topic},
+		&pulsar.ProducerMessage{Key: "key-3", Payload: []byte("new")}, &pulsar.ProducerMessage{Key: "key-4"},
+		&pulsar.ProducerMessage{Key: "later", Payload: []byte("more")})
+	if err != nil {
+		return err
+	}
+	if err := until(func() bool { return view.ContainsKey("later") }, "the view hears of what comes later"); err != nil {
+		return err
+	}
+	return errors.Join(same([]byte("new"), view.Get("key-3")), same(false, view.ContainsKey("key-4")), same(7, view.Size()))
 }
 
-// -- producers --------------------------------------------------------------------------------------------------
-
-type point struct {
-	Name   string `json:"name"`
-	Height int    `json:"height"`
-}
-
-func schema() error {
-	topic := topic("schema")
-	avro := pulsar.NewJSONSchema(
-		`{"type":"record","name":"point","fields":[{"name":"name","type":"string"},{"name":"height","type":"int"}]}`, nil)
-	producer, err := client.CreateProducer(pulsar.ProducerOptions{Topic: topic, Schema: avro})
+func readerSeek() error {
+	topic := topic("reader-seek")
+	if err := fill(topic, 20, true); err != nil {
+		return err
+	}
+	middle := time.Now().Add(2 * time.Millisecond)
+	<-time.After(time.Until(middle))
+	if err := fill(topic, 10, true); err != nil {
+		return err
+	}
+	reader, err := client.CreateReader(pulsar.ReaderOptions{Topic: topic, StartMessageID: pulsar.EarliestMessageID()})
 	if err != nil {
 		return err
 	}
-	defer producer.Close()
-	if _, err := producer.Send(context.Background(), &pulsar.ProducerMessage{Value: &point{"Zugspitze", 2962}}); err != nil {
-		return err
-	}
-	wanted := options(topic, pulsar.Exclusive)
-	wanted.Schema = avro
-	consumer, err := client.Subscribe(wanted)
-	if err != nil {
-		return err
-	}
-	defer consumer.Close()
-	message, err := next(consumer)
-	if err != nil {
-		return err
-	}
-	found := point{}
-	if err := errors.Join(message.GetSchemaValue(&found), same(point{"Zugspitze", 2962}, found)); err != nil {
-		return err
-	}
-	if other, err := client.CreateProducer(pulsar.ProducerOptions{Topic: topic, Schema: pulsar.NewInt64Schema(nil)}); err == nil {
-		other.Close()
-		return errors.New("an incompatible schema was accepted")
-	}
-	return nil
-}
-
-func chunks() error {
-	topic, large := topic("chunks"), make([]byte, 12<<20)
-	rand.New(rand.NewSource(1)).Read(large)
-	consumer, err := subscribe(topic, pulsar.Shared)
-	if err != nil {
-		return err
-	}
-	defer consumer.Close()
-	producer, err := client.CreateProducer(pulsar.ProducerOptions{Topic: topic, DisableBatching: true, EnableChunking: true})
-	if err != nil {
-		return err
-	}
-	defer producer.Close()
-	if _, err := producer.Send(context.Background(), &pulsar.ProducerMessage{Payload: large}); err != nil {
-		return err
-	}
-	message, err := next(consumer)
-	if err == nil && !bytes.Equal(large, message.Payload()) {
-		err = errors.New("other bytes")
-	}
-	return err
-}
-
-func exclusiveProducer() error {
-	wanted := pulsar.ProducerOptions{Topic: topic("access"), ProducerAccessMode: pulsar.ProducerAccessModeExclusive}
-	first, err := client.CreateProducer(wanted)
-	if err != nil {
-		return err
-	}
-	if second, err := client.CreateProducer(pulsar.ProducerOptions{Topic: wanted.Topic, MaxReconnectToBroker: new(uint)}); err == nil {
-		second.Close()
-		return errors.New("a second producer was accepted")
-	}
-	first.Close()
-	third, err := client.CreateProducer(wanted)
-	if err != nil {
-		return err
-	}
-	defer third.Close()
-	_, err = third.Send(context.Background(), &pulsar.ProducerMessage{Payload: []byte("0")})
-	return err
-}
-
-func deduplication() error {
-	topic := topic("deduplication")
-	for session := range 2 {
-		producer, err := client.CreateProducer(pulsar.ProducerOptions{Topic: topic, Name: "named", DisableBatching: true})
-		if err != nil {
-			return err
-		}
-		for number := range 3 {
-			sequence := int64(40 + number + session)
-			message := &pulsar.ProducerMessage{Payload: []byte(fmt.Sprint(number + session)), SequenceID: &sequence}
-			if _, err := producer.Send(context.Background(), message); err != nil {
+	defer reader.Close()
+	reads := func(wanted ...string) error {
+		for _, value := range wanted {
+			context, cancel := within(wait)
+			message, err := reader.Next(context)
+			cancel()
+			if err != nil {
+				return err
+			}
+			if err := same(value, text(message)); err != nil {
 				return err
 			}
 		}
-		producer.Close()
+		return nil
 	}
-	consumer, err := subscribe(topic, pulsar.Exclusive)
-	if err != nil {
+	if err := errors.Join(reads(append(numbers(0, 20), numbers(0, 10)...)...), reader.SeekByTime(middle)); err != nil {
 		return err
 	}
-	defer consumer.Close()
-	return errors.Join(expect(consumer, numbers(0, 4)...), hasNoMore(consumer))
-}
-
-func partitioned() error {
-	topic := topic("partitioned")
-	names, err := client.TopicPartitions(topic)
-	if err := errors.Join(err, same(3, len(names))); err != nil {
+	if err := errors.Join(reads(numbers(0, 10)...), same(false, reader.HasNext()), reader.SeekByTime(middle.Add(-time.Hour))); err != nil {
 		return err
 	}
-	if err := fill(topic, 30, true); err != nil {
-		return err
-	}
-	consumer, err := subscribe(topic, pulsar.Shared)
-	if err != nil {
-		return err
-	}
-	defer consumer.Close()
-	partitions := map[string]bool{}
-	err = takeAll([]pulsar.Consumer{consumer}, 30, func(_ int, message pulsar.Message) bool {
-		partitions[message.Topic()] = true
-		return consumer.Ack(message) == nil
-	})
-	if len(partitions) < 2 {
-		err = errors.Join(err, fmt.Errorf("all in %v", partitions))
-	}
-	return err
+	return reads(append(numbers(0, 20), numbers(0, 10)...)...)
 }
