@@ -138,12 +138,27 @@ class _Postgresql(_Sql):
         super().__init__(settings, properties, url.set(drivername="postgresql+pg8000", query={}), arguments)
 
     def _on_connect(self, settings: TableSettings) -> None:
+        if settings.catalog_password_file:
+
+            @event.listens_for(self.engine, "do_connect")
+            def identified(
+                _dialect: Any, _record: Any, _positional: Any, named: dict[str, Any]
+            ) -> None:  # SQLAlchemy's
+                named["password"] = _password(settings.catalog_password_file)
+
         @event.listens_for(self.engine, "connect")
         def bounded(connection: Any, _record: Any) -> None:  # a DB-API connection
             cursor = connection.cursor()
             cursor.execute(f"set statement_timeout = {settings.catalog_deadline_ms}")
             cursor.close()
             connection.commit()
+
+
+def _password(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Unavailable(f"tables.catalog_password_file cannot be read: {error}") from error
 
 
 def _ssl_context(url: URL) -> ssl.SSLContext | None:

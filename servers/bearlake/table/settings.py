@@ -15,6 +15,9 @@ class TableSettings:
     """`sqlite:///path/to/catalog.db`, `postgresql://user:password@host/database` or `http(s)://host/path` (Iceberg REST). Empty: a
     SQLite file beside the embedded metadata store."""
 
+    catalog_password_file: str = ""
+    """File with the password of a PostgreSQL catalog, read anew for every new connection; it wins over one in the URL. Empty: none."""
+
     catalog_name: str = "bearlake"
     """Name of the catalog. SQL catalogs keep it with every table, so other engines must use the same name to see the tables."""
 

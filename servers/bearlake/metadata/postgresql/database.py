@@ -9,12 +9,13 @@ import asyncio
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
-from bearlake.errors import Invalid, Unavailable
+from bearlake.errors import BearlakeError, Invalid, Unavailable
 from bearlake.metadata.postgresql import failures
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 
@@ -52,6 +53,7 @@ class Database:
         self.settings = settings
         self._url = url
         self._pool: asyncpg.Pool | None = None
+        self._was_let_in = False
 
     async def open(self) -> None:
         """Make the pool, with one connection to show that it works. Raises `Unavailable`, `Denied`, `NotFound`, `Invalid`."""
@@ -64,6 +66,7 @@ class Database:
                 max_inactive_connection_lifetime=300.0,
                 reset=_leave_as_it_is,
             )
+            self._was_let_in = True
         except failures.FOREIGN as error:
             raise failures.translated(error) from error
         except ValueError:
@@ -93,13 +96,29 @@ class Database:
             "enable_mergejoin": "off",
             "plan_cache_mode": "force_generic_plan",
         }
+        password = {"password": self._password} if settings.password_file else {}
         return {
+            **password,
             "dsn": self._url,
             "timeout": settings.connect_timeout_ms / 1000,
             "command_timeout": statement_timeout_ms / 1000 + GRACE_S,
             "statement_cache_size": settings.statement_cache_count,
             "server_settings": sessions,
         }
+
+    def _password(self) -> str:
+        """The driver asks for it with every new connection. Raises `Unavailable`: the file may come back."""
+        try:
+            return Path(self.settings.password_file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Unavailable(f"metadata.postgresql.password_file cannot be read: {error}") from error
+
+    def _translated(self, error: BaseException) -> BearlakeError:
+        """As `failures.translated`; but who was let in once is not sent away by a password that is being rotated."""
+        kind = failures.translated(error)
+        if self._was_let_in and failures.is_unknown_user(error):
+            return Unavailable(str(kind))
+        return kind
 
     def sql(self, statement: str) -> str:
         """The statement with the schema's real name."""
@@ -122,7 +141,7 @@ class Database:
             except failures.FOREIGN as error:
                 may_repeat = failures.is_rolled_back(error) or (is_repeatable and failures.is_lost(error))
                 if not may_repeat or attempt >= ATTEMPTS_MAX:
-                    raise failures.translated(error) from error
+                    raise self._translated(error) from error
                 attempt += 1
 
     async def row(self, statement: str, *values: object, is_repeatable: bool = True) -> asyncpg.Record | None:

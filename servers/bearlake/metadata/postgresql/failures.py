@@ -53,6 +53,11 @@ def is_lost(error: BaseException) -> bool:
     return isinstance(error, asyncpg.InterfaceError | ConnectionError) and not isinstance(error, ValueError)
 
 
+def is_unknown_user(error: BaseException) -> bool:
+    """Whether the database did not let us in: no such user, or a wrong password."""
+    return isinstance(error, asyncpg.PostgresError) and str(error.sqlstate).startswith("28")
+
+
 def translated(error: BaseException) -> BearlakeError:
     """The kind for a foreign error; raise it chained."""
     if isinstance(error, asyncpg.PostgresError):

@@ -29,6 +29,9 @@ class PostgresqlSettings:
     schema: str = "bearlake"
     """The database schema that holds the tables, so that several deployments may share a database. `?schema=` in the URL overrides it."""
 
+    password_file: str = ""
+    """File with the user's password, read anew for every new connection, so that it can be rotated. It wins over one in the URL."""
+
     connections_max: int = 8
     """Connections of this process, besides one that listens for hints. More do not speed commits up: they end one by one."""
 
