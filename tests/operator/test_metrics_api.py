@@ -50,7 +50,13 @@ class World:
 
     def add(self, name, address, marks, *, is_ready=True, **status):
         self.pods[name] = SimpleNamespace(
-            address=address, labels=labels.managed(marks), count=0, is_ready=is_ready, status=status, answer=200
+            address=address,
+            labels=labels.managed(marks),
+            annotations={},
+            count=0,
+            is_ready=is_ready,
+            status=status,
+            answer=200,
         )
         return self.pods[name]
 
@@ -58,7 +64,7 @@ class World:
         assert request.query["labelSelector"] == "app.kubernetes.io/managed-by=bearlake-operator"
         items = [
             {
-                "metadata": {"name": name, "uid": name, "labels": pod.labels},
+                "metadata": {"name": name, "uid": name, "labels": pod.labels, "annotations": pod.annotations},
                 "status": {
                     "phase": "Running",
                     "podIP": pod.address,
@@ -77,6 +83,7 @@ class World:
         return self.of_pod(request, lambda pod: web.Response(text=f"bearlake_kafka_requests_total {pod.count}\n"))
 
     async def backlog(self, request):
+        self.asked.append(request.query.getall("streams", []))
         return self.of_pod(request, lambda pod: web.json_response({"size_bytes": pod.count}))
 
     def of_pod(self, request, answer):
@@ -266,6 +273,15 @@ async def test_the_backlog_is_that_of_the_compactor_that_is_selected(world, scra
     assert item["metricLabels"] == {"bearlake.dev/compactor": "nightly", "bearlake.dev/data-layer": "default"}
     assert [item["value"] for item in both["items"]] == ["5000", "70"]
     assert none["items"] == []
+
+
+async def test_the_backlog_of_a_compactor_is_that_of_its_streams(world, scraper):
+    worker(world, "w", "127.0.0.2").annotations = {"bearlake.dev/streams": '["orders-*", "a&b"]'}
+    worker(world, "x", "127.0.0.3", "weekly").annotations = {"bearlake.dev/streams": "by hand"}
+
+    await scraper.round()
+
+    assert sorted(world.asked) == [[], ["orders-*", "a&b"]]
 
 
 async def test_any_worker_tells_the_backlog_and_only_ready_ones_are_asked(world, scraper, api):

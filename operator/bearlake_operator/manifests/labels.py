@@ -14,6 +14,8 @@ OPERATOR = "bearlake-operator"
 DATA_LAYER = "bearlake.dev/data-layer"
 COMPACTOR = "bearlake.dev/compactor"
 SETTINGS_HASH = "bearlake.dev/settings-hash"
+STREAMS = "bearlake.dev/streams"
+"""Annotation of workers' pods: patterns of the streams that they compact, as a JSON list. The metrics API asks for the backlog of these."""
 NAME_LENGTH_MAX = 47
 
 

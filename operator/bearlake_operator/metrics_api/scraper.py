@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlencode
 
 import aiohttp
 
@@ -44,6 +45,8 @@ class Pod:
     name: str
     address: str
     labels: Mapping[str, str]
+    streams: Sequence[str]
+    """Patterns of the streams that a worker compacts; none: all."""
     is_ready: bool
 
     @property
@@ -156,7 +159,8 @@ class Scraper:
     async def _ask_backlog(self, name: str, pods: Sequence[Pod]) -> None:
         """Of any ready worker of the Compactor: all see the same."""
         for pod in [pod for pod in pods if pod.is_ready][:ASKED_COUNT_MAX]:
-            text = await self._ask(pod, "/v1/compaction/backlog?limit=1")
+            query = urlencode([("limit", "1"), *(("streams", pattern) for pattern in pod.streams)])
+            text = await self._ask(pod, f"/v1/compaction/backlog?{query}")
             if text is None:
                 continue
             try:
@@ -247,5 +251,15 @@ def _pod(resource: Resource) -> Pod | None:
         name=metadata["name"],
         address=status["podIP"],
         labels=metadata.get("labels", {}),
+        streams=_streams(metadata.get("annotations", {}).get(labels.STREAMS, "[]")),
         is_ready=conditions.get("Ready") == "True",
     )
+
+
+def _streams(text: str) -> Sequence[str]:
+    """The patterns in an annotation; the operator undoes what others write there."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return ()
+    return [str(pattern) for pattern in found] if isinstance(found, list) else ()
