@@ -61,6 +61,10 @@ def test_an_object_store_in_the_cloud_lingers_longer_unless_told_otherwise() -> 
             r"kafka\.request_bytes_max \(999999999\) must not be larger than kafka\.receive_bytes_max",
         ),
         (
+            {"BEARLAKE_PULSAR__UNCOMPRESSED_BYTES_MAX": "1000"},
+            r"pulsar\.message_bytes_max \(5242880\) must not be larger than pulsar\.uncompressed_bytes_max \(1000\)",
+        ),
+        (
             {"BEARLAKE_STREAMS__WRITER__COMMIT_UNKNOWN_MS_MAX": "1800001"},
             r"streams\.writer\.commit_unknown_ms_max \(1800001\) must be at most half of metadata\.sqlite\.deleted_keep_ms",
         ),

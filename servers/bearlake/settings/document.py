@@ -110,6 +110,12 @@ class Settings:
             ("streams.writer.object_bytes_max", writer.object_bytes_max, "streams.writer.bytes_max", writer.bytes_max),
             ("kafka.request_bytes_max", kafka.request_bytes_max, "kafka.receive_bytes_max", kafka.receive_bytes_max),
             (
+                "pulsar.message_bytes_max",
+                self.pulsar.message_bytes_max,
+                "pulsar.uncompressed_bytes_max",
+                self.pulsar.uncompressed_bytes_max,
+            ),
+            (
                 "streams.groups.session_timeout_min_ms",
                 groups.session_timeout_min_ms,
                 "streams.groups.session_timeout_max_ms",

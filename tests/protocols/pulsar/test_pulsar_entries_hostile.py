@@ -150,6 +150,14 @@ def test_an_entry_that_no_client_takes_is_too_large(is_opaque: bool) -> None:
         entries.from_batch(memoryview(stored.batch), 0, message_bytes_max=1000)
 
 
+def test_a_chunk_is_never_compressed_on_its_way_out() -> None:
+    """Clients put chunks together before they uncompress anything."""
+    stored = entries.to_batch(metadata(uuid="u", num_chunks_from_msg=2, total_chunk_msg_size=4_000), bytes(2_000))
+
+    with pytest.raises(TooLarge, match="entry has"):
+        entries.from_batch(memoryview(stored.batch), 0, message_bytes_max=1000)
+
+
 @settings(deadline=None, max_examples=300)
 @given(
     st.sampled_from([0, LZ4, ZLIB, ZSTD]), st.integers(0, 200), st.binary(max_size=60), st.none() | st.integers(0, 3)

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
+from bearlake.protocols.pulsar.proto.metadata_pb2 import ZSTD
 from bearlake.protocols.pulsar.settings import PulsarSettings
+from bearlake.records import blocks
 from bearlake.telemetry import metrics
 from fixtures.kafka_server import until
 from fixtures.pulsar_server import Make, PulsarClient, PulsarNode, message_bytes
@@ -66,6 +68,44 @@ async def test_a_message_above_the_limit_is_refused_and_one_below_is_not(pulsar_
 
     assert refused.error == pb.NotAllowedError
     assert await client.is_closed()  # such a frame is not even read
+
+
+async def test_a_chunk_that_is_taken_fits_into_a_frame_on_its_way_out(pulsar_cluster: Make) -> None:
+    """It may not be compressed; so one with too much metadata is refused before it is stored."""
+    node = (await pulsar_cluster(1, settings=PulsarSettings(message_bytes_max=1000)))[0]
+    await node.create("t", max_message_bytes="20000")
+    client = await node.client()
+    await client.produce("t")
+    chunk = {"uuid": "u", "num_chunks_from_msg": 2, "total_chunk_msg_size": 2000}
+
+    for sequence_id, size in enumerate((9_000, 9_300)):
+        properties = [{"key": "k", "value": "x" * size}]
+        client.send_message(b"x" * 1000, sequence_id, send={"is_chunk": True}, properties=properties, **chunk)
+    await client.receive("send_receipt")
+    refused = await client.receive("send_error")
+    await client.subscribe("t")
+    client.flow(1)
+    _, metadata, payload = await client.receive_message()
+
+    assert (refused.sequence_id, refused.error) == (1, pb.NotAllowedError)
+    assert "with its metadata" in refused.message
+    assert (metadata.properties[0].value, payload) == ("x" * 9_000, b"x" * 1000)
+
+
+async def test_a_message_that_unpacks_to_too_much_is_refused(pulsar_cluster: Make) -> None:
+    settings = PulsarSettings(message_bytes_max=1000, uncompressed_bytes_max=2000)
+    node = (await pulsar_cluster(1, settings=settings))[0]
+    await node.create("t", max_message_bytes="20000")
+    client = await node.client()
+    await client.produce("t")
+
+    for sequence_id, size in enumerate((1900, 2001)):
+        packed = bytes(blocks.compress(blocks.BlockCodec.ZSTD, bytes(size)))
+        client.send_message(packed, sequence_id, compression=ZSTD, uncompressed_size=size)
+    await client.receive("send_receipt")
+    refused = await client.receive("send_error")
+
+    assert (refused.sequence_id, refused.error) == (1, pb.NotAllowedError)
 
 
 async def test_a_damaged_message_is_refused_in_its_turn(pulsar: PulsarNode) -> None:

@@ -163,6 +163,17 @@ async def test_what_waits_for_a_subscription_can_be_looked_at(
     assert await backlog(call) == 3
 
 
+async def test_an_entry_is_found_by_its_id(pulsar: PulsarNode, call: Call):
+    await filled(pulsar, "t", 3)
+    _, last = await call("GET", f"{T}/lastMessageId")
+    ledger = last["ledgerId"]
+
+    assert await call("GET", f"{T}/ledger/{ledger}/entry/1") == (200, "m1")
+    for path in (f"ledger/{ledger}/entry/3", f"ledger/{ledger + 1}/entry/1"):
+        assert (await call("GET", f"{T}/{path}"))[0] == 404
+    assert (await call("GET", f"{T}/ledger/x/entry/1"))[0] == 400
+
+
 async def test_a_subscription_with_consumers_is_deleted_by_force_only(pulsar: PulsarNode, call: Call):
     client = await pulsar.client()
     await client.subscribe("t")

@@ -79,6 +79,13 @@ def take(consumer: Any, count: int, *, acknowledges: bool = True) -> list[bytes]
     return values
 
 
+def take_all(consumer: Any, values: list[bytes]) -> None:
+    """Take until each of the values has come; what a client had not acknowledged when it was moved may come twice."""
+    missing = set(values)
+    while missing:
+        missing.difference_update(take(consumer, 1))
+
+
 def values_of(count: int, start: int = 0) -> list[bytes]:
     return [b"m%d" % number for number in range(start, count)]
 
@@ -428,7 +435,6 @@ async def test_a_drain_moves_producers_and_consumers_without_an_error(pulsar_clu
     topic, busy = await topic_of(cluster, 0)
     client = connect(cluster[1].url)
     results: list[Any] = []
-    received: list[bytes] = []
 
     def open_all() -> tuple[Any, Any]:
         consumer = client.subscribe(topic, "s", consumer_type=Shared, initial_position=EARLIEST)
@@ -446,12 +452,11 @@ async def test_a_drain_moves_producers_and_consumers_without_an_error(pulsar_clu
     await busy.member.drain()
     drain = asyncio.create_task(busy.server.drain(60_000))
     await sending
-    received = await asyncio.to_thread(take, consumer, 3_000)
+    await asyncio.to_thread(take_all, consumer, values_of(3_000))
     await asyncio.to_thread(client.close)
     await drain
 
     assert results == [pulsar_client.Result.Ok] * 3_000
-    assert set(received) == set(values_of(3_000))
     assert cluster[1].streams.catalog.peek(topic) is not None
 
 

@@ -14,6 +14,7 @@ from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.schemas import Schemas
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.protocols.pulsar.topics import Topics
+from bearlake.protocols.pulsar.traits import EntryReader
 from bearlake.protocols.pulsar.watchers import Watchers
 from bearlake.serving import routing
 from bearlake.streams.service import Streams
@@ -46,6 +47,7 @@ class Broker:
         self.subscriptions = streams.subscriptions
         self.members = members
         self.settings = settings
+        self.entry_reader = EntryReader(settings.uncompressed_bytes_max)
         self.topics = Topics(streams, settings)
         self.access = Access(streams.metadata, streams.server)
         self.schemas = Schemas(registry, self.topics)

@@ -62,10 +62,16 @@ class Consumer:
     def deliver(self, deliveries: Sequence[Delivery]) -> int:
         """See `streams.subscriptions.Consumer`."""
         count = 0
-        limit = framing.entry_bytes_max(self.connection.broker.settings.message_bytes_max)
+        settings = self.connection.broker.settings
+        limit = framing.entry_bytes_max(settings.message_bytes_max)
         for delivery in deliveries:
             try:
-                entry = entries.from_batch(delivery.batch, delivery.base_offset, message_bytes_max=limit)
+                entry = entries.from_batch(
+                    delivery.batch,
+                    delivery.base_offset,
+                    message_bytes_max=limit,
+                    uncompressed_bytes_max=settings.uncompressed_bytes_max,
+                )
             except BearlakeError as error:
                 self._skip(delivery, error)
                 continue

@@ -24,6 +24,8 @@ MESSAGE_BYTES_MAX = 5 * 1024 * 1024
 """Default limit of an entry as clients take it (Pulsar's `maxMessageSize`)."""
 UNCOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 """Default limit of an entry's uncompressed payload."""
+ANY_BYTES = 1 << 62
+"""No limit, for entries that are not sent as they are."""
 
 _STORED_CODECS = {
     BlockCodec.LZ4: Compression.LZ4,
@@ -171,12 +173,12 @@ def _records(batch: memoryview, bytes_max: int) -> Buffer | None:
 
 
 def _smaller(frame: bytes, bytes_max: int) -> bytes:
-    """The same entry, its payload compressed by zstd."""
+    """The same entry, its payload compressed by zstd; not of a chunk, which clients put together before they uncompress."""
     view = memoryview(frame)
     (size,) = _SIZE.unpack_from(view, _MAGIC.size)
     start = _HEAD_BYTES + size
     metadata = MessageMetadata.FromString(bytes(view[_HEAD_BYTES:start]))
-    if _is_opaque(metadata):
+    if _is_opaque(metadata) or metadata.num_chunks_from_msg > 1:
         raise TooLarge("entry", len(frame), bytes_max)
     metadata.compression = ZSTD
     metadata.uncompressed_size = len(frame) - start

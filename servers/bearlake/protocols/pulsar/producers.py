@@ -221,7 +221,15 @@ class Producer:
         metadata, payload = framing.read_message(message)
         if len(payload) > limit:
             raise Refused("NotAllowedError", f"a message of {len(payload)} bytes: expected at most {limit}")
-        entry = entries.to_batch(metadata, payload)
+        entry_limit = framing.entry_bytes_max(
+            limit
+        )  # else a chunk, which stays as it is, would not fit into a frame on its way out
+        if len(message) > entry_limit:
+            raise Refused(
+                "NotAllowedError",
+                f"a message of {len(message)} bytes with its metadata: expected at most {entry_limit}",
+            )
+        entry = entries.to_batch(metadata, payload, broker.settings.uncompressed_bytes_max)
         (attributes,) = _ATTRIBUTES.unpack_from(entry.batch, _ATTRIBUTES_AT)
         (base_timestamp,) = _BASE_TIMESTAMP.unpack_from(entry.batch, _BASE_TIMESTAMP_AT)
         header = Header(attributes, entry.record_count, base_timestamp, entry.max_timestamp, *_NO_PRODUCER)

@@ -13,6 +13,9 @@ class PulsarSettings:
     """Partitions of such a topic; 0: it is not partitioned, a stream with one partition."""
     message_bytes_max: int = 5 * 1024 * 1024
     """Largest message or batch in bytes, as sent (Pulsar's `maxMessageSize`); clients cut larger messages into chunks."""
+    uncompressed_bytes_max: int = 64 * 1024 * 1024
+    """Largest batch in bytes when uncompressed; a bomb is refused before it goes off. What is stored already is not read beyond it either:
+    lower it only if nothing larger is there."""
     connections_max: int = 10_000
     """Open client connections; more are closed at once."""
     attachments_max: int = 20_000

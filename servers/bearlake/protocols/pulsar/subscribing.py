@@ -25,7 +25,6 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     CommandUnsubscribe,
 )
 from bearlake.protocols.pulsar.topics import Topic
-from bearlake.protocols.pulsar.traits import EntryReader
 from bearlake.streams.offsets import OffsetQuestion
 from bearlake.streams.principal import Operation
 from bearlake.streams.subscriptions import Attachment
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from bearlake.protocols.pulsar.broker import Broker
     from bearlake.protocols.pulsar.connection import Connection
 
-_READER = EntryReader()
 _TIME_MAX = (1 << 63) - 1
 
 
@@ -70,7 +68,9 @@ async def subscribe(connection: "Connection", request: CommandSubscribe) -> None
         consumer.topic, consumer.partition = topic, topic.partition
         consumer.name = consumer.name or broker.new_producer_name()
         spec = _spec(consumer, request, topic, await _position(broker, request, topic))
-        attachment = await broker.subscriptions.attach(topic.partition, request.subscription, spec, consumer, _READER)
+        attachment = await broker.subscriptions.attach(
+            topic.partition, request.subscription, spec, consumer, broker.entry_reader
+        )
     except BaseException:
         if connection.consumers.get(consumer.id) is consumer:
             del connection.consumers[consumer.id]

@@ -10,10 +10,14 @@ NO_TRAITS = EntryTraits()
 class EntryReader:
     """A `streams.subscriptions.EntryReader` for entries of any protocol, as Pulsar clients see them."""
 
+    def __init__(self, uncompressed_bytes_max: int) -> None:
+        """`uncompressed_bytes_max`: of a larger entry nothing is known."""
+        self._uncompressed_bytes_max = uncompressed_bytes_max
+
     def traits(self, batch: memoryview) -> EntryTraits:
         """See `streams.subscriptions.EntryReader`."""
         try:
-            found = entries.routing(batch)
+            found = entries.routing(batch, self._uncompressed_bytes_max)
         except BearlakeError:
             return NO_TRAITS
         return EntryTraits(

@@ -1,9 +1,10 @@
-"""Peeking at what a subscription has not acknowledged: the n-th entry behind its mark-delete offset, without delivering it.
+"""Peeking at what a subscription has not acknowledged: the n-th entry behind its mark-delete offset, without delivering it; and at an
+entry by its id.
 
 The body is the entry's payload, uncompressed; of a batch with each message's own metadata in front of it, as clients write batches.
 Headers say the rest.
 
-Source: Pulsar, "Admin REST API", `…/subscription/{name}/position/{n}`.
+Source: Pulsar, "Admin REST API", `…/subscription/{name}/position/{n}`, `…/ledger/{l}/entry/{e}`.
 """
 
 import re
@@ -30,15 +31,16 @@ _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")  # RFC 9110, 5.6.2
 
 
 class PeekRoutes:
-    """The route of entries that wait for a subscription."""
+    """Routes of single entries."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     def add_to(self, router: web.UrlDispatcher) -> None:
-        """Add the route."""
+        """Add the routes."""
         topic = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
         router.add_get(f"{topic}/subscription/{{subscription}}/position/{{position}}", self._peek)
+        router.add_get(f"{topic}/ledger/{{ledger}}/entry/{{entry}}", self._by_id)
 
     async def _peek(self, request: web.Request) -> web.Response:
         topic = await paths.topic_of(self._broker, request, Operation.READ)
@@ -51,13 +53,19 @@ class PeekRoutes:
         found = await self._entry(partition, max(stats[name].mark_delete, bounds.start), max(1, position))
         if found is None:
             raise Problem(404, "Message not found")
-        offset, entry = found
-        metadata, payload = framing.read_message(memoryview(entry.headers_and_payload))
-        headers = _headers(metadata)
-        headers["X-Pulsar-Message-ID"] = f"{stream_number(partition)}:{offset}"
-        if entry.is_batch:
-            headers["X-Pulsar-num-batch-message"] = str(entry.message_count)
-        return web.Response(body=bytes(payload), content_type="application/octet-stream", headers=headers)
+        return _answer(partition, *found)
+
+    async def _by_id(self, request: web.Request) -> web.Response:
+        """The entry of an id: a ledger is the stream's incarnation, an entry the first offset of a record batch."""
+        topic = await paths.topic_of(self._broker, request, Operation.READ)
+        partition = paths.one_partition(topic)
+        ledger, offset = paths.number_in(request, "ledger"), paths.number_in(request, "entry")
+        bounds = await paths.bounds_of(self._broker, partition)
+        is_there = ledger == stream_number(partition) and bounds.start <= offset < bounds.end
+        found = await self._entry(partition, offset, 1) if is_there else None
+        if found is None or found[0] != offset:
+            raise Problem(404, "Message id not found")
+        return _answer(partition, *found)
 
     async def _entry(self, partition: PartitionKey, offset: int, position: int) -> tuple[int, entries.ReadEntry] | None:
         """Offset and contents of the n-th entry from `offset` on (1: the one that has it), None if there are fewer."""
@@ -72,10 +80,24 @@ class PeekRoutes:
                 for at, base, header in kernel.batches(view, 0, len(view)):
                     position -= 1
                     if not position:
-                        return base, entries.from_batch(view[at : at + header.length], base)
+                        return base, self._read(view[at : at + header.length], base)
                     offset = base + header.last_offset_delta + 1
             if offset == start:
                 return None
+
+    def _read(self, batch: memoryview, base: int) -> entries.ReadEntry:
+        limit = self._broker.settings.uncompressed_bytes_max
+        return entries.from_batch(batch, base, message_bytes_max=entries.ANY_BYTES, uncompressed_bytes_max=limit)
+
+
+def _answer(partition: PartitionKey, offset: int, entry: entries.ReadEntry) -> web.Response:
+    """The entry as the answer to a request for it."""
+    metadata, payload = framing.read_message(memoryview(entry.headers_and_payload))
+    headers = _headers(metadata)
+    headers["X-Pulsar-Message-ID"] = f"{stream_number(partition)}:{offset}"
+    if entry.is_batch:
+        headers["X-Pulsar-num-batch-message"] = str(entry.message_count)
+    return web.Response(body=bytes(payload), content_type="application/octet-stream", headers=headers)
 
 
 def _headers(metadata: MessageMetadata) -> CIMultiDict[str]:

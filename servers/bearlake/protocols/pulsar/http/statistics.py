@@ -58,7 +58,7 @@ class StatisticsRoutes:
     async def _last_message_id(self, request: web.Request) -> web.Response:
         topic = await paths.topic_of(self._broker, request, Operation.READ)
         paths.one_partition(topic)
-        return web.json_response(await shown.last_message(self._broker.streams, topic))
+        return web.json_response(await shown.last_message(self._broker, topic))
 
     # -- inside --------------------------------------------------------------------------------------------------
 

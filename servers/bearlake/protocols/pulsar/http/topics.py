@@ -103,7 +103,7 @@ class TopicRoutes:
         if topic.is_partitioned:
             raise Problem(405, f"{topic.name}: a partitioned topic is terminated as such, with all its partitions")
         await self._broker.streams.terminate(ANONYMOUS, topic.view.name)
-        return web.json_response(await shown.last_message(self._broker.streams, topic))
+        return web.json_response(await shown.last_message(self._broker, topic))
 
     async def _terminate_partitioned(self, request: web.Request) -> web.Response:
         """The same of a partitioned topic; ids by partition."""
@@ -112,9 +112,7 @@ class TopicRoutes:
             raise Problem(405, f"{topic.name} is not a partitioned topic")
         await self._broker.streams.terminate(ANONYMOUS, topic.view.name)
         partitions = paths.topics_of(topic)
-        return web.json_response(
-            {str(one.index): await shown.last_message(self._broker.streams, one) for one in partitions}
-        )
+        return web.json_response({str(one.index): await shown.last_message(self._broker, one) for one in partitions})
 
     async def _delete(self, request: web.Request) -> web.Response:
         topic = await paths.topic_of(self._broker, request, Operation.DELETE)
