@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from dataclasses import fields
 
@@ -132,3 +133,23 @@ def test_helm_test_asks_the_protocol_and_port_of_the_values(helm: str) -> None:
 
     assert address() == ["rest", "bearlake-default-rest.bearlake.svc:8082"]
     assert address("--set", "test.protocol=kafka") == ["kafka", "bearlake-default-kafka.bearlake.svc:9192"]
+
+
+def test_notes_show_the_examples(helm: str) -> None:
+    command = [helm, "install", "lake", str(CHART), "-n", "ns", "--dry-run=client", "--set", "quickstart.enabled=true"]
+    notes = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.partition("\nNOTES:\n")[2]
+
+    heredoc = notes.partition("<<'END'\n")[2].partition("\nEND\n")[0]
+    assert [one["kind"] for one in objects(heredoc)] == ["Stream", "Compactor"]
+    for name in ("stream", "compactor"):
+        assert (CHART / f"examples/{name}.yaml").read_text().strip() in heredoc
+    assert "helm test lake -n ns" in notes
+    assert "deploy/bearlake-default-kafka" in notes
+
+
+def test_docs_show_the_examples() -> None:
+    shown = re.findall(r"```yaml\n(.*?)```", (REPOSITORY / "docs/kubernetes.md").read_text(), re.DOTALL)
+    examples = {path.read_text() for path in (CHART / "examples").glob("*.yaml")}
+
+    assert shown
+    assert [text for text in shown if text not in examples] == []
