@@ -1,7 +1,7 @@
 """Objects in S3, Google Cloud Storage or Azure Blob Storage, through obstore (Rust's object_store).
 
-- Credentials come from the environment or the platform (variables, web identity, container or instance role); they never pass
-  through our hands or logs.
+- Credentials come from the environment or the platform (variables, web identity, container or instance role), or from a file
+  (`cloud_credentials.py`); they are never in settings or logs.
 - A put is one conditional request (`If-None-Match: *` or its like), so nothing is replaced. obstore's own retries are off: retry lives
   in `retrying.py`.
 - The body is not signed (SHA-256 would cap a core at 194 MB/s; unsigned it is 3.1 GB/s): TLS protects it, and our formats carry CRC32C.
@@ -25,7 +25,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from bearlake.errors import AlreadyExists, NotFound, Unavailable, Unsupported
-from bearlake.objects import Buffer, ByteRange, ObjectInfo
+from bearlake.objects import Buffer, ByteRange, ObjectInfo, cloud_credentials
 from bearlake.objects.cloud_bodies import lend
 from bearlake.objects.cloud_errors import has_answer, is_beyond_end, is_settled_conflict, translate
 from bearlake.objects.cloud_settings import CloudSettings
@@ -192,14 +192,15 @@ class CloudObjectStore:
 
 
 def open_s3(bucket: str, prefix: str | None, settings: CloudSettings) -> CloudObjectStore:
-    """A store in an S3 bucket. Credentials and what the settings leave open come from `AWS_…` variables or the platform."""
+    """A store in an S3 bucket. What the settings leave open, keys too, comes from `AWS_…` variables or the platform. Raises `Invalid`."""
+    provider = None if settings.credentials_file is None else cloud_credentials.follow(settings.credentials_file)
     store = S3Store(
         bucket,
         prefix=prefix,
         unsigned_payload=not settings.sign_payload,
         client_options=_client_options(settings),
         retry_config=_NO_RETRIES,
-        **_given(endpoint=settings.endpoint, region=settings.region),
+        **_given(endpoint=settings.endpoint, region=settings.region, credential_provider=provider),
     )
     return CloudObjectStore(store, settings)
 
@@ -239,7 +240,7 @@ def _client_options(settings: CloudSettings) -> "ClientConfig":
 
 
 # Any: the keyword arguments of obstore's constructors are typed per store.
-def _given(**options: str | None) -> dict[str, Any]:
+def _given(**options: object) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 

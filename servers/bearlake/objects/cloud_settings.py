@@ -13,6 +13,10 @@ class CloudSettings:
     region: str | None = None
     """Region of the bucket; None asks `AWS_REGION`. Many S3-compatible servers accept any."""
 
+    credentials_file: str | None = None
+    """S3: file with keys in the format of `~/.aws/credentials`, read anew every minute, so that they can be rotated. None asks `AWS_…`
+    variables or the platform, which renews its own."""
+
     request_deadline_ms: int = 20_000
     """One request with its body, over which it raises `Unavailable`. Long enough for the largest object on a slow day."""
 
