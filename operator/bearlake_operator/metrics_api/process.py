@@ -6,6 +6,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from bearlake_operator.errors import Invalid
 from bearlake_operator.handlers.health import Health
 from bearlake_operator.handlers.loop import Loop
 from bearlake_operator.kube import Access, Kube
@@ -77,14 +78,22 @@ class Follower:
     async def follow(self) -> float:
         """Look for changes; returns when to look again (s). Raises `Unavailable`, `Invalid`; then what served goes on."""
         trust = await front_proxy.find(self._kube)
-        context = front_proxy.context(trust, self._certificate, self._key)
-        seen = trust, self._certificate.read_bytes(), self._key.read_bytes()
+        seen = trust, *_contents(self._certificate, self._key)
         if seen != self._seen:
+            context = front_proxy.context(trust, self._certificate, self._key)
             await self._server.serve(trust, context)
             log.info("new certificates" if self._seen else "serving")
             self._seen = seen
             self.serving.set()
         return FOLLOW_S
+
+
+def _contents(*paths: Path) -> list[bytes]:
+    """What is in the files. Raises `Invalid`."""
+    try:
+        return [path.read_bytes() for path in paths]
+    except OSError as error:  # they are replaced just now
+        raise Invalid(f"cannot read the certificate: {error}") from error
 
 
 class _Stopped(Exception):

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 PODS = f"{labels.MANAGED_BY}={labels.OPERATOR}"
 TIMEOUT_S = 5.0
-OPEN_MAX = 16
+OPEN_MAX = 64
 ANSWER_BYTES_MAX = 8 << 20
 ASKED_COUNT_MAX = 3
 """Workers of a Compactor that are asked until one answers."""
