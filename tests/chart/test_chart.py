@@ -104,6 +104,16 @@ def test_values_have_the_names_that_the_operator_knows(definition: str, form: ty
     assert set(schema["properties"]) == {document.camel_case(one.name) for one in fields(form)}
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_an_operator_that_rolls_does_not_wait_for_the_one_that_leads(helm: str, replicas: int) -> None:
+    found = objects(rendered(helm, "quickstart", "--set", f"operator.replicas={replicas}"))
+    (deployment,) = [one["spec"] for one in found if one["kind"] == "Deployment"]
+    (container,) = deployment["template"]["spec"]["containers"]
+
+    assert deployment["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+    assert container["readinessProbe"]["httpGet"]["path"] == "/livez"
+
+
 def test_helm_test_has_a_stream_and_a_pod_for_each_data_layer(helm: str) -> None:
     found = [
         one for one in objects(rendered(helm, "two-layers")) if "helm.sh/hook" in one["metadata"].get("annotations", {})
