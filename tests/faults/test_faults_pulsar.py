@@ -2,7 +2,7 @@
 
 Nothing is lost, each message is stored once, a key's messages come in order, and no error reaches a program. A killed server's consumers
 get again what was not acknowledged, or whose acknowledgement was not saved yet; a drained one's get nothing twice.
-`BEARLAKE_TEST_FAULTS_SECONDS=75` makes ten minutes of it.
+`BEARLAKE_TEST_FAULTS_SECONDS=75` with `pytest -o timeout=2400` makes ten minutes of it.
 """
 
 import random
