@@ -14,7 +14,7 @@ from bearlake.cli.compaction import compaction
 from bearlake.cli.config import config
 from bearlake.cli.consume import consume
 from bearlake.cli.produce import produce
-from bearlake.cli.run import serve, tour, up
+from bearlake.cli.run import executor, serve, tour, up
 from bearlake.cli.server import server
 from bearlake.cli.sql import sql
 from bearlake.cli.stream import stream
@@ -34,7 +34,7 @@ def root() -> None:
     """
 
 
-for command in (up, serve, stream, produce, consume, sql, table, compaction, server, config, tour):
+for command in (up, serve, stream, produce, consume, sql, table, compaction, server, config, tour, executor):
     root.add_command(command)
 
 

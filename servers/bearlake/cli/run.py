@@ -196,6 +196,13 @@ def _serve(role: str, given: Mapping[str, Any]) -> int:
     return code
 
 
+@click.command(hidden=True)
+def executor() -> int:
+    """Become an executor of compaction on Kubernetes; Spark starts its pods with this argument."""
+    code: int = server_module("bearlake.app.executor", extra="compactor").run(os.environ)
+    return code
+
+
 @click.command()
 @click.option(
     "--bootstrap", default="127.0.0.1:9092", show_default=True, envvar="BEARLAKE_BOOTSTRAP", help="Kafka address."

@@ -5,12 +5,13 @@ Spark is used: no SQL session, no DataFrame, no Arrow in the JVM.
 """
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from bearlake.compaction.spark import archive
+from bearlake.compaction.spark import archive, kubernetes
 from bearlake.compaction.spark.gateway import Command, Jvm, command, find_java
 from bearlake.compaction.spark.settings import SparkSettings
 from bearlake.errors import Invalid, Unavailable
@@ -44,13 +45,15 @@ def jvm_command(settings: SparkSettings) -> Command:
     return command(find_java(settings.java_home), settings.heap_bytes)
 
 
-def properties(settings: SparkSettings) -> Mapping[str, str]:
+def properties(settings: SparkSettings, environ: Mapping[str, str]) -> Mapping[str, str]:
     """Spark's properties: ours, then those of the settings.
 
     Raises:
-        Invalid: one of `settings.conf` is not `key=value`.
+        Invalid: one of `settings.conf` is not `key=value`, or executors shall be pods and something is missing for it.
     """
     found = {"spark.master": settings.master, **_LEAN, **(_LOCAL if _is_local(settings) else {})}
+    if kubernetes.is_kubernetes(settings):
+        found |= kubernetes.properties(settings, environ)
     for entry in settings.conf:
         key, separator, value = entry.partition("=")
         if not separator or not key.startswith("spark."):
@@ -69,7 +72,7 @@ class Session:
             Invalid, Unsupported: the settings, or what is installed here, do not allow it.
             Unavailable: it did not start in time.
         """
-        self._properties = properties(settings)
+        self._properties = properties(settings, os.environ)
         self._settings = settings
         self._is_broken = False
         self._context: Any = None  # pyspark.SparkContext, which is typed by what we do not use

