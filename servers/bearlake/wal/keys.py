@@ -16,6 +16,7 @@ PREFIX = "wal/"
 
 _HOUR_FORMAT = "%Y%m%d%H"
 _KEY = re.compile(r"wal/(\d{10})/([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})", re.ASCII)
+_HOUR_MS = 3_600_000
 _TIME_BITS = 48
 _RANDOM_BITS = 74
 _RANDOM_B_BITS = 62
@@ -37,11 +38,16 @@ class KeySource:
         self._clock = clock
         self._random_bits = random_bits
         self._prefix = prefix
+        self._hour = -1
+        self._hour_prefix = ""
 
     def next(self) -> str:
         """A fresh key."""
         now_ms = self._clock.now_ms()
-        return f"{hour_prefix(now_ms, self._prefix)}{uuid7(now_ms, self._random_bits(_RANDOM_BITS))}"
+        hour = now_ms // _HOUR_MS
+        if hour != self._hour:  # formatting a date costs as much as sealing a small object
+            self._hour, self._hour_prefix = hour, hour_prefix(now_ms, self._prefix)
+        return f"{self._hour_prefix}{uuid7(now_ms, self._random_bits(_RANDOM_BITS))}"
 
 
 def hour_prefix(time_ms: int, prefix: str = PREFIX) -> str:
