@@ -2,11 +2,13 @@
 
 import contextlib
 import io
+import json
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -82,13 +84,23 @@ def test_the_python_of_the_page_writes_and_reads(server: ServerProcess) -> None:
     assert consumed.stdout.decode().splitlines() == [f"hello {n}" for n in range(10)]
 
 
-def test_the_line_of_the_readme(server: ServerProcess) -> None:
-    (line,) = [line.strip() for line in README.read_text().splitlines() if "import pulsar" in line]
-    program, *arguments = shlex.split(line.replace("127.0.0.1:6650", str(server.ready["pulsar"])))
+def test_the_lines_of_the_readme(server: ServerProcess) -> None:
+    text = README.read_text()
+    produce, consume = [line.strip() for line in text.splitlines() if "import pulsar" in line]
+    (listing,) = [line.strip() for line in text.splitlines() if "/admin/v2/" in line]
 
-    found = subprocess.run([sys.executable, *arguments], capture_output=True, timeout=60, check=False)
+    for line in (produce, consume):
+        program, *arguments = shlex.split(line.replace("127.0.0.1:6650", str(server.ready["pulsar"])))
+        found = subprocess.run([sys.executable, *arguments], capture_output=True, timeout=60, check=False)
+        assert (program, found.returncode) == ("python", 0), found.stderr.decode()
+    program, url = shlex.split(listing)
+    with urllib.request.urlopen(
+        url.replace("http://127.0.0.1:8080", server.ready["pulsar_http"]), timeout=60
+    ) as answer:
+        topics = json.load(answer)
 
-    assert (program, found.returncode) == ("python", 0), found.stderr.decode()
+    assert re.search(r"^b'h", found.stdout.decode(), re.MULTILINE)
+    assert (program, "persistent://public/default/greetings" in topics) == ("curl", True)
 
 
 def test_names_of_the_page() -> None:

@@ -1,6 +1,7 @@
 """Terminated topics: what producers and consumers hear, and the admin API's routes."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -8,6 +9,7 @@ import pytest
 
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from bearlake.streams.principal import ANONYMOUS
+from fixtures.kafka_server import until
 from fixtures.pulsar_http import Call, ask, filled
 from fixtures.pulsar_server import Make, PulsarNode
 
@@ -58,9 +60,10 @@ async def test_routes_of_termination_need_their_kind_of_topic(call: Call) -> Non
     assert (await call("POST", f"{T}/terminate/partitions"))[0] == 405
 
 
-async def test_sends_of_any_server_are_refused_in_order_and_new_producers_too(
+async def test_a_producer_that_sends_is_closed_and_not_opened_again_by_any_server(
     pulsar_cluster: Make, session: aiohttp.ClientSession
 ) -> None:
+    """As Pulsar does. An error instead of a receipt makes clients cut the connection, with everybody on it."""
     cluster = await pulsar_cluster(2)
     await cluster[0].create("t")
     client = await filled(cluster[0], "t", 2)
@@ -68,11 +71,14 @@ async def test_sends_of_any_server_are_refused_in_order_and_new_producers_too(
     await ask(session, cluster[1], "POST", f"{T}/terminate")
     client.send_message(b"late", 2)
     client.send_message(b"later", 3)
-    refusals = [await client.receive("send_error") for _ in range(2)]
+    closed = await client.receive("close_producer")
 
-    assert [(one.sequence_id, one.error) for one in refusals] == [(2, pb.TopicTerminatedError), (3, 15)]
+    assert (closed.producer_id, closed.assigned_broker_service_url) == (1, "")
     for node in cluster.nodes:
+        await until(lambda node=node: node.streams.catalog.peek("t").stream.is_terminated)
         assert (await (await node.client()).produce("t")).error == pb.TopicTerminatedError
+    client.send("ping", pb.CommandPing())
+    await client.receive("pong")  # the connection goes on
 
 
 async def test_what_was_stored_before_is_receipted_when_it_is_sent_again(pulsar: PulsarNode) -> None:
@@ -116,19 +122,23 @@ async def test_who_subscribes_at_the_end_hears_of_it_after_the_answer(pulsar: Pu
     assert (await client.receive("reached_end_of_topic")).consumer_id == 1
 
 
-def _read_to_the_end(pulsar_client: Any, url: str) -> tuple[list[bytes], list[Any]]:
+def _meet_the_end(pulsar_client: Any, url: str, terminate: Callable[[], None]) -> tuple[list[bytes], list[str]]:
+    """What a reader reads, and what a producer hears that was connected before and one that comes later."""
     client = pulsar_client.Client(
         url, operation_timeout_seconds=5, logger=pulsar_client.ConsoleLogger(pulsar_client.LoggerLevel.Error)
     )
+    producer = client.create_producer("t", send_timeout_millis=20_000)
+    terminate()
     reader = client.create_reader("t", pulsar_client.MessageId.earliest)
     values = []
     while reader.has_message_available():
         values.append(reader.read_next(20_000).data())
     refusals = []
-    try:
-        client.create_producer("t")
-    except pulsar_client.PulsarException as error:
-        refusals.append(type(error).__name__)
+    for attempt in (lambda: producer.send(b"late"), lambda: client.create_producer("t")):
+        try:
+            attempt()
+        except pulsar_client.PulsarException as error:
+            refusals.append(type(error).__name__)
     client.close()
     return values, refusals
 
@@ -137,9 +147,12 @@ def _read_to_the_end(pulsar_client: Any, url: str) -> tuple[list[bytes], list[An
 async def test_the_python_client_reads_a_terminated_topic_and_may_not_produce(pulsar: PulsarNode) -> None:
     pulsar_client = pytest.importorskip("pulsar", reason="PULSAR CLIENT NOT TESTED: pip install pulsar-client")
     await filled(pulsar, "t", 3)
-    await pulsar.streams.terminate(ANONYMOUS, "t")
+    loop = asyncio.get_running_loop()
 
-    values, refusals = await asyncio.to_thread(_read_to_the_end, pulsar_client, pulsar.url)
+    def terminate() -> None:
+        asyncio.run_coroutine_threadsafe(pulsar.streams.terminate(ANONYMOUS, "t"), loop).result(20)
+
+    values, refusals = await asyncio.to_thread(_meet_the_end, pulsar_client, pulsar.url, terminate)
 
     assert values == [b"m0", b"m1", b"m2"]
-    assert refusals == ["TopicTerminated"]
+    assert refusals == ["TopicTerminated", "TopicTerminated"]

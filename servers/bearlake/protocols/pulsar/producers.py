@@ -5,8 +5,9 @@ task. Its receipt names the entry it became. Receipts of a producer go out in th
 since clients match them by order.
 
 What a producer sends is refused with SEND_ERROR only if it could never be stored as it is. When its outcome is unknown, or the stream has
-gone, the producer is closed instead: its client opens it again, here or elsewhere, and sends again what has no receipt. SENDs that
-are under way to a closed producer are dropped in silence, as Pulsar does; an error would make clients cut the connection.
+gone or is terminated, the producer is closed instead: its client opens it again, here or elsewhere, and sends again what has no receipt, or
+is told then that the topic is terminated. SENDs that are under way to a closed producer are dropped in silence, as Pulsar does; an error
+would make clients cut the connection.
 """
 
 import logging
@@ -84,9 +85,6 @@ class Send:
             )
         elif verdict == Verdict.DUPLICATE:
             self.answer = self._receipt(MessageIdData(ledger_id=message_ids.NONE, entry_id=message_ids.NONE))
-        elif verdict == Verdict.TERMINATED:
-            self.refuse(Refused("TopicTerminatedError", f"topic {producer.topic.name} is terminated"))
-            return
         else:
             self.failure = Verdict(verdict)
         producer.answer()
