@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from bearlake.errors import Conflict
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import OffsetRange, Swap, SwapObject, Task, TaskClaim, TaskKind, TaskOffer
@@ -21,6 +23,7 @@ from bearlake.metadata.model import (
     StreamSpec,
     stream_number,
 )
+from bearlake.metadata.postgresql import streams
 from bearlake.metadata.postgresql.migrate import available
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import open_postgresql
@@ -285,8 +288,11 @@ async def test_swaps_commits_trims_and_upkeep_at_once_agree_in_the_end(postgresq
 
 
 async def test_a_store_without_compaction_is_carried_forward_with_its_contents(
-    postgresql_url: str, commit_as_before: Callable[[Metadata, ObjectCommit], Awaitable[Any]]
+    postgresql_url: str,
+    commit_as_before: Callable[[Metadata, ObjectCommit], Awaitable[Any]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(streams, "COLUMNS", streams.COLUMNS.replace("is_terminated", "false as is_terminated"))
     older = await open_postgresql(postgresql_url, SMALL, migrations=available()[:4])
     stream = await older.streams.create(StreamSpec(name="orders", partition_count=40))
     gone = await older.streams.create(StreamSpec(name="gone", partition_count=1))
@@ -304,6 +310,7 @@ async def test_a_store_without_compaction_is_carried_forward_with_its_contents(
     for _ in range(5):
         await older.log.maintain(entry_count_min=0)
     await older.close()
+    monkeypatch.undo()
 
     newer = await open_postgresql(postgresql_url, SMALL)
     server = await register(newer, "server-0")
