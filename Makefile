@@ -59,7 +59,7 @@ test-kube: venv
 	$(BIN)/python tests/kube/cluster/cluster.py build
 	$(BIN)/python tests/kube/cluster/cluster.py up
 	$(BIN)/python tests/kube/cluster/cluster.py images
-	BEARLAKE_TEST_KUBE=1 $(BIN)/python -m pytest -q tests/kube $(ARGS)
+	BEARLAKE_TEST_KUBE=1 $(BIN)/python -m pytest -q tests/kube --junitxml=.cache/kube.xml $(ARGS)
 
 conformance: venv
 	$(BIN)/python tests/conformance/run.py $(ARGS)
