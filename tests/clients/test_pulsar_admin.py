@@ -98,6 +98,48 @@ def test_pulsar_admin_manages_schemas(admin: Admin, tmp_path: Path) -> None:
     assert json.loads(found)["schemaInfo"]["schema"] == ORDER
 
 
+def test_pulsar_admin_shows_and_terminates_topics(admin: Admin) -> None:
+    for words in (
+        ("topics", "create-partitioned-topic", "parted", "-p", "2"),
+        ("topics", "create-subscription", "parted", "-s", "s", "-m", "earliest"),
+        ("topics", "create", "whole"),
+    ):
+        is_success, said = admin(*words)
+        assert is_success, said
+
+    _, stats = admin("topics", "partitioned-stats", "parted", "--per-partition")
+    _, internal = admin("topics", "partitioned-stats-internal", "parted")
+    is_success, terminated = admin("topics", "terminate", "whole")
+    _, both = admin("topics", "partitioned-terminate", "parted")
+
+    parts = {f"persistent://public/default/parted-partition-{index}" for index in range(2)}
+    assert set(json.loads(stats)["partitions"]) == set(json.loads(internal)["partitions"]) == parts
+    assert json.loads(stats)["subscriptions"]["s"]["msgBacklog"] == 0
+    assert is_success, terminated
+    assert "successfully terminated at" in terminated
+    assert all(f"Topic {part} successfully terminated" in both for part in parts)
+
+
+def test_pulsar_admin_sets_policies_of_topics(admin: Admin) -> None:
+    for words in (
+        ("topics", "create", "kept"),
+        ("topicPolicies", "set-retention", "kept", "-t", "2d", "-s", "10G"),
+        ("topicPolicies", "set-deduplication", "kept", "-d"),
+        ("topicPolicies", "set-schema-compatibility-strategy", "kept", "-s", "FULL"),
+    ):
+        is_success, said = admin(*words)
+        assert is_success, said
+
+    _, retention = admin("topicPolicies", "get-retention", "kept")
+    _, deduplication = admin("topicPolicies", "get-deduplication", "kept")
+    _, strategy = admin("topicPolicies", "get-schema-compatibility-strategy", "kept")
+    _, policies = admin("namespaces", "policies", "public/default")
+
+    assert json.loads(retention) == {"retentionTimeInMinutes": 2 * 1440, "retentionSizeInMB": 10 * 1024}
+    assert (deduplication.strip(), strategy.strip().strip('"')) == ("false", "FULL")
+    assert json.loads(policies)["schema_compatibility_strategy"] == "BACKWARD"
+
+
 def test_pulsar_admin_says_what_is_not_served(admin: Admin) -> None:
     is_success, said = admin("topics", "compact", "anything")
 
