@@ -1,12 +1,11 @@
 """The role of `bearlake serve compactor`: one worker of compaction, with its runner and the catalog of tables."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from bearlake.app.process import OpenListener, Parts
 from bearlake.compaction.service import Compactor
 from bearlake.compaction.spark.runner import SparkRunner
-from bearlake.serving.admin.server import Routes
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
 from bearlake.table.iceberg import open_tables
@@ -23,7 +22,7 @@ class CompactorRole:
         """See `Role.bind`: nothing but the admin API listens."""
         return {}
 
-    def build(self, parts: Parts) -> Sequence[Routes]:
+    def build(self, parts: Parts) -> None:
         """See `Role.build`."""
         settings = parts.settings
         tables = open_tables(settings.tables, parts.store, settings.object_store.url)
@@ -42,7 +41,6 @@ class CompactorRole:
             on_fenced=parts.on_fenced,
         )
         parts.closing.push_async_callback(self._compactor.close)
-        return []
 
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
         """See `Role.start`."""

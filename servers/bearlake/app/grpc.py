@@ -1,10 +1,9 @@
 """The role of `bearlake serve grpc`, also in `bearlake up`: bearlake.stream.v1 on the waist."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from bearlake.app.process import OpenListener, Parts
 from bearlake.protocols.grpc.server import GrpcServer
-from bearlake.serving.admin.server import Routes
 from bearlake.serving.membership import Member
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
@@ -24,12 +23,11 @@ class GrpcRole:
         self._server = GrpcServer(settings.grpc, settings.listeners.grpc)
         return self._server.endpoints
 
-    def build(self, parts: Parts) -> Sequence[Routes]:
+    def build(self, parts: Parts) -> None:
         """See `Role.build`."""
         self._streams = parts.streams()
         self._member = parts.member
         parts.closing.push_async_callback(self._server.close)
-        return []
 
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
         """See `Role.start`."""

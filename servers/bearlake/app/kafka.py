@@ -1,11 +1,9 @@
 """The role of `bearlake serve kafka`, also in `bearlake up`: Kafka listeners on the waist."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from bearlake.app.process import OpenListener, Parts
 from bearlake.protocols.kafka.server import KafkaServer
-from bearlake.serving.admin.server import Routes
-from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.listener import Listener
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
@@ -24,12 +22,11 @@ class KafkaRole:
         self._listeners = [open_listener(one, "kafka") for one in wanted]
         return dict(listener.endpoint("kafka") for listener in self._listeners)
 
-    def build(self, parts: Parts) -> Sequence[Routes]:
+    def build(self, parts: Parts) -> None:
         """See `Role.build`."""
         streams = parts.streams()
         self._server = KafkaServer(streams, parts.member, parts.settings.kafka, self._listeners)
         parts.closing.push_async_callback(self._server.close)
-        return [StreamRoutes(streams)]
 
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
         """See `Role.start`."""

@@ -29,6 +29,7 @@ from bearlake.serving.admin.access import AdminSettings, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer, Routes
 from bearlake.serving.admin.starting import StartingServer
+from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.certificates import Certificates
 from bearlake.serving.groups.peers import GroupPeers
@@ -126,8 +127,8 @@ class Role(Protocol):
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
         """Bind listeners; returns advertised addresses by name. Raises `Invalid`, `Unavailable`."""
 
-    def build(self, parts: Parts) -> Sequence[Routes]:
-        """Build what the role runs; returns what it adds to the admin API."""
+    def build(self, parts: Parts) -> None:
+        """Build what the role runs."""
 
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
         """Start it; returns the addresses that accept by now. Raises `Unavailable`."""
@@ -177,15 +178,17 @@ async def run_process(
             certificates=certificates,
             token=token,
         )
-        routes = [route for role in roles for route in role.build(parts)]
+        for role in roles:
+            role.build(parts)
+        routes: list[Routes] = [CompactionRoutes(metadata)]
         if parts.waist is not None:
-            routes.append(GroupRoutes(parts.waist.coordinator))
+            routes += [StreamRoutes(parts.waist), GroupRoutes(parts.waist.coordinator)]
         admin = AdminServer(
             admin_listener,
             metadata.log,
             member,
             settings.admin,
-            routes=[*routes, CompactionRoutes(metadata)],
+            routes=routes,
             token=token,
             config=lambda: as_rows(plan.loaded),
         )

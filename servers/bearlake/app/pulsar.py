@@ -1,12 +1,11 @@
 """The role of `bearlake serve pulsar`, also in `bearlake up`: Pulsar listeners on the waist, and its HTTP API beside them."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from bearlake.app.process import OpenListener, Parts
 from bearlake.protocols.pulsar.http.server import PulsarHttpServer
 from bearlake.protocols.pulsar.server import PulsarServer
-from bearlake.serving.admin.server import Routes
 from bearlake.serving.listener import Listener
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
@@ -29,7 +28,7 @@ class PulsarRole:
         endpoints = [listener.endpoint("pulsar") for listener in self._listeners]
         return dict([*endpoints, self._http_listener.endpoint("pulsar_http")])
 
-    def build(self, parts: Parts) -> Sequence[Routes]:
+    def build(self, parts: Parts) -> None:
         """See `Role.build`."""
         self._server = PulsarServer(
             parts.streams(), parts.schemas(), parts.member, parts.settings.pulsar, self._listeners
@@ -37,7 +36,6 @@ class PulsarRole:
         self._http = PulsarHttpServer(self._server, parts.settings.pulsar_http, self._http_listener)
         parts.closing.push_async_callback(self._server.close)
         parts.closing.push_async_callback(self._http.close)
-        return []
 
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
         """See `Role.start`."""

@@ -1,10 +1,9 @@
 """The role of the schema registry: beside REST in `bearlake serve rest`, and in `bearlake up`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from bearlake.app.process import OpenListener, Parts
 from bearlake.protocols.rest.registry.server import RegistryServer
-from bearlake.serving.admin.server import Routes
 from bearlake.serving.listener import Listener
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
@@ -22,12 +21,11 @@ class RegistryRole:
         self._listeners = [open_listener(settings.listeners.registry, "registry")]
         return dict(listener.endpoint("registry") for listener in self._listeners)
 
-    def build(self, parts: Parts) -> Sequence[Routes]:
+    def build(self, parts: Parts) -> None:
         """See `Role.build`."""
         cluster_id = parts.member.cluster_id
         self._server = RegistryServer(parts.schemas(), parts.settings.registry, self._listeners, cluster_id=cluster_id)
         parts.closing.push_async_callback(self._server.close)
-        return []
 
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
         """See `Role.start`."""

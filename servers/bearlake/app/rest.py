@@ -1,10 +1,9 @@
 """The role of `bearlake serve rest`, also in `bearlake up`: REST listeners on the waist."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from bearlake.app.process import OpenListener, Parts
 from bearlake.protocols.rest.server import RestServer
-from bearlake.serving.admin.server import Routes
 from bearlake.serving.listener import Listener
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
@@ -22,11 +21,10 @@ class RestRole:
         self._listeners = [open_listener(settings.listeners.rest, "rest")]
         return dict(listener.endpoint("rest") for listener in self._listeners)
 
-    def build(self, parts: Parts) -> Sequence[Routes]:
+    def build(self, parts: Parts) -> None:
         """See `Role.build`."""
         self._server = RestServer(parts.streams(), parts.schemas(), parts.member, parts.settings.rest, self._listeners)
         parts.closing.push_async_callback(self._server.close)
-        return []
 
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
         """See `Role.start`."""
