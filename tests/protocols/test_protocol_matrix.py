@@ -4,7 +4,6 @@ One running `bearlake up`; every writer has its stream, which every reader reads
 on its side alone (`docs/protocols.md`): the log keeps it, and the next reader shows it.
 """
 
-import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,52 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from bearlake.client import Client
-from fixtures import protocol_clients
-from fixtures.protocol_clients import (
-    MESSAGE_BYTES_MAX,
-    NOW,
-    Addresses,
-    Item,
-    KafkaReader,
-    Reader,
-    Writer,
-)
-from fixtures.pulsar_protocol_client import PulsarReader, PulsarWriter, without_reserved
+from fixtures.protocol_clients import Addresses, Item, Reader, Writer
+from fixtures.protocol_items import READERS, WRITERS, create, write_all
+from fixtures.pulsar_protocol_client import without_reserved
 from fixtures.server_process import started
 
 pytestmark = pytest.mark.integration
-
-WRITERS: tuple[Writer, ...] = (*protocol_clients.WRITERS, PulsarWriter())
-READERS: tuple[Reader, ...] = (*protocol_clients.READERS, PulsarReader())
-
-ALL_BYTES = bytes(range(256))
-UNICODE = "Bärensee 熊湖 🐻 \x00 \u2028 \U0010ffff"
-LARGE = random.Random(1).randbytes(1024 * 1024)
-DATED_MS = 1_700_000_000_123
-ITEMS = (
-    Item(key=b"key", value=b"value"),
-    Item(key=None, value=b"no key"),
-    Item(key=b"no value", value=None),
-    Item(key=None, value=None),
-    Item(key=b"", value=b"empty key"),
-    Item(key=b"empty value", value=b""),
-    Item(key=b"", value=b""),
-    Item(key=ALL_BYTES, value=ALL_BYTES[::-1]),
-    Item(key=UNICODE.encode(), value=UNICODE.encode()),
-    Item(key=b"null bytes", value=bytes(300)),
-    Item(key=b"large", value=LARGE),
-    Item(key=b"one header", value=b"1", headers=(("name", b"content"),)),
-    Item(key=b"twice", value=b"2", headers=(("a", b"1"), ("b", b"2"), ("a", b"3"), ("a", b"1"))),
-    Item(key=b"null and empty", value=b"3", headers=(("null", None), ("empty", b""), ("", b"no name"))),
-    Item(key=b"binary", value=b"4", headers=(("Kopf 熊 🐻", ALL_BYTES),)),
-    Item(key=b"dated", value=b"5", timestamp_ms=DATED_MS),
-    Item(key=b"dated long ago", value=b"6", timestamp_ms=1),
-    Item(key=None, value=b"all", headers=(("h", None), ("h", UNICODE.encode())), timestamp_ms=DATED_MS + 1),
-    Item(key=b'{"a": 1}', value=b'["json", null, 1.5]'),
-    Item(key=b"the last", value=b"value"),
-)
-
 
 PAGE_NAMES = {
     "kafka": "Kafka",
@@ -87,23 +46,9 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
 
 @cache
 def written(at: Addresses, writer: Writer) -> tuple[str, list[Item]]:
-    """The stream that the writer wrote, and what it holds by its word; the times that the server gave are Kafka's word."""
+    """The stream that the writer wrote, and what it holds by its word."""
     stream = f"by-{writer.name}"
-    create(at, stream)
-    items = [item for item in ITEMS if writer.stored(item) is not None]
-    offsets = writer.write(at, stream, items)
-    assert offsets == list(range(len(items)))
-    stored = [replace(found, offset=at) for at, item in enumerate(items) if (found := writer.stored(item)) is not None]
-    told = KafkaReader().read(at, stream, len(stored))
-    return stream, [
-        replace(item, timestamp_ms=one.timestamp_ms) if item.timestamp_ms is NOW else item
-        for item, one in zip(stored, told, strict=True)
-    ]
-
-
-def create(at: Addresses, stream: str) -> None:
-    with Client(at.grpc) as client:
-        client.create_stream(stream, configs={"max.message.bytes": str(MESSAGE_BYTES_MAX), "retention.ms": "-1"})
+    return stream, write_all(at, writer, stream)
 
 
 @pytest.mark.timeout(180)
