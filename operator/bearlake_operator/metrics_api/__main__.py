@@ -9,6 +9,7 @@ from pathlib import Path
 from bearlake_operator import logs, settings
 from bearlake_operator.errors import Invalid
 from bearlake_operator.kube import Access
+from bearlake_operator.manifests import config
 from bearlake_operator.metrics_api import process
 from bearlake_operator.metrics_api.process import Options
 
@@ -24,6 +25,7 @@ def main() -> int:
     parser.add_argument("--host", default="0.0.0.0", help="address of all ports")  # noqa: S104
     parser.add_argument("--port", type=int, default=8443, help="port of the APIs (TLS)")
     parser.add_argument("--probe-port", type=int, default=8080, help="port of probes and metrics")
+    parser.add_argument("--admin-port", type=int, default=config.ADMIN_PORT, help="port of pods' admin APIs")
     parser.add_argument("--period-seconds", type=float, default=10, help="how often each pod is asked")
     parser.add_argument("--window-seconds", type=float, default=30, help="time over which rates are averages")
     given = parser.parse_args()
@@ -39,6 +41,7 @@ def main() -> int:
         probe_port=given.probe_port,
         certificates=given.certificates,
         tokens=given.tokens,
+        admin_port=given.admin_port,
         period_s=given.period_seconds,
         window_s=given.window_seconds,
     )

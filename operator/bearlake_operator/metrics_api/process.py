@@ -23,13 +23,15 @@ FOLLOW_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line says. `certificates` has tls.crt and tls.key, `tokens` each `<data layer>/<key>`; ports of 0 are free ones."""
+    """What the command line says. `certificates` has tls.crt and tls.key, `tokens` each `<data layer>/<key>`; `admin_port`
+    is that of pods. Own ports of 0 are free ones."""
 
     host: str
     port: int
     probe_port: int
     certificates: Path
     tokens: Path
+    admin_port: int
     period_s: float
     window_s: float
 
@@ -40,7 +42,9 @@ async def run(settings: Settings, access: Access, options: Options) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     kube = Kube(access)
-    scraper = Scraper(settings, kube, options.tokens, period_s=options.period_s, window_s=options.window_s)
+    scraper = Scraper(
+        settings, kube, options.tokens, period_s=options.period_s, window_s=options.window_s, port=options.admin_port
+    )
     server = Server(scraper, kube.namespace, options.host, options.port)
     follower = Follower(kube, server, options.certificates)
     loops = [Loop("certificates", follower.follow), Loop("pods", scraper.round)]
