@@ -112,8 +112,10 @@ class Tier:
     """What of the data layer's settings differs in this tier."""
     drain_seconds: int = 60
     """Longest time to let clients go and to finish what is under way; the grace period is 30 s longer."""
-    max_unavailable: int | None = 1
-    """Pods that voluntary disruptions may take at once; null: no disruption budget."""
+    disruption_budget: bool = True
+    """Whether there is a PodDisruptionBudget."""
+    max_unavailable: int = 1
+    """Pods that voluntary disruptions may take at once."""
     spread_zones: bool = True
     """Spread pods over zones and nodes, as far as it goes."""
     network_policy: bool = False

@@ -40,7 +40,7 @@ def objects(settings: Settings, layer_name: str, protocol: str) -> list[Manifest
     ]
     if tier.autoscaling is not None:
         found.append(scaling.of_tier(name, tier.autoscaling, marks))
-    if tier.max_unavailable is not None:
+    if tier.disruption_budget:
         found.append(_disruption_budget(name, marks, tier.max_unavailable))
     if tier.network_policy:
         found.append(_network_policy(name, marks, protocol, tier))
