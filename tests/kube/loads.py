@@ -62,12 +62,19 @@ class Loads:
     def __enter__(self) -> Self:
         for client in (*self.producers, *self.consumers):
             client.start()
-        self.advance()
+        try:
+            self.advance()
+        except BaseException:
+            self._begin_stop()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._begin_stop()
+
+    def _begin_stop(self) -> None:
         for client in (*self.producers, *self.consumers):
             client.begin_stop()
 
