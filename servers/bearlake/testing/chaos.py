@@ -114,7 +114,7 @@ class Chaos:
 
 
 class Admin(Client):
-    """Trims, deletes, re-creates, grows and alters streams through the servers."""
+    """Trims, deletes, re-creates, grows, alters and terminates streams through the servers."""
 
     def __init__(self, world: "World") -> None:
         super().__init__(world, "admin")
@@ -127,7 +127,7 @@ class Admin(Client):
 
     async def run(self) -> None:
         """Change something every now and then, until cancelled."""
-        deeds = [self._trim, self._delete, self._grow, self._alter, self._probe]
+        deeds = [self._trim, self._delete, self._grow, self._alter, self._probe, self._terminate]
         while True:
             await self.rest(self.world.settings.admin_pause_s)
             await self.random.choices(deeds, self.world.settings.admin_weights)[0]()
@@ -164,6 +164,10 @@ class Admin(Client):
     async def _delete(self) -> None:
         if (found := self._any()) is not None:
             await self._do("delete", lambda streams: streams.delete(ANONYMOUS, found[0]))
+
+    async def _terminate(self) -> None:
+        if (found := self._any()) is not None:
+            await self._do("terminate", lambda streams: streams.terminate(ANONYMOUS, found[0]))
 
     async def _grow(self) -> None:
         if (found := self._any()) is not None:

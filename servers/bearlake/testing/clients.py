@@ -176,6 +176,10 @@ class IdempotentProducer(Client):
             assert told.result is not None
             self.world.acknowledged(told.partition, item.sent, told.result)
             lane.unknown.remove(item)
+        elif told.result is not None and told.result[0] == Verdict.TERMINATED:
+            assert told.partition is not None
+            self.world.promised_absent(told.partition, item.sent, told.result)
+            lane.unknown.remove(item)
         elif told.result is not None and told.result[0] == Verdict.OUT_OF_ORDER and item is lane.unknown[0]:
             lane.epoch += 1  # nothing before it is unknown: the gap stays (KIP-360: the next epoch, from 0)
             self._forget(lane)

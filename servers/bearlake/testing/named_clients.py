@@ -127,6 +127,11 @@ class NamedClient(Client):
         return Wanted(lane.name, lane.index, item.batch, item.sent, said)
 
     def _told(self, lane: Lane, item: Unknown, told: Told | None) -> None:
+        if told is not None and told.result is not None and told.result[0] == Verdict.TERMINATED:
+            assert told.partition is not None
+            self.world.promised_absent(told.partition, item.sent, told.result)
+            lane.unknown.remove(item)
+            return
         if told is None or told.result is None or not is_stored(told):
             lane.session = None
             return

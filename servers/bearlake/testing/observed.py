@@ -100,6 +100,11 @@ class _Streams(_Noun):
     async def add_partitions(self, name: str, partition_count: int) -> Stream:
         return self._changed(await self._inner.add_partitions(name, partition_count))
 
+    async def terminate(self, name: str) -> Stream:
+        stream: Stream = await self._inner.terminate(name)
+        known = self._truth.streams.get(stream.number)
+        return stream if known is not None and known.is_terminated else self._changed(stream)
+
     async def delete(self, name: str, **condition: Any) -> Stream:
         return self._changed(await self._inner.delete(name, **condition))
 

@@ -65,8 +65,8 @@ class ScenarioSettings:
     admin_pause_s: float = 0.5
     chaos_weights: Sequence[float] = (1, 1, 1, 1, 1, 1, 1)
     """Of crash, zombie, freeze, graceful stop, cut connections, stall of objects, stall of metadata."""
-    admin_weights: Sequence[float] = (1, 0.2, 0.2, 0.2, 2)
-    """Of trim, delete, grow, alter, probe."""
+    admin_weights: Sequence[float] = (1, 0.2, 0.2, 0.2, 2, 0)
+    """Of trim, delete, grow, alter, probe, terminate."""
     sweep_pause_s: float = 1.0
     orphan_grace_ms: int = 6_000
     unused_grace_ms: int = 3_000
@@ -157,7 +157,7 @@ def draw_settings(seed: int) -> ScenarioSettings:
         chaos_pause_s=log(0.2, 2),
         admin_pause_s=log(0.1, 1),
         chaos_weights=[0.05 + often(1) for _ in range(7)],
-        admin_weights=[0.01 + often(1), often(0.3), often(0.3), often(0.3), 1],
+        admin_weights=[0.01 + often(1), often(0.3), often(0.3), often(0.3), 1, 0],
     )
 
 

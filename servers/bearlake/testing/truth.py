@@ -248,7 +248,10 @@ class Truth:
         """With the whole history at hand."""
         if not self.exists(batch.partition):
             return OutcomeKind.NOT_FOUND, -1
-        return due(self.partition(batch.partition), batch)
+        judged = due(self.partition(batch.partition), batch)
+        if self.streams[stream_number(batch.partition)].is_terminated and judged[0] is not OutcomeKind.DUPLICATE:
+            return OutcomeKind.TERMINATED, -1
+        return judged
 
     def _append(self, batch: BatchCommit, base: int, stored: bytes) -> None:
         partition = self.partition(batch.partition)
