@@ -4,7 +4,9 @@ import json
 import os
 import re
 import subprocess
+import tarfile
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 import yaml
@@ -67,12 +69,29 @@ def test_wrong_values_are_refused_in_words(helm: str, value: str, problem: str) 
     assert problem in done.stderr
 
 
-def test_lint_has_no_complaint(helm: str) -> None:
-    command = [helm, "lint", "--strict", str(CHART), "-f", str(CHART / "examples/quickstart-values.yaml")]
+@pytest.mark.parametrize("name", NAMES)
+def test_lint_has_no_complaint(helm: str, name: str) -> None:
+    command = [helm, "lint", "--strict", str(CHART), "-f", str(VALUES[name])]
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
 
     assert done.returncode == 0, done.stdout
+
+
+def test_a_package_holds_what_templates_read_and_nothing_made(helm: str, tmp_path: Path) -> None:
+    subprocess.run([helm, "package", str(CHART), "-d", str(tmp_path)], capture_output=True, check=True, timeout=60)
+    (package,) = tmp_path.glob("bearlake-*.tgz")
+
+    with tarfile.open(package) as archive:
+        names = {name.removeprefix("bearlake/") for name in archive.getnames()}
+
+    assert {
+        "files/streams.yaml",
+        "files/test/produce_and_consume.py",
+        "files/monitoring/alerts.yaml",
+        "examples/stream.yaml",
+    } <= names
+    assert [name for name in names if "__pycache__" in name] == []
 
 
 def test_crds_are_those_of_the_repository_and_stay(helm: str) -> None:
