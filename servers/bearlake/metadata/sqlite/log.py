@@ -56,7 +56,9 @@ class SqliteLog:
         self._database = database
         self._settings = settings
         self._clock = clock
-        self._waiting = Waiting(database, poll_interval_ms=settings.poll_interval_ms)
+        self._waiting = Waiting(
+            database, poll_interval_ms=settings.poll_interval_ms, idle_ms=settings.poll_interval_idle_ms
+        )
         self._follower: Follower
         self.upkeep: Upkeep
         self._is_alone = False

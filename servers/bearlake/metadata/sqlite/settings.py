@@ -22,6 +22,9 @@ class SqliteSettings:
     poll_interval_ms: int = 5
     """How often a waiting follower looks for commits of other processes on this host; 0: there are none, do not look."""
 
+    poll_interval_idle_ms: int = 25
+    """The same when there was none for a second: a look each 5 ms costs 3 % of a core in every process. 0: as `poll_interval_ms`."""
+
     partition_count_cached_max: int = 200_000
     """Partition states in memory, about 0.5 KB each and 0.6 KB per producer; others are read from the file when needed."""
 
@@ -68,5 +71,7 @@ class SqliteSettings:
         ):
             if getattr(self, name) < 1:
                 raise Invalid(f"metadata.sqlite.{name} is {getattr(self, name)}, it must be at least 1")
-        if self.poll_interval_ms < 0 or self.busy_timeout_ms < 0:
-            raise Invalid("metadata.sqlite: poll_interval_ms and busy_timeout_ms must not be negative")
+        if min(self.poll_interval_ms, self.poll_interval_idle_ms, self.busy_timeout_ms) < 0:
+            raise Invalid(
+                "metadata.sqlite: poll_interval_ms, poll_interval_idle_ms and busy_timeout_ms must not be negative"
+            )

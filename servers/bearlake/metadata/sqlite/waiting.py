@@ -1,6 +1,7 @@
 """Waiting for the log to grow: woken at once by this process's commits, and by a look at the file for those of others.
 
 `PRAGMA data_version` changes when another connection has committed; looking costs microseconds, and nobody looks when nobody waits.
+Where nothing has happened for a while, it is looked more seldom.
 """
 
 import asyncio
@@ -8,13 +9,18 @@ import asyncio
 from bearlake.metadata.sqlite.catchup import read_heads
 from bearlake.metadata.sqlite.database import Database
 
+IDLE_AFTER_S = 1.0
+"""Time without an entry after which looks are more seldom."""
+
 
 class Waiting:
     """The followers of one process that wait for entries."""
 
-    def __init__(self, database: Database, *, poll_interval_ms: int) -> None:
+    def __init__(self, database: Database, *, poll_interval_ms: int, idle_ms: int) -> None:
         self._database = database
         self._poll_s = poll_interval_ms / 1000 if database.is_shared else 0.0
+        self._idle_poll_s = max(self._poll_s, idle_ms / 1000)
+        self._idle_from_s = 0.0
         self._head = 0
         self._waiters: dict[asyncio.Future[bool], None] = {}  # in order, so that a simulation repeats itself
         self._data_version = -1
@@ -35,8 +41,9 @@ class Waiting:
         while self._head <= after and (left := deadline - loop.time()) > 0:
             woken: asyncio.Future[bool] = loop.create_future()
             self._waiters[woken] = None
+            poll_s = self._poll_s if deadline - left < self._idle_from_s else self._idle_poll_s
             # A timer of its own: asyncio.wait costs a tenth of a small flush, and every commit of this server ends a wait.
-            timer = loop.call_later(min(left, self._poll_s) if self._poll_s else left, _settle, woken, False)
+            timer = loop.call_later(min(left, poll_s) if self._poll_s else left, _settle, woken, False)
             try:
                 is_hint = await woken
             finally:
@@ -44,6 +51,8 @@ class Waiting:
                 self._waiters.pop(woken, None)
             if not is_hint and self._poll_s:
                 self.notify(await self._database.run_read(self._look))
+        if self._head > after:
+            self._idle_from_s = loop.time() + IDLE_AFTER_S
 
     def _look(self) -> int:
         """The head, if the file has changed since the last look; else 0."""
