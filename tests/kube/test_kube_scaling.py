@@ -4,6 +4,7 @@ Kafka's clients connect to pods' own addresses, as from inside the cluster, so t
 the tests build on each other in the order in which they stand here.
 """
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,6 @@ import pytest
 from faults.checking import Counts, check
 from faults.load import Producer, Reader, read_log
 from faults.rest_load import HttpClient, RestProducer
-from faults.waiting import pause
 from fixtures.kubernetes import Cluster, until
 from kube.release import CHART, FOLDER, NAMESPACE, VALUES, VALUES_STORES, Release
 
@@ -28,8 +28,7 @@ PARTITION_COUNT = 6
 RECORD_BYTES = 1000
 STEADY_PER_SECOND = 20
 BURST_PER_SECOND = 500
-ASKER_COUNT = 2
-ASK_PAUSE_S = 0.01
+ASKER_COUNT = 4
 GROW_S = 120
 SHRINK_S = 300
 CUSTOM = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{NAMESPACE}/pods/*"
@@ -151,19 +150,21 @@ class Steady:
 
 
 class Asker(HttpClient):
-    """Asks what topics there are, again and again."""
+    """Asks what topics there are, again and again, as fast as it is answered."""
 
     def run(self) -> None:
         while self.goes_on:
             answer = self.ask("GET", f"{self.url}/topics")
             if answer is not None and not answer.ok:
                 self.complaints[f"status {answer.status_code}"] += 1
-            pause(ASK_PAUSE_S)
 
 
 @pytest.fixture(scope="module")
-def steady(release: Release) -> Steady:
-    return Steady(release)
+def steady(release: Release) -> Iterator[Steady]:
+    found = Steady(release)
+    yield found
+    for client in (*found.producers, found.reader):
+        client.begin_stop()
 
 
 def test_metrics_are_what_people_and_autoscalers_ask_for(release: Release, steady: Steady) -> None:
@@ -245,12 +246,14 @@ def test_cpu_makes_servers_grow_and_shrink_by_metrics_server(release: Release, n
     urls = [f"http://{release.inside('rest', 8082)}"]
     quiet = RestProducer("quiet", urls, STREAM, PARTITION_COUNT, per_second=STEADY_PER_SECOND)
     loud = [Asker(f"loud-{at}", urls) for at in range(ASKER_COUNT)]
-    for client in (quiet, *loud):
-        client.start()
-    grown_s = watch.until("rest", 2, GROW_S)
-    for client in loud:
-        client.stop()
-    shrunk_s = watch.until("rest", 1, SHRINK_S)
+    with contextlib.ExitStack() as stack:
+        for client in (quiet, *loud):
+            stack.callback(client.begin_stop)
+            client.start()
+        grown_s = watch.until("rest", 2, GROW_S)
+        for client in loud:
+            client.stop()
+        shrunk_s = watch.until("rest", 1, SHRINK_S)
     quiet.stop()
 
     failed = [text for client in (quiet, *loud) for text in (*client.broken, *client.complaints)]
