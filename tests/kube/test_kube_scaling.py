@@ -28,6 +28,8 @@ PARTITION_COUNT = 6
 RECORD_BYTES = 1000
 STEADY_PER_SECOND = 20
 BURST_PER_SECOND = 500
+SHARE_BYTES = BURST_PER_SECOND * RECORD_BYTES // 20
+"""Bytes a second that only clients which have moved to a pod bring there."""
 ASKER_COUNT = 4
 GROW_S = 120
 SHRINK_S = 300
@@ -193,7 +195,7 @@ def test_load_makes_servers_grow_and_shrink_and_not_workers(release: Release, st
     def shares() -> dict[str, float]:
         items = raw(release, f"{CUSTOM}/bearlake_bytes_per_second?labelSelector=app.kubernetes.io%2Fcomponent%3Dkafka")
         found = {item["describedObject"]["name"]: number(item["value"]) for item in items}
-        return found if len(found) == 3 and min(found.values()) > RECORD_BYTES else {}
+        return found if len(found) == 3 and min(found.values()) > SHARE_BYTES else {}
 
     started_s = time.monotonic()
     traffic = until("every pod has traffic", shares, 90)
