@@ -67,6 +67,12 @@ class CompactorSpec:
     data_layer: str
     replicas: int
     autoscaling: CompactorScaling | None
+    stream_names: tuple[str, ...]
+    """Patterns of the streams' names."""
+    stream_selector: Mapping[str, Any] | None
+    """Label selector of Streams. Neither this nor names: all streams."""
+    priorities: tuple[tuple[str, int], ...]
+    """Pattern of streams, and how much they come before others; the first that fits counts."""
     resources: Mapping[str, Any]
     spark_master: str
     spark_conf: Mapping[str, str]
@@ -91,13 +97,16 @@ def stream_spec(resource: Resource) -> StreamSpec:
 def compactor_spec(resource: Resource) -> CompactorSpec:
     """The spec of a Compactor. Raises `Invalid`."""
     spec = resource["spec"]
-    spark, scaling = spec.get("spark", {}), spec.get("autoscaling")
+    spark, scaling, streams = spec.get("spark", {}), spec.get("autoscaling"), spec.get("streams", {})
     return CompactorSpec(
         namespace=resource["metadata"]["namespace"],
         name=resource["metadata"]["name"],
         data_layer=spec.get("dataLayer", "default"),
         replicas=spec.get("replicas", 1),
         autoscaling=None if scaling is None else _scaling(scaling),
+        stream_names=tuple(streams.get("names", ())),
+        stream_selector=streams.get("selector"),
+        priorities=tuple((one["streams"], one["priority"]) for one in spec.get("priorities", ())),
         resources=spec.get("resources", {}),
         spark_master=spark.get("master", ""),
         spark_conf=spark.get("conf", {}),

@@ -1,7 +1,7 @@
 """The manifests of a few worlds as YAML; `python tests/operator/rendering.py` writes them anew for a look at the difference."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,9 +30,9 @@ def compactor_resource(**spec: object) -> api.Resource:
     return {"metadata": {"namespace": "team-a", "name": "main"}, "spec": spec}
 
 
-def of_compactor(values: Settings, **spec: object) -> list[Manifest]:
+def of_compactor(values: Settings, streams: Sequence[str] = (), **spec: object) -> list[Manifest]:
     parsed = api.compactor_spec(compactor_resource(**spec))
-    return compactor.objects(values, parsed, replicas=parsed.replicas)
+    return compactor.objects(values, parsed, replicas=parsed.replicas, streams=streams)
 
 
 def everything() -> Tier:
@@ -91,6 +91,12 @@ WORLDS: dict[str, Callable[[], list[Manifest]]] = {
     ),
     "compactor-keda": lambda: of_compactor(
         with_tier("compactor", Tier(autoscaling=Autoscaling(mode=ScalingMode.KEDA))), autoscaling={"maxReplicas": 5}
+    ),
+    "compactor-streams": lambda: of_compactor(
+        with_tier("compactor", Tier(autoscaling=Autoscaling(mode=ScalingMode.KEDA))),
+        ("orders-*", "events"),
+        autoscaling={"maxReplicas": 5},
+        priorities=[{"streams": "orders-eu", "priority": 10}, {"streams": "orders-*", "priority": 5}],
     ),
 }
 

@@ -1,13 +1,14 @@
 """Claims, changes, tiers, schedules and statuses: pure decisions."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from bearlake_operator.admin import Backlog, ObservedStream, StreamChange
+from bearlake_operator.admin import Backlog, Commits, ObservedStream, StreamChange, StreamCommits
 from bearlake_operator.api import compactor_spec, stream_spec
 from bearlake_operator.errors import Invalid
-from bearlake_operator.reconcile import claims, needs, status, streams
+from bearlake_operator.reconcile import claims, endpoints, needs, selection, status, streams
 from bearlake_operator.settings import AdminAccess, DataLayer, ListenerType, Settings, Tier, TierListener
 
 NOW = "2026-01-01T00:00:00Z"
@@ -261,6 +262,7 @@ def test_a_condition_that_changes_gets_a_new_time_and_the_others_keep_theirs():
         "Ready": "2026-01-02T00:00:00Z",
         "Synced": "2026-01-01T00:00:00Z",
         "Claimed": "2026-01-01T00:00:00Z",
+        "TableReady": "2026-01-01T00:00:00Z",
     }
 
 
@@ -272,6 +274,143 @@ def test_a_younger_stream_of_the_same_name_says_who_has_it():
 
     assert ready(found) == ("False", "NameTaken")
     assert found["conditions"][0]["message"] == "The older Stream a/orders has the name orders."
+
+
+def table_ready(found):
+    return next(((one["status"], one["reason"]) for one in found["conditions"] if one["type"] == "TableReady"), None)
+
+
+@pytest.mark.parametrize(
+    ("seen", "backlog", "has_compactor", "expected"),
+    [
+        (observed(record_count=5), Backlog(), True, ("True", "Fresh")),
+        (observed(record_count=5), Backlog(size_bytes=9, age_ms=119_000), True, ("True", "Fresh")),
+        (observed(record_count=5), Backlog(size_bytes=9, age_ms=121_000), True, ("False", "Behind")),
+        (
+            observed(record_count=5, table_freshness_ms="60000"),
+            Backlog(size_bytes=9, age_ms=599_000),
+            True,
+            ("True", "Fresh"),
+        ),
+        (observed(record_count=5), Backlog(size_bytes=9, age_ms=1), False, ("False", "NoCompactor")),
+        (observed(record_count=5), Backlog(), False, ("True", "Fresh")),  # somebody has compacted it
+        (observed(), Backlog(), False, ("False", "NoCompactor")),
+        (observed(), Backlog(), True, ("Unknown", "NoRecords")),
+        (observed(record_count=5, table_enable="false"), Backlog(), True, None),
+        (None, Backlog(), True, None),
+    ],
+)
+def test_a_table_is_ready_when_sql_sees_the_records_about_as_soon_as_it_should(seen, backlog, has_compactor, expected):
+    resource = stream()
+    if seen is not None:
+        seen = replace(
+            seen, configs={key.replace("freshness.ms", "freshness_ms"): value for key, value in seen.configs.items()}
+        )
+
+    found = shown(resource, view_of(resource, observed=seen, backlog=backlog, has_compactor=has_compactor))
+
+    assert table_ready(found) == expected
+
+
+def test_a_load_balancer_is_an_endpoint_as_soon_as_it_has_an_address():
+    listener = TierListener(name="PUBLIC", type=ListenerType.LOAD_BALANCER, port=9095)
+    values = settings(kafka=Tier(listeners=(listener,)))
+    service = {"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}}
+
+    found = [
+        endpoints.endpoints(values, "bearlake", "default", ["kafka"], {"bearlake-default-kafka-public": host})
+        for host in ("", endpoints.balancer_host(service))
+    ]
+
+    assert [len(one) for one in found] == [1, 2]
+    assert found[1][1] == {"protocol": "kafka", "listener": "PUBLIC", "address": "192.0.2.7:9095"}
+    assert endpoints.balancer_host({"status": {"loadBalancer": {}}}) == ""
+
+
+def test_what_keeps_pods_from_coming_is_told():
+    message = 'pods "x" is forbidden: exceeded quota'
+    failing = {"status": {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": message}]}}
+
+    assert status.why_not_ready(failing) == message
+    assert status.why_not_ready({"status": {"conditions": [{"type": "Progressing", "status": "True"}]}}) == ""
+    assert status.why_not_ready(None) == ""
+
+
+# Which streams a Compactor has.
+
+
+def chosen(*resources, namespace="a", **spec):
+    resource = {"metadata": {"namespace": namespace, "name": "main"}, "spec": spec}
+    return selection.patterns(compactor_spec(resource), resources, claims.decide(resources))
+
+
+def labelled(name, namespace="a", data_layer="default", **labels):
+    resource = stream(name, namespace=namespace, dataLayer=data_layer)
+    resource["metadata"]["labels"] = labels
+    return resource
+
+
+def test_a_compactor_that_chooses_nothing_has_all_streams():
+    assert chosen(labelled("x")) == ()
+    assert selection.covers((), "anything")
+
+
+def test_a_selector_chooses_near_streams_by_their_labels_and_names_are_taken_as_they_are():
+    streams = [
+        labelled("orders", team="a"),
+        labelled("events", team="a", tier="hot"),
+        labelled("orders-eu", team="a"),
+        labelled("far", namespace="b", team="a"),
+        labelled("elsewhere", data_layer="other", team="a"),
+        labelled("others", team="b"),
+    ]
+
+    found = chosen(*streams, streams={"names": ["orders-*"], "selector": {"matchLabels": {"team": "a"}}})
+
+    assert found == ("orders-*", "events", "orders")
+    assert [name for name in ("orders", "orders-eu", "others") if selection.covers(found, name)] == [
+        "orders",
+        "orders-eu",
+    ]
+
+
+def test_a_selector_that_selects_nothing_is_not_one_that_selects_everything():
+    found = chosen(labelled("x"), streams={"selector": {"matchLabels": {"no": "such"}}})
+
+    assert found == (selection.NOTHING,)
+    assert not selection.covers(found, "x")
+
+
+def test_a_stream_whose_name_is_taken_selects_nothing():
+    old, young = labelled("orders", namespace="b"), labelled("orders", team="a")
+    young["metadata"]["creationTimestamp"] = "2027-01-01T00:00:00Z"
+
+    assert chosen(old, young, streams={"selector": {"matchLabels": {"team": "a"}}}) == (selection.NOTHING,)
+
+
+@pytest.mark.parametrize(
+    ("expression", "is_selected"),
+    [
+        ({"key": "team", "operator": "In", "values": ["a", "b"]}, True),
+        ({"key": "team", "operator": "NotIn", "values": ["a"]}, False),
+        ({"key": "other", "operator": "NotIn", "values": ["a"]}, True),
+        ({"key": "team", "operator": "Exists"}, True),
+        ({"key": "team", "operator": "DoesNotExist"}, False),
+    ],
+)
+def test_expressions_of_a_selector(expression, is_selected):
+    assert selection.selects({"matchExpressions": [expression]}, {"team": "a"}) is is_selected
+
+
+def test_a_compactor_shows_its_last_commits():
+    commits = [StreamCommits(stream=f"s{number}", count=number, time_ms=1_700_000_000_000) for number in range(7)]
+    view = status.CompactorView(commits=Commits(count=21, streams=commits), streams=("a", "b", "c", "d"))
+
+    found = status.compactor({"metadata": {}}, view, NOW)
+
+    assert (found["commitCount"], found["lastCommitTime"], len(found["lastCommits"])) == (21, "2023-11-14T22:13:20Z", 5)
+    assert found["lastCommits"][1] == {"stream": "s1", "time": "2023-11-14T22:13:20Z", "count": 1}
+    assert found["streams"] == "a,b,c,… (1 more)"
 
 
 def test_a_compactor_shows_its_backlog():

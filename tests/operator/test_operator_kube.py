@@ -9,7 +9,7 @@ from aiohttp import web
 from bearlake_operator import kube
 from bearlake_operator.errors import Conflict, Invalid, Unavailable
 from bearlake_operator.handlers.apply import Applier
-from bearlake_operator.handlers.lease import Leadership
+from bearlake_operator.handlers.lease import Leadership, LeaseLost
 from bearlake_operator.handlers.world import World
 from bearlake_operator.kube import Access, Kube
 
@@ -302,9 +302,32 @@ async def test_a_holder_that_is_silent_for_long_is_followed(api, client, monkeyp
     await Leadership(client, "first", 15).acquire()
     second = Leadership(client, "second", 15)
 
-    assert not await second._try()
+    assert not await second._try(5)
     now += 14
-    assert not await second._try()
+    assert not await second._try(5)
     now += 2
-    assert await second._try()
+    assert await second._try(5)
     assert leases.lease["spec"]["holderIdentity"] == "second"
+
+
+async def test_a_holder_that_cannot_renew_ends_long_before_another_may_follow(api, client, monkeypatch):
+    Leases(api)
+    now = 100.0
+    monkeypatch.setattr("bearlake_operator.handlers.lease.time.monotonic", lambda: now)
+    first = Leadership(client, "first", 15)
+    await first.acquire()
+    naps = []
+
+    async def nap(seconds):
+        nonlocal now
+        naps.append(seconds)
+        now += seconds + 4.9  # each attempt takes as long, and fails
+        api.script = [500] * 100
+
+    monkeypatch.setattr("bearlake_operator.handlers.lease.asyncio.sleep", nap)
+    monkeypatch.setattr(kube, "DEADLINE_S", 0.001)
+
+    with pytest.raises(LeaseLost):
+        await first.keep()
+
+    assert now - 100 < 15

@@ -15,6 +15,7 @@ from bearlake_operator.kube import KINDS, Kube, Resource
 log = logging.getLogger(__name__)
 
 NAME = "bearlake-operator"
+GIVE_UP_S = 3.0
 
 
 class LeaseLost(Exception):
@@ -39,36 +40,37 @@ class Leadership:
 
     async def acquire(self) -> None:
         """Wait until this process leads."""
-        while not await self._try():  # noqa: ASYNC110 - nobody tells
+        while not await self._try(self._lease_s / 3):  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(self._lease_s / 5)
         metrics.IS_LEADER.set(1)
         log.info("leading", extra={"identity": self._identity})
 
     async def keep(self) -> None:
-        """Renew for ever. Raises `LeaseLost`."""
+        """Renew for ever. Raises `LeaseLost` two thirds of the lease's time after the last renewal, and not later."""
+        limit_s = self._lease_s * 2 / 3
         while True:
-            await asyncio.sleep(self._lease_s / 5)
-            await self._try()
-            if self.age_s > self._lease_s * 2 / 3:
+            await asyncio.sleep(max(0.0, min(self._lease_s / 5, limit_s - self.age_s)))
+            await self._try(limit_s - self.age_s)
+            if self.age_s >= limit_s:
                 metrics.IS_LEADER.set(0)
                 raise LeaseLost(f"the lease {NAME} could not be renewed for {self.age_s:.0f} s")
 
     async def give_up(self) -> None:
-        """Let another one lead at once."""
+        """Let another one lead at once, if the API answers soon."""
         try:
-            lease = await self._kube.get("Lease", self._kube.namespace, NAME)
-            if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
-                await self._kube.replace(
-                    {**lease, "spec": {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}}
-                )
-        except OperatorError as error:
-            log.warning("lease not given up", extra={"error": str(error)})
+            async with asyncio.timeout(GIVE_UP_S):
+                lease = await self._kube.get("Lease", self._kube.namespace, NAME)
+                if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
+                    spec = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
+                    await self._kube.replace({**lease, "spec": spec})
+        except (OperatorError, TimeoutError) as error:
+            log.warning("lease not given up", extra={"error": repr(error)})
 
-    async def _try(self) -> bool:
+    async def _try(self, timeout_s: float) -> bool:
         """Take or renew the lease; whether this process has it."""
         started = time.monotonic()
         try:
-            async with asyncio.timeout(self._lease_s / 3):
+            async with asyncio.timeout(min(timeout_s, self._lease_s / 3)):
                 lease = await self._kube.get("Lease", self._kube.namespace, NAME)
                 if lease is not None and not self._may_take(lease):
                     return False

@@ -7,26 +7,41 @@ deleted. Nothing else has a finalizer, so nothing hangs when the operator is not
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 from bearlake_operator import api
-from bearlake_operator.admin import AdminClient, Backlog, Backlogs, ObservedStream, StreamChange
+from bearlake_operator.admin import AdminClient, Backlogs, ObservedStream, StreamChange
 from bearlake_operator.api import Resource
-from bearlake_operator.errors import OperatorError, Unavailable
+from bearlake_operator.errors import Invalid, OperatorError, Unavailable
 from bearlake_operator.handlers.notes import Notes, now_text
 from bearlake_operator.handlers.world import World
 from bearlake_operator.kube import KINDS, Kube
 from bearlake_operator.manifests import labels
-from bearlake_operator.reconcile import claims, status, streams
+from bearlake_operator.reconcile import claims, endpoints, selection, status, streams
 from bearlake_operator.reconcile.claims import Claim, Key
 from bearlake_operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 FINALIZER = "bearlake.dev/stream"
-STATUS_COUNT_AT_ONCE = 16
+WRITE_COUNT_AT_ONCE = 16
 UNREACHABLE_S = 15.0
 """Time for which a data layer may be silent before Streams that were in order say so: a restart of its pods is no news."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a round has seen: streams, problems and backlogs by stream, the patterns of each Compactor, load balancers by Service."""
+
+    observed: Mapping[str, ObservedStream]
+    problems: Mapping[str, str]
+    backlogs: Backlogs | None
+    compacted: Sequence[Sequence[str]]
+    balancers: Mapping[str, str]
 
 
 class StreamWorker:
@@ -72,7 +87,8 @@ class StreamWorker:
         problems = await self._change(live, found, observed)
         if problems is not None:
             observed = await self._client.streams()
-        views = [(one, self._view(found[api.key_of(one)], observed, problems or {}, backlogs)) for one in live]
+        seen = _Seen(observed, problems or {}, backlogs, self._compacted(found), self._balancers())
+        views = [(one, self._view(found[api.key_of(one)], seen)) for one in live]
         await self._show_all(views)
         return self._settings.resync_seconds
 
@@ -129,15 +145,13 @@ class StreamWorker:
 
     async def _hold(self, resources: Sequence[Resource], found: Mapping[Key, Claim]) -> None:
         """Put the finalizer on Streams whose deletion means that of their records."""
-        for resource in resources:
-            is_held = FINALIZER in resource["metadata"].get("finalizers", ())
-            if not is_held and found[api.key_of(resource)].is_owner:
-                await self._set_finalizers(resource, [FINALIZER])
+        loose = [one for one in resources if FINALIZER not in one["metadata"].get("finalizers", ())]
+        owners = [one for one in loose if found[api.key_of(one)].is_owner]
+        await _some_at_once(lambda one: self._set_finalizers(one, [FINALIZER]), owners)
 
     async def _let_go(self, resources: Sequence[Resource]) -> None:
-        for resource in resources:
-            if FINALIZER in resource["metadata"].get("finalizers", ()):
-                await self._set_finalizers(resource, [])
+        held = [one for one in resources if FINALIZER in one["metadata"].get("finalizers", ())]
+        await _some_at_once(lambda one: self._set_finalizers(one, []), held)
 
     async def _set_finalizers(self, resource: Resource, finalizers: Sequence[str]) -> None:
         metadata = resource["metadata"]
@@ -161,47 +175,52 @@ class StreamWorker:
             self._world.put("Stream", after)
 
     async def _show_all(self, views: Sequence[tuple[Resource, status.StreamView]]) -> None:
-        """Show them all, some at once. A status that is refused does not keep the others from theirs; silence does."""
-        places = asyncio.Semaphore(STATUS_COUNT_AT_ONCE)
-        now, problems = now_text(), list[OperatorError]()
+        now = now_text()
 
-        async def show(resource: Resource, view: status.StreamView) -> None:
-            async with places:
-                if any(isinstance(problem, Unavailable) for problem in problems):
-                    return
-                shown = status.stream(self._settings, self._kube.namespace, resource, view, now)
-                try:
-                    await self._notes.show(resource, shown)
-                except OperatorError as problem:
-                    problems.append(problem)
+        async def show(pair: tuple[Resource, status.StreamView]) -> None:
+            resource, view = pair
+            await self._notes.show(resource, status.stream(self._settings, self._kube.namespace, resource, view, now))
 
-        async with asyncio.TaskGroup() as group:
-            for pair in views:
-                group.create_task(show(*pair))
-        if problems:
-            raise problems[0]
+        await _some_at_once(show, views)
 
-    def _view(
-        self,
-        claim: Claim,
-        observed: Mapping[str, ObservedStream],
-        problems: Mapping[str, str],
-        backlogs: Backlogs | None,
-    ) -> status.StreamView:
-        found = observed.get(claim.spec.name)
+    def _view(self, claim: Claim, seen: _Seen) -> status.StreamView:
+        name = claim.spec.name
+        found = seen.observed.get(name)
         return status.StreamView(
             claim=claim,
             observed=found,
-            problem=problems.get(claim.spec.name, ""),
+            problem=seen.problems.get(name, ""),
             complaint=streams.complaint_of(claim.spec, found) if found else "",
-            waiting=[protocol for protocol in claim.spec.protocols if not self._is_serving(protocol)],
-            backlog=backlogs.streams.get(claim.spec.name, Backlog()) if backlogs else None,
+            waiting=[text for protocol in claim.spec.protocols if (text := self._waiting(protocol))],
+            backlog=seen.backlogs.streams.get(name, status.NO_BACKLOG) if seen.backlogs else status.NO_BACKLOG,
+            has_compactor=any(selection.covers(one, name) for one in seen.compacted),
+            balancers=seen.balancers,
         )
 
-    def _is_serving(self, protocol: str) -> bool:
+    def _compacted(self, found: Mapping[Key, Claim]) -> Sequence[Sequence[str]]:
+        """The patterns of each Compactor's streams in this data layer."""
+        chosen = []
+        for resource in self._world.of("Compactor"):
+            try:
+                spec = api.compactor_spec(resource)
+            except Invalid:
+                continue  # it says so itself
+            if spec.data_layer == self._layer and "deletionTimestamp" not in resource["metadata"]:
+                chosen.append(selection.patterns(spec, self._world.of("Stream"), found))
+        return chosen
+
+    def _balancers(self) -> Mapping[str, str]:
+        services = self._world.of("Service")
+        return {one["metadata"]["name"]: host for one in services if (host := endpoints.balancer_host(one))}
+
+    def _waiting(self, protocol: str) -> str:
+        """The protocol, and what keeps its pods from coming, when none of them serves."""
         assert self._layer is not None
-        name = labels.tier_name(self._layer, protocol)
-        return status.deployment_is_ready(self._world.get("Deployment", self._kube.namespace, name))
+        deployment = self._world.get("Deployment", self._kube.namespace, labels.tier_name(self._layer, protocol))
+        if status.deployment_is_ready(deployment):
+            return ""
+        reason = status.why_not_ready(deployment)
+        return f"{protocol} ({reason})" if reason else protocol
 
     def _unreachable(self, claim: Claim, problem: str) -> status.StreamView:
         return status.StreamView(claim=claim, observed=None, problem=problem, is_reachable=False)
@@ -209,3 +228,23 @@ class StreamWorker:
     def _lost(self, claim: Claim) -> status.StreamView:
         problem = f"There is no data layer {claim.spec.data_layer!r}."
         return status.StreamView(claim=claim, observed=None, problem=problem)
+
+
+async def _some_at_once(work: Callable[[T], Awaitable[None]], items: Sequence[T]) -> None:
+    """Do the work for all items. One that is refused does not keep the others from theirs; silence does. Raises the first problem."""
+    places, problems = asyncio.Semaphore(WRITE_COUNT_AT_ONCE), list[OperatorError]()
+
+    async def one(item: T) -> None:
+        async with places:
+            if any(isinstance(problem, Unavailable) for problem in problems):
+                return
+            try:
+                await work(item)
+            except OperatorError as problem:
+                problems.append(problem)
+
+    async with asyncio.TaskGroup() as group:
+        for item in items:
+            group.create_task(one(item))
+    if problems:
+        raise problems[0]

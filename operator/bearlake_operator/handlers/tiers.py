@@ -1,19 +1,19 @@
 """Worker: the tiers that Streams ask for and the workers of all Compactors, in the operator's own namespace; statuses of Compactors."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from bearlake_operator import api
-from bearlake_operator.admin import AdminClient, Backlogs
+from bearlake_operator.admin import AdminClient, Backlogs, Commits
 from bearlake_operator.api import CompactorSpec, Resource
 from bearlake_operator.errors import Invalid, OperatorError, Unavailable
 from bearlake_operator.handlers.apply import Applier
 from bearlake_operator.handlers.notes import Notes, now_text
 from bearlake_operator.handlers.world import World
 from bearlake_operator.manifests import Manifest, compactor, labels, tier
-from bearlake_operator.reconcile import claims, needs, status
+from bearlake_operator.reconcile import claims, needs, selection, status
 from bearlake_operator.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -25,6 +25,7 @@ class _Plan:
 
     manifests: list[Manifest] = field(default_factory=list)
     specs: dict[claims.Key, CompactorSpec] = field(default_factory=dict)
+    streams: dict[claims.Key, Sequence[str]] = field(default_factory=dict)
     problems: dict[claims.Key, str] = field(default_factory=dict)
 
 
@@ -74,29 +75,32 @@ class TierWorker:
                 spec = api.compactor_spec(resource)
                 if spec.data_layer not in self._settings.data_layers:
                     raise Invalid(f"There is no data layer {spec.data_layer!r}.")
-                plan.manifests += compactor.objects(self._settings, spec, replicas=needs.replicas(spec, now))
-                plan.specs[key] = spec
+                streams = selection.patterns(spec, self._world.of("Stream"), found)
+                plan.manifests += compactor.objects(
+                    self._settings, spec, replicas=needs.replicas(spec, now), streams=streams
+                )
+                plan.specs[key], plan.streams[key] = spec, streams
             except Invalid as error:
                 plan.problems[key] = str(error)
         return plan
 
     async def _show(self, plan: _Plan, now: datetime) -> None:
-        backlogs = {layer: await self._backlogs(layer) for layer in {spec.data_layer for spec in plan.specs.values()}}
         for resource in self._world.of("Compactor"):
             key = api.key_of(resource)
             if key in plan.problems:
                 view = status.CompactorView(problem=plan.problems[key])
             elif key in plan.specs:
-                view = self._view(plan.specs[key], backlogs[plan.specs[key].data_layer], now)
+                view = await self._view(plan.specs[key], plan.streams[key], now)
             else:
                 continue
             await self._notes.show(resource, status.compactor(resource, view, now_text()))
 
-    def _view(self, spec: CompactorSpec, backlogs: Backlogs | None, now: datetime) -> status.CompactorView:
+    async def _view(self, spec: CompactorSpec, streams: Sequence[str], now: datetime) -> status.CompactorView:
         name = labels.compactor_name(spec.namespace, spec.name)
         deployment: Resource = self._world.get("Deployment", self._namespace, name) or {}
         seen = deployment.get("status", {})
         wanted = deployment.get("spec", {}).get("replicas", needs.replicas(spec, now))
+        backlogs, commits = await self._figures(spec.data_layer, streams)
         selector = labels.compactor_selector(spec.data_layer, name)
         return status.CompactorView(
             replicas=seen.get("replicas", 0),
@@ -105,10 +109,12 @@ class TierWorker:
             selector=",".join(f"{key}={value}" for key, value in selector.items()),
             backlog=backlogs.whole if backlogs else None,
             aside_count=backlogs.aside_count if backlogs else 0,
+            commits=commits,
+            streams=streams,
         )
 
-    async def _backlogs(self, layer: str) -> Backlogs | None:
+    async def _figures(self, layer: str, streams: Sequence[str]) -> tuple[Backlogs | None, Commits | None]:
         try:
-            return await self._clients[layer].backlogs()
+            return await self._clients[layer].backlogs(streams), await self._clients[layer].commits(streams)
         except OperatorError:  # its servers may not be there yet; the figures are left out
-            return None
+            return None, None

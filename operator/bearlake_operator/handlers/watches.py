@@ -21,23 +21,39 @@ OPTIONAL_KINDS = frozenset({"ScaledObject", "TriggerAuthentication"})
 
 
 async def run(access: Access, world: World, namespaces: Sequence[str]) -> None:
-    """Watch until cancelled; raises what ended a watch. `namespaces` of Streams and Compactors; none: all."""
+    """Watch until cancelled. Raises `WatchDead`, and what ended a watch. `namespaces` of Streams and Compactors; none: all."""
     watched = [kind for kind in CHILD_KINDS if kind not in OPTIONAL_KINDS]
     stop = threading.Event()
     loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+
+    def end(error: BaseException) -> None:
+        """A thread's last word. It may hang after it: kopf waits for tasks that never end when its login was of no use."""
+
+        def settle() -> None:
+            if not ended.done():
+                ended.set_exception(error)
+
+        if not stop.is_set():
+            loop.call_soon_threadsafe(settle)
 
     def tell(resource: Resource, is_deleted: bool) -> None:
         change = world.remove if is_deleted else world.put
         loop.call_soon_threadsafe(change, resource["kind"], resource)
 
+    def watch(kinds: Sequence[str], where: Sequence[str], selector: str) -> None:
+        try:
+            asyncio.run(_operator(access, tell, end, kinds, where, selector, stop))
+        except BaseException as error:  # noqa: BLE001 - the boundary of a thread: its end is told in the other one
+            end(error)
+        else:
+            end(WatchDead("kopf has stopped watching"))
+
     try:
-        async with asyncio.TaskGroup() as group:
-            for kinds, where, selector in (
-                (OWN_KINDS, namespaces, ""),
-                (watched, [access.namespace], SELECTOR),
-            ):
-                operator = _operator(access, tell, kinds, where, selector, stop)
-                group.create_task(asyncio.to_thread(asyncio.run, operator))
+        for arguments in ((OWN_KINDS, namespaces, ""), (watched, [access.namespace], SELECTOR)):
+            # Of its own, and a daemon: the loop's executor would wait for it when the process ends.
+            threading.Thread(target=watch, args=arguments, daemon=True, name=f"watch {arguments[0][0]}").start()
+        await ended
     finally:
         stop.set()
 
@@ -45,6 +61,7 @@ async def run(access: Access, world: World, namespaces: Sequence[str]) -> None:
 async def _operator(
     access: Access,
     tell: Callable[[Resource, bool], None],
+    end: Callable[[BaseException], None],
     kinds: Sequence[str],
     namespaces: Sequence[str],
     selector: str,
@@ -58,6 +75,11 @@ async def _operator(
     settings.peering.standalone = True
     settings.networking.request_timeout = 30
     kopf.on.login(registry=registry)(_login(access))
+
+    async def ending(**_: Any) -> None:
+        end(WatchDead("kopf stops watching"))
+
+    kopf.on.cleanup(registry=registry)(ending)
     for kind in kinds:
         _listen(registry, tell, kind)
         if selector:
@@ -70,8 +92,6 @@ async def _operator(
         namespaces=namespaces,
         stop_flag=stop,
     )
-    if not stop.is_set():
-        raise WatchDead("kopf has stopped watching")
 
 
 def _listen(registry: kopf.OperatorRegistry, tell: Callable[[Resource, bool], None], kind: str) -> None:

@@ -11,7 +11,6 @@ from bearlake_operator import api
 from bearlake_operator.kube import Listing, Resource
 from bearlake_operator.reconcile.claims import Key
 
-
 _STATUS_SIGNS: Mapping[str, tuple[str, ...]] = {
     "Deployment": ("replicas", "readyReplicas", "updatedReplicas", "conditions"),
     "Service": ("loadBalancer",),

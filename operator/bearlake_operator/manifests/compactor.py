@@ -1,25 +1,30 @@
 """All objects of a Compactor: workers' settings, their pods, a Service for their admin API, and an autoscaler if it asks for one."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from bearlake_operator.api import CompactorSpec
 from bearlake_operator.manifests import Manifest, config, labels, pods, scaling
 from bearlake_operator.manifests.tier import deployment
 from bearlake_operator.settings import COMPACTOR, Settings
 
+PATTERN_COUNT_MAX = 28
+"""Patterns for which an autoscaler is told the backlog of just these streams: a request's line holds no more. Beyond, it is that of all."""
 
-def objects(settings: Settings, spec: CompactorSpec, *, replicas: int) -> list[Manifest]:
-    """The desired objects, without namespace and owner. `replicas` is what the schedule says now, if there is no autoscaling."""
+
+def objects(settings: Settings, spec: CompactorSpec, *, replicas: int, streams: Sequence[str] = ()) -> list[Manifest]:
+    """The desired objects, without namespace and owner.
+
+    `replicas` is what the schedule says now, if there is no autoscaling; `streams` are the patterns of its streams, none: all.
+    """
     data_layer = settings.data_layers[spec.data_layer]
     values = data_layer.tier(COMPACTOR)
-    spark: Manifest = {"master": spec.spark_master} if spec.spark_master else {}
-    if spec.spark_conf:
-        spark["conf"] = [f"{key}={value}" for key, value in sorted(spec.spark_conf.items())]
     tier = replace(
         values,
         resources=spec.resources or values.resources,
-        settings=config.merged(values.settings, {"spark": spark} if spark else {}),
+        settings=config.merged(values.settings, _settings(spec, streams)),
         priority_class_name=spec.priority_class_name or values.priority_class_name,
         pod_template=config.merged(values.pod_template, spec.pod_template),
     )
@@ -35,14 +40,28 @@ def objects(settings: Settings, spec: CompactorSpec, *, replicas: int) -> list[M
         config_name=name,
         settings_hash=config.settings_hash(content),
     )
+    measured = streams if len(streams) <= PATTERN_COUNT_MAX else ()
+    if measured:
+        template["metadata"]["annotations"][labels.STREAMS] = json.dumps(list(measured))
     found = [
         config.config_map(name, content, marks),
         deployment(name, marks, template, replicas=None if spec.autoscaling else replicas),
         _service(name, marks),
     ]
     if spec.autoscaling is not None:
-        found += scaling.of_compactor(name, spec.autoscaling, values.autoscaling, data_layer.admin, marks)
+        found += scaling.of_compactor(name, spec.autoscaling, values.autoscaling, data_layer.admin, marks, measured)
     return found
+
+
+def _settings(spec: CompactorSpec, streams: Sequence[str]) -> dict[str, Any]:
+    """What the Compactor says of its workers' settings."""
+    spark: Manifest = {"master": spec.spark_master} if spec.spark_master else {}
+    if spec.spark_conf:
+        spark["conf"] = [f"{key}={value}" for key, value in sorted(spec.spark_conf.items())]
+    compaction: Manifest = {"streams": list(streams)} if streams else {}
+    if spec.priorities:
+        compaction["priorities"] = [{"streams": one, "priority": priority} for one, priority in spec.priorities]
+    return {key: value for key, value in (("spark", spark), ("compaction", compaction)) if value}
 
 
 def _service(name: str, marks: Mapping[str, str]) -> Manifest:

@@ -5,6 +5,7 @@ by half of itself, or two pods, every 15 s. Workers have no clients: they go qui
 """
 
 from collections.abc import Mapping, Sequence
+from urllib.parse import urlencode
 
 from bearlake_operator.api import CompactorScaling
 from bearlake_operator.manifests import Manifest, config, labels
@@ -45,15 +46,17 @@ def of_compactor(
     values: Autoscaling | None,
     admin: AdminAccess,
     marks: Mapping[str, str],
+    streams: Sequence[str] = (),
 ) -> list[Manifest]:
     """The autoscaler of a Compactor's Deployment: by backlog with KEDA or Bearlake's own metrics API, else by CPU.
 
-    `values` are those of the data layer's tier of workers: where the metric comes from, and how slowly workers go.
+    `values` are those of the data layer's tier of workers: where the metric comes from, and how slowly workers go. `streams` are the
+    patterns of the streams whose backlog counts; none: all.
     """
     values = values or Autoscaling()
     behavior = _behavior(values.scale_up_seconds, _or(values.scale_down_seconds, WORKER_DOWN_SECONDS))
     if values.mode is ScalingMode.KEDA:
-        return _by_keda(name, scaling, admin, marks, behavior)
+        return _by_keda(name, scaling, admin, marks, behavior, streams)
     metric = _cpu(scaling.target_cpu_percent)
     if values.mode is ScalingMode.BUILTIN:
         metric = _backlog(marks, scaling.target_backlog_bytes)
@@ -61,9 +64,15 @@ def of_compactor(
 
 
 def _by_keda(
-    name: str, scaling: CompactorScaling, admin: AdminAccess, marks: Mapping[str, str], behavior: Manifest
+    name: str,
+    scaling: CompactorScaling,
+    admin: AdminAccess,
+    marks: Mapping[str, str],
+    behavior: Manifest,
+    streams: Sequence[str],
 ) -> list[Manifest]:
     """KEDA asks the workers' own admin API for the backlog, with its token."""
+    query = urlencode([("limit", "1"), *(("streams", pattern) for pattern in streams)])
     authentication = {
         "apiVersion": "keda.sh/v1alpha1",
         "kind": "TriggerAuthentication",
@@ -73,7 +82,7 @@ def _by_keda(
     trigger = {
         "type": "metrics-api",
         "metadata": {
-            "url": f"http://{name}:{config.ADMIN_PORT}/v1/compaction/backlog?limit=1",
+            "url": f"http://{name}:{config.ADMIN_PORT}/v1/compaction/backlog?{query}",
             "valueLocation": "size_bytes",
             "targetValue": str(scaling.target_backlog_bytes),
             "authMode": "bearer",

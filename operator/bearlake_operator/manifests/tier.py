@@ -101,6 +101,11 @@ def _headless(name: str, marks: Mapping[str, str], ports: Mapping[str, int]) -> 
     }
 
 
+def listener_service_name(layer_name: str, protocol: str, listener: TierListener) -> str:
+    """Name of the Service of a listener beside the internal one."""
+    return f"{labels.tier_name(layer_name, protocol)}-{pods.port_name(listener.name)}"
+
+
 def _listener_service(
     name: str, marks: Mapping[str, str], protocol: str, tier: Tier, listener: TierListener
 ) -> Manifest:

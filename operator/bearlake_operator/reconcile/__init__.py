@@ -2,6 +2,8 @@
 
 claims.py     which Stream owns a name
 streams.py    what has to change in a data layer
+selection.py  which streams a Compactor's workers have
 needs.py      which tiers there must be, and how many workers now
+endpoints.py  where clients connect
 status.py     what resources show: conditions, endpoints, figures
 """

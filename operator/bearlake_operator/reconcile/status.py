@@ -4,17 +4,27 @@ Ages change all the time: they are shown in steps (10 s, 1 min …), and only wh
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
-from bearlake_operator.admin import Backlog, ObservedStream
+from bearlake_operator.admin import Backlog, Commits, ObservedStream
 from bearlake_operator.api import Resource
-from bearlake_operator.manifests import config, labels
+from bearlake_operator.reconcile import endpoints
 from bearlake_operator.reconcile.claims import Claim
-from bearlake_operator.settings import ListenerType, Settings
+from bearlake_operator.settings import Settings
 
+NO_BACKLOG = Backlog()
+FRESHNESS_MS = 10_000
+"""Of a stream whose `table.freshness_ms` is not set."""
+BEHIND_COUNT = 10
+BEHIND_MS_MIN = 120_000
+"""A table is behind when its oldest waiting record is ten times as old as it should get, and two minutes: figures are a minute old."""
 NEVER = "1970-01-01T00:00:00Z"
 """The time of the conditions that the schema itself puts into a new resource."""
+
+LAST_COMMIT_COUNT = 5
+STREAM_COUNT_SHOWN = 3
 
 _STEPS = ((1, "s"), (60, "m"), (3600, "h"), (86400, "d"))
 
@@ -52,7 +62,11 @@ def conditions(found: Sequence[Condition], resource: Resource, now: str) -> list
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamView:
-    """What was seen of a Stream. `problem`: what the data layer, or its absence, said. `waiting`: tiers that are not ready yet."""
+    """What was seen of a Stream.
+
+    `problem`: what the data layer, or its absence, said. `waiting`: tiers that are not ready yet. `has_compactor`: whether some Compactor
+    has the stream. `balancers`: see `endpoints`.
+    """
 
     claim: Claim
     observed: ObservedStream | None
@@ -60,7 +74,9 @@ class StreamView:
     complaint: str = ""
     is_reachable: bool = True
     waiting: Sequence[str] = ()
-    backlog: Backlog | None = None
+    backlog: Backlog = NO_BACKLOG
+    has_compactor: bool = False
+    balancers: Mapping[str, str] = field(default_factory=dict)
 
 
 def stream(settings: Settings, namespace: str, resource: Resource, view: StreamView, now: str) -> dict[str, Any]:
@@ -85,15 +101,14 @@ def stream(settings: Settings, namespace: str, resource: Resource, view: StreamV
         "recordCount": observed.record_count,
         "sizeBytes": observed.size_bytes,
         "appliedConfigs": sorted(spec.configs),
-        "endpoints": endpoints(settings, namespace, spec.data_layer, spec.protocols),
+        "endpoints": endpoints.endpoints(settings, namespace, spec.data_layer, spec.protocols, view.balancers),
     }
-    if observed.configs.get("table.enable", "true") == "true":
+    if _has_table(observed):
         table = observed.configs.get("table.name") or spec.name.replace(".", "_")
-        backlog = view.backlog or Backlog()
         shown["table"] = {
             "name": f"{observed.configs.get('table.namespace', 'streams')}.{table}",
-            "freshness": age(backlog.age_ms),
-            "backlogBytes": backlog.size_bytes,
+            "freshness": age(view.backlog.age_ms),
+            "backlogBytes": view.backlog.size_bytes,
         }
     return shown
 
@@ -113,6 +128,7 @@ def _stream_conditions(view: StreamView) -> list[Condition]:
         Condition("Ready", ready.is_true, ready.reason, ready.message),
         Condition("Synced", synced.is_true, synced.reason, synced.message),
         Condition("Claimed", True, "Owner", ""),
+        *([_table_ready(view, view.observed)] if view.observed is not None and _has_table(view.observed) else []),
     ]
 
 
@@ -129,32 +145,31 @@ def _synced(view: StreamView) -> Condition:
     return Condition("Synced", True, "InSync", "")
 
 
+def _has_table(observed: ObservedStream) -> bool:
+    return observed.configs.get("table.enable", "true") == "true"
+
+
+def _table_ready(view: StreamView, observed: ObservedStream) -> Condition:
+    """Whether SQL sees the records, about as soon as `table.freshness` says."""
+    backlog, freshness_ms = view.backlog, int(observed.configs.get("table.freshness_ms", FRESHNESS_MS))
+    if not view.has_compactor and (backlog.size_bytes or not observed.record_count):
+        return Condition(
+            "TableReady", False, "NoCompactor", "No Compactor has this stream: make one, or widen its streams."
+        )
+    if backlog.age_ms > max(BEHIND_COUNT * freshness_ms, BEHIND_MS_MIN):
+        message = f"The oldest record that SQL does not see is {age(backlog.age_ms)} old; see `kubectl get compactors`."
+        return Condition("TableReady", False, "Behind", message)
+    if not observed.record_count:
+        return Condition("TableReady", None, "NoRecords", "Nothing has been written yet.")
+    return Condition("TableReady", True, "Fresh", "")
+
+
 def is_synced(resource: Resource) -> bool:
     """Whether a Stream shows that the data layer has what its present spec says."""
     shown = resource.get("status", {}).get("conditions", ())
     synced: Mapping[str, Any] = next((one for one in shown if one["type"] == "Synced"), {})
     generation = resource["metadata"].get("generation", 0)
     return synced.get("status") == "True" and synced.get("observedGeneration") == generation
-
-
-def endpoints(settings: Settings, namespace: str, layer: str, protocols: Sequence[str]) -> list[dict[str, str]]:
-    """Where clients connect, from inside the cluster and through the tiers' further listeners."""
-    found = []
-    for protocol in protocols:
-        tier = settings.data_layers[layer].tier(protocol)
-        service = f"{labels.tier_name(layer, protocol)}.{namespace}.svc"
-        for listener, port in config.ports(protocol, tier).items():
-            address = (
-                f"http://{service}:{port}" if listener in ("rest", "registry", "pulsar_http") else f"{service}:{port}"
-            )
-            if listener == "pulsar":
-                address = f"pulsar://{address}"
-            found.append({"protocol": listener.replace("_", "-"), "listener": "internal", "address": address})
-        for more in tier.listeners:
-            host = more.advertised_host or ("<node>" if more.type is ListenerType.NODE_PORT else service)
-            port = more.node_port or more.port
-            found.append({"protocol": protocol, "listener": more.name, "address": f"{host}:{port}"})
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +184,8 @@ class CompactorView:
     selector: str = ""
     backlog: Backlog | None = None
     aside_count: int = 0
+    commits: Commits | None = None
+    streams: Sequence[str] = ()
 
 
 def compactor(resource: Resource, view: CompactorView, now: str) -> dict[str, Any]:
@@ -178,6 +195,7 @@ def compactor(resource: Resource, view: CompactorView, now: str) -> dict[str, An
         "replicas": view.replicas,
         "readyReplicas": view.ready_replicas,
         "selector": view.selector,
+        "streams": _streams_text(view.streams),
         "asideCount": view.aside_count,
         "conditions": conditions(_compactor_conditions(view), resource, now),
     }
@@ -188,6 +206,14 @@ def compactor(resource: Resource, view: CompactorView, now: str) -> dict[str, An
             "lagSeconds": view.backlog.age_ms // 1000,
             "lag": age(view.backlog.age_ms),
         }
+    if view.commits is not None:
+        shown["commitCount"] = view.commits.count
+        shown["lastCommits"] = [
+            {"stream": one.stream, "time": time_text(one.time_ms), "count": one.count}
+            for one in view.commits.streams[:LAST_COMMIT_COUNT]
+        ]
+        if view.commits.streams:
+            shown["lastCommitTime"] = time_text(view.commits.streams[0].time_ms)
     return shown
 
 
@@ -202,6 +228,18 @@ def _compactor_conditions(view: CompactorView) -> list[Condition]:
         message = f"{view.aside_count} tasks failed again and again: see `bearlake compaction tasks`."
         found.append(Condition("TasksAside", True, "Failing", message))
     return found
+
+
+def _streams_text(patterns: Sequence[str]) -> str:
+    """The beginning of the patterns of a Compactor's streams, for a column."""
+    shown = ",".join(patterns[:STREAM_COUNT_SHOWN]) if patterns else "*"
+    more = len(patterns) - STREAM_COUNT_SHOWN
+    return f"{shown},… ({more} more)" if more > 0 else shown
+
+
+def time_text(milliseconds: int) -> str:
+    """A time as Kubernetes writes it, in seconds."""
+    return datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def age(milliseconds: int) -> str:
@@ -225,3 +263,10 @@ def size(count: int) -> str:
 def deployment_is_ready(deployment: Mapping[str, Any] | None) -> bool:
     """Whether a Deployment has a pod that serves."""
     return deployment is not None and deployment.get("status", {}).get("readyReplicas", 0) > 0
+
+
+def why_not_ready(deployment: Mapping[str, Any] | None) -> str:
+    """What keeps a Deployment from making pods, as Kubernetes says it (a quota, a policy); empty when it says nothing."""
+    shown = (deployment or {}).get("status", {}).get("conditions", ())
+    bad = {("ReplicaFailure", "True"), ("Progressing", "False")}
+    return next((one.get("message", "") for one in shown if (one["type"], one["status"]) in bad), "")
