@@ -12,7 +12,7 @@ from bearlake.errors import BearlakeError
 from bearlake.kernel import fallback
 from bearlake.protocols.pulsar.proto.metadata_pb2 import MessageMetadata
 from bearlake.records.codec import Record, encode
-from fixtures.pulsar_entries import ENTRIES, INT64, Singles, batches, pack
+from fixtures.pulsar_entries import ENTRIES, INT64, Singles, batches, damaged, pack
 
 SETTINGS = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 LIMITS = st.one_of(st.just(10**6), st.integers(-1, 200))
@@ -24,24 +24,6 @@ def outcome(function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
     except (BearlakeError, ValueError, BufferError) as error:
         return type(error), str(error)
-
-
-@st.composite
-def damaged(draw: st.DrawFn, content: bytes) -> bytes:
-    """The bytes, or something like them."""
-    out = bytearray(content)
-    for _ in range(draw(st.integers(0, 2))):
-        at = draw(st.integers(0, len(out)))
-        match draw(st.integers(0, 3)):
-            case 0:
-                out[at : at + 1] = draw(st.binary(min_size=1, max_size=1))
-            case 1:
-                del out[at : at + draw(st.integers(1, 4))]
-            case 2:
-                out[at:at] = draw(st.binary(min_size=1, max_size=4))
-            case _:
-                out[at:at] = b"\x80" * draw(st.integers(1, 10))
-    return bytes(out)
 
 
 @st.composite

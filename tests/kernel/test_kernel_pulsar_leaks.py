@@ -8,6 +8,8 @@ from typing import Any
 
 from bearlake.errors import BearlakeError
 from bearlake.kernel import fallback
+from bearlake.protocols.pulsar import framing
+from bearlake.protocols.pulsar.proto.commands_pb2 import BaseCommand
 from bearlake.protocols.pulsar.proto.metadata_pb2 import KeyValue, SingleMessageMetadata
 from bearlake.records.codec import Record, encode
 from fixtures.pulsar_entries import metadata, pack
@@ -23,6 +25,11 @@ PAYLOAD = pack(
 SINGLE = metadata(partition_key="k").SerializeToString()
 BATCH = fallback.encode_entry(HEAD, PAYLOAD, False)[0]
 SMALL = fallback.encode_entry(SINGLE, b"v", False)[0]
+COVERED = len(HEAD).to_bytes(4, "big") + HEAD + PAYLOAD
+SENDS = 2 * framing.message_frame(
+    BaseCommand(type=6, send={"highest_sequence_id": 1}),
+    b"\x0e\x01" + fallback.crc32c(COVERED).to_bytes(4, "big") + COVERED,
+)
 FOREIGN = encode([Record(key=b"\xff" * 90, headers=(("a", b"\xff" * 99),) * 9)] * 4)
 SWAPPED = encode([Record(headers=(("__pulsar.message", b"\x0a"), ("__pulsar.entry", b"\1\0" + HEAD)))] * 3)
 
@@ -54,6 +61,15 @@ def calls(native: ModuleType) -> list[Callable[[], Any]]:
         lambda: native.entry_routing(FOREIGN[:61], FOREIGN[61:]),
         lambda: native.entry_routing(BATCH[:70], None),
         lambda: native.entry_routing(BATCH, 7),
+        lambda: native.parse_sends(SENDS, 0, len(SENDS), 9, 10**6, 10**6),
+        lambda: native.parse_sends(SENDS, 0, len(SENDS) - 1, 9, 10**6, 10**6),
+        lambda: native.parse_sends(SENDS, 0, len(SENDS), 9, 10, 10**6),
+        lambda: native.parse_sends(SENDS, 0, len(SENDS) + 1, 9, 10**6, 10**6),
+        lambda: native.parse_sends(7, 0, 0, 9, 10**6, 10**6),
+        lambda: native.encode_receipts(1, 2, 3, [(7, 8), (2**63, None)], [(0, 9, 0), (1, -1, 0)], 0),
+        lambda: native.encode_receipts(1, 2, 3, [(7, 8)], [(7, -1, 0)], 0),
+        lambda: native.encode_receipts(1, 2, 3, [(7,)], [(0, 9, 0)], 0),
+        lambda: native.encode_receipts(1, 2, 3, [(7, 8)], [(0, 9)], 0),
     ]
 
 

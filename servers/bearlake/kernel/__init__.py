@@ -40,6 +40,8 @@ from bearlake.kernel.header import (
     ProduceResult,
     QueuedBatch,
     RecordFields,
+    SendEntry,
+    SendIds,
     SliceLike,
 )
 
@@ -59,10 +61,12 @@ if TYPE_CHECKING:
         encode_entry,
         encode_produce_appended,
         encode_produce_response,
+        encode_receipts,
         entry_routing,
         find_timestamp,
         inspect,
         parse_produce,
+        parse_sends,
         place_appends,
         put_file,
         queue_appends,
@@ -101,10 +105,12 @@ else:
     encode_columns = _implementation.encode_columns
     encode_entry = _implementation.encode_entry
     encode_produce_response = _implementation.encode_produce_response
+    encode_receipts = _implementation.encode_receipts
     entry_routing = _implementation.entry_routing
     find_timestamp = _implementation.find_timestamp
     inspect = _implementation.inspect
     parse_produce = _implementation.parse_produce
+    parse_sends = _implementation.parse_sends
     put_file = _implementation.put_file
     rebase = _implementation.rebase
     seek = _implementation.seek
@@ -126,6 +132,8 @@ __all__ = [
     "ProduceResult",
     "QueuedBatch",
     "RecordFields",
+    "SendEntry",
+    "SendIds",
     "SliceLike",
     "admit_plain",
     "assign_offsets",
@@ -138,10 +146,12 @@ __all__ = [
     "encode_entry",
     "encode_produce_appended",
     "encode_produce_response",
+    "encode_receipts",
     "entry_routing",
     "find_timestamp",
     "inspect",
     "parse_produce",
+    "parse_sends",
     "place_appends",
     "put_file",
     "queue_appends",

@@ -75,6 +75,13 @@ base_sequence)"""
 ProduceResult: TypeAlias = tuple[str | bytes, int, int, int, int, int]
 """(topic, index, error_code, base_offset, log_append_time_ms, log_start_offset)"""
 
+SendEntry: TypeAlias = tuple[int, int, int | None, int, bytes, int, int, int]
+"""(producer_id, sequence_id, highest_sequence_id or None, end, batch, record_count, base_timestamp, max_timestamp) of a Pulsar SEND;
+`end` is where its frame ends"""
+
+SendIds: TypeAlias = tuple[int, int | None]
+"""(sequence_id, highest_sequence_id or None) of a SEND, echoed in its receipt"""
+
 SliceLike: TypeAlias = tuple[int, int, int, int, int, int]
 """(partition, base_offset, record_count, position, length, max_timestamp), as `metadata.model.Slice`"""
 

@@ -8,6 +8,7 @@ from bearlake.errors import Unavailable
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.streams.append import AppendCall
+from bearlake.streams.offsets import OffsetQuestion
 from bearlake.streams.service import StreamsSettings
 from bearlake.streams.writer import WriterSettings
 from fixtures.kafka_server import until
@@ -227,6 +228,55 @@ async def test_transactions_and_foreign_encodings_are_refused_message_by_message
 
     assert [answer.error for answer in answers[:2]] == [pb.NotAllowedError] * 2
     assert isinstance(answers[2], pb.CommandSendReceipt)
+
+
+async def test_sends_of_one_read_are_answered_in_order_whatever_becomes_of_each(pulsar: PulsarNode) -> None:
+    await pulsar.create("t", message_timestamp_before_max_ms="1000000")
+    client = await pulsar.client()
+    await client.produce("t", 1)
+    await client.produce("t", 2)
+    now_ms = pulsar.streams.clock.now_ms()
+
+    for sequence_id in range(6):
+        old_ms = 1 if sequence_id == 2 else now_ms
+        unusual = {"txnid_least_bits": 1} if sequence_id == 4 else {}
+        client.send_message(b"value", sequence_id, 1, unusual, publish_time=old_ms)
+        client.send_message(b"value", sequence_id, 2, publish_time=now_ms)
+    answers = [await client.receive() for _ in range(12)]
+
+    of_first = [one for one in answers if one.producer_id == 1]
+    assert [one.sequence_id for one in of_first] == list(range(6))
+    assert [one.sequence_id for one in of_first if isinstance(one, pb.CommandSendError)] == [2, 4]
+    assert [one.sequence_id for one in answers if one.producer_id == 2] == list(range(6))
+    assert await end_offset(pulsar, "t") == 10
+
+
+async def test_a_stream_that_stamps_its_records_stamps_those_of_pulsar(pulsar: PulsarNode) -> None:
+    await pulsar.create("t", message_timestamp_type="LogAppendTime")
+    client = await pulsar.client()
+    await client.produce("t")
+
+    for sequence_id in range(3):
+        client.send_message(b"value", sequence_id, publish_time=1)
+    receipts = [await client.receive("send_receipt") for _ in range(3)]
+
+    assert [one.message_id.entry_id for one in receipts] == [0, 1, 2]
+    partition = (await pulsar.streams.catalog.find("t")).partition(0)
+    (found,) = await pulsar.streams.offsets([OffsetQuestion(partition, 2)])
+    assert found.offset == 0
+
+
+async def test_no_more_sends_of_a_read_are_taken_than_may_be_under_way(pulsar_cluster: Make) -> None:
+    settings = PulsarSettings(sends_in_flight_max=3)
+    (node,) = (await pulsar_cluster(1, settings=settings)).nodes
+    client = await node.client()
+    await client.produce("t")
+
+    for sequence_id in range(20):
+        client.send_message(b"value", sequence_id)
+    receipts = [await client.receive("send_receipt") for _ in range(20)]
+
+    assert [one.sequence_id for one in receipts] == list(range(20))
 
 
 # -- access modes ------------------------------------------------------------------------------------------------

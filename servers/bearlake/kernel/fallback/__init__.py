@@ -20,6 +20,7 @@ from bearlake.kernel.fallback.files import put_file
 from bearlake.kernel.fallback.produce import encode_produce_appended, encode_produce_response, parse_produce
 from bearlake.kernel.fallback.pulsar import encode_entry
 from bearlake.kernel.fallback.pulsar_decode import decode_entry, entry_routing
+from bearlake.kernel.fallback.pulsar_sends import encode_receipts, parse_sends
 from bearlake.kernel.fallback.records import check_records, decode_records, find_timestamp
 
 __all__ = [
@@ -35,10 +36,12 @@ __all__ = [
     "encode_entry",
     "encode_produce_appended",
     "encode_produce_response",
+    "encode_receipts",
     "entry_routing",
     "find_timestamp",
     "inspect",
     "parse_produce",
+    "parse_sends",
     "place_appends",
     "put_file",
     "queue_appends",

@@ -147,7 +147,9 @@ KERNEL_FUNCTION(kernel_put_file);
 KERNEL_FUNCTION(kernel_encode_columns);
 KERNEL_FUNCTION(kernel_decode_entry);
 KERNEL_FUNCTION(kernel_encode_entry);
+KERNEL_FUNCTION(kernel_encode_receipts);
 KERNEL_FUNCTION(kernel_entry_routing);
+KERNEL_FUNCTION(kernel_parse_sends);
 
 /* The types of the module, or NULL with an exception set. */
 PyObject *make_column_memory_type(PyObject *module);  /* columns_memory.c */

@@ -197,6 +197,9 @@ static inline bool reserve(Output *output, int64_t room)
     return room <= output->writer.end - output->writer.at || grow_output(output, room);
 }
 
+/* pulsar_encode.c: (batch, record count, max timestamp), or NULL with an exception set */
+PyObject *encode_entry(KernelState *state, Cursor metadata, Cursor payload, bool is_opaque);
+
 /* pulsar_base64.c (RFC 4648, section 4) */
 int64_t base64_decoded_size(const Field *text); /* -1: not what encoding gives */
 void put_base64_decoded(Writer *writer, const Field *text);

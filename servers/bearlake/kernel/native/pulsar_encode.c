@@ -270,7 +270,7 @@ static PyObject *encode_batch(KernelState *state, Encoding *encoding)
     return Py_BuildValue("NLL", batch, (long long)encoding->count, (long long)encoding->max_timestamp);
 }
 
-static PyObject *encode_entry(KernelState *state, Cursor metadata, Cursor payload, bool is_opaque)
+PyObject *encode_entry(KernelState *state, Cursor metadata, Cursor payload, bool is_opaque)
 {
     Encoding encoding = {.payload = payload, .flags = SEQUENCES_FOLLOW | KEYS_ARE_BASE64};
     EntryFields *entry = &encoding.entry;

@@ -16,6 +16,7 @@ import socket
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
+from bearlake import kernel
 from bearlake.errors import BearlakeError, Corrupt, Overloaded
 from bearlake.protocols.pulsar import commands, framing, handlers
 from bearlake.protocols.pulsar.errors import error_of
@@ -180,7 +181,7 @@ class Connection(Receiver):
         first = self._low
         self._is_processing = True
         try:
-            while not self._must_wait() and self._take_frame():
+            while not self._must_wait() and (self._take_sends() or self._take_frame()):
                 pass
         except BearlakeError as error:
             metrics.PULSAR_MALFORMED_FRAMES.inc()
@@ -198,6 +199,20 @@ class Connection(Receiver):
             self._frame_since = now
         self._settle()
         self._pace()
+
+    def _take_sends(self) -> bool:
+        """Carry out the SENDs that come next and are as most are, in one go; False when there is none."""
+        slab = self._slab
+        if not self.producers or slab is None or self.broker.streams.is_over_budget:
+            return False
+        room = self.server.settings.sends_in_flight_max - self.send_count
+        parsed = kernel.parse_sends(slab.view, self._low, self._high, room, *self.server.send_limits)
+        if not parsed:
+            return False
+        self._low = parsed[-1][3]
+        self.server.count(_SEND, len(parsed))
+        handlers.send_parsed(self, parsed)
+        return self._transport is not None
 
     def _take_frame(self) -> bool:
         """Carry out the next frame; False when it is not there yet, or has to wait. Raises `Corrupt`."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bearlake.protocols.pulsar.connection import Connection
 
 send = producing.send
+send_parsed = producing.send_parsed
 
 Inline = Callable[["Connection", Any], None]
 Refuse = Callable[[Any, int, str], bytes]

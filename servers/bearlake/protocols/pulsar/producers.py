@@ -1,8 +1,9 @@
 """A producer of a client, between its connection and the log: SEND, SEND_RECEIPT, SEND_ERROR.
 
 Producers are opened and closed in `producing.py`. A SEND becomes one record batch and goes to the waist inline, with a callback and no
-task. Its receipt names the entry it became. Receipts of a producer go out in the order of its SENDs, whatever happens to single ones,
-since clients match them by order.
+task. SENDs that came together go together (`sends.py`): the common ones after one look of the kernel at all of them (`take_parsed`), the
+others one by one (`take`). A receipt names the entry that a SEND became. Receipts of a producer go out in the order of its SENDs,
+whatever happens to single ones, since clients match them by order.
 
 What a producer sends is refused with SEND_ERROR only if it could never be stored as it is. When its outcome is unknown, or the stream has
 gone or is terminated, the producer is closed instead: its client opens it again, here or elsewhere, and sends again what has no receipt, or
@@ -12,28 +13,29 @@ would make clients cut the connection.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from bearlake.errors import BearlakeError
+from bearlake.kernel import SendEntry, SendIds
 from bearlake.metadata.model import BATCH_NAMED, NamedProducer, PartitionKey
-from bearlake.protocols.pulsar import commands, entries, framing, message_ids
-from bearlake.protocols.pulsar.errors import Refused, error_of
+from bearlake.protocols.pulsar import commands, entries, framing
+from bearlake.protocols.pulsar.entries import StoredEntry
+from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.framing import BadChecksum
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
     CommandProducer,
     CommandSend,
-    CommandSendError,
-    CommandSendReceipt,
-    MessageIdData,
     ServerError,
 )
+from bearlake.protocols.pulsar.sends import Sends
 from bearlake.protocols.pulsar.topics import Topic
 from bearlake.streams.admission import Header, admit
 from bearlake.streams.append import Append, AppendCall, Verdict
+from bearlake.streams.catalog import StreamView
 from bearlake.telemetry import metrics
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ _ATTRIBUTES_AT = 21
 _BASE_TIMESTAMP = Struct(">q")
 _BASE_TIMESTAMP_AT = 27
 _NO_PRODUCER = (-1, -1, -1)
+_NO_RULES = (b"", 0, 0, -1, 0, 0)
+"""Instead of `StreamView.plain_rules`, for a stream that looks closely at each batch: no batch is so small."""
 _SEQUENCE_MAX = (1 << 63) - 1
 _PREFIX = "pulsar:"
 """Before names of producers in the metadata store, which other protocols use too."""
@@ -59,57 +63,6 @@ class State(Enum):
     LEAVING = 2
     """No more SENDs are taken, and those that were are answered still."""
     CLOSED = 3
-
-
-class Send:
-    """One SEND: waits in its producer's line until it is answered and its turn has come."""
-
-    __slots__ = ("answer", "failure", "highest_id", "producer", "sequence_id")
-
-    def __init__(self, producer: "Producer", sequence_id: int, highest_id: int | None) -> None:
-        self.producer = producer
-        self.sequence_id = sequence_id
-        self.highest_id = highest_id
-        """`highest_sequence_id` of the command, to be echoed; None if it had none."""
-        self.answer: bytes | None = None
-        self.failure: Verdict | None = None
-        """Why there will be no answer: the producer is closed when its turn comes."""
-
-    def done(self, call: AppendCall) -> None:
-        """Callback of the waist: the entry has its outcome."""
-        verdict, base_offset, _ = call.results[0]
-        producer = self.producer
-        if verdict == Verdict.ACCEPTED or (verdict == Verdict.DUPLICATE and base_offset >= 0):
-            self.answer = self._receipt(
-                message_ids.entry_id(producer.partition, base_offset, is_partitioned=producer.topic.is_partitioned)
-            )
-        elif verdict == Verdict.DUPLICATE:
-            self.answer = self._receipt(MessageIdData(ledger_id=message_ids.NONE, entry_id=message_ids.NONE))
-        else:
-            self.failure = Verdict(verdict)
-        producer.answer()
-
-    def refuse(self, error: BearlakeError, number: int | None = None) -> None:
-        """It can never be stored."""
-        number = error_of(error) if number is None else number
-        self.producer.connection.server.count_error(number)
-        body = CommandSendError(
-            producer_id=self.producer.id,
-            sequence_id=self.sequence_id,
-            error=number,  # type: ignore[arg-type]  # its number
-            message=str(error),
-        )
-        self.answer = commands.frame("send_error", body)
-        self.producer.answer()
-
-    def _receipt(self, message_id: MessageIdData) -> bytes:
-        body = CommandSendReceipt(
-            producer_id=self.producer.id,
-            sequence_id=self.sequence_id,
-            message_id=message_id,
-            highest_sequence_id=self.highest_id,
-        )
-        return commands.frame("send_receipt", body)
 
 
 class Producer:
@@ -139,8 +92,8 @@ class Producer:
         self.since = datetime.now(UTC)
         self._newest_sequence_id = -1
         """Of what is stored under its name or was appended since: the next SEND is not stored without that."""
-        self._line: deque[Send] = deque()
-        self._held: deque[tuple[Send, Append, bool]] = deque()
+        self._line: deque[Sends] = deque()
+        self._held: deque[tuple[Sends, Sequence[Append], bool]] = deque()
         """What is not appended yet, and whether it is a chunk; all of it is in the line."""
         self._close_request_id: int | None = None
         self._move_url: str | None = None
@@ -178,10 +131,8 @@ class Producer:
 
     def take(self, command: CommandSend, message: memoryview) -> None:
         """Take a SEND: append its entry, or put its refusal in line."""
-        sequence_id = command.sequence_id
-        send = Send(self, sequence_id, command.highest_sequence_id if command.HasField("highest_sequence_id") else None)
-        self._line.append(send)
-        self.connection.send_count += 1
+        highest_id = command.highest_sequence_id if command.HasField("highest_sequence_id") else None
+        send = self._queue([(command.sequence_id, highest_id)])
         try:
             append = self._append(command, message)
         except BadChecksum as error:
@@ -190,27 +141,68 @@ class Producer:
             send.refuse(error)
         else:
             if append is None:
-                send.failure = Verdict.NOT_FOUND
-                self.answer()
+                send.fail(Verdict.NOT_FOUND)
             else:
-                self._held.append((send, append, command.is_chunk))
+                self._held.append((send, (append,), command.is_chunk))
                 self._submit()
+
+    def take_parsed(self, parsed: Sequence[SendEntry]) -> None:
+        """Take SENDs that the kernel has read and made batches of: what is refused divides those that are appended together."""
+        view = self._view()
+        if view is None:
+            self._queue([(entry[1], entry[2]) for entry in parsed]).fail(Verdict.NOT_FOUND)
+            return
+        now_ms = self.connection.broker.streams.clock.now_ms()
+        rules = view.plain_rules(now_ms)
+        stream_id, _, _, bytes_max, earliest_ms, latest_ms = rules if rules is not None else _NO_RULES
+        ids: list[SendIds] = []
+        appends: list[Append] = []
+        for _, sequence_id, highest_id, _, batch, record_count, base_timestamp, max_timestamp in parsed:
+            if len(batch) <= bytes_max and base_timestamp >= earliest_ms and max_timestamp <= latest_ms:
+                append = Append(self.partition, stream_id, batch, None, record_count, max_timestamp, *_NO_PRODUCER, 0)
+            else:
+                try:
+                    append = self._admit(view, StoredEntry(batch, record_count, max_timestamp), now_ms)
+                except BearlakeError as error:
+                    self._append_all(ids, appends)
+                    ids, appends = [], []
+                    self._queue([(sequence_id, highest_id)]).refuse(error)
+                    continue
+            ids.append((sequence_id, highest_id))
+            appends.append(self._named(append, max(sequence_id, highest_id or 0)))
+        self._append_all(ids, appends)
+
+    def _append_all(self, ids: list[SendIds], appends: Sequence[Append]) -> None:
+        if ids:
+            self._held.append((self._queue(ids), appends, False))
+            self._submit()
+
+    def _queue(self, ids: list[SendIds]) -> Sends:
+        """Put SENDs in line."""
+        sends = Sends(self, ids)
+        self._line.append(sends)
+        self.connection.send_count += len(ids)
+        return sends
+
+    def _view(self) -> StreamView | None:
+        """The stream, None when it is gone."""
+        return self.connection.broker.streams.catalog.peek_number(self.topic.view.stream.number)
 
     def _submit(self) -> None:
         """Append what is held, in order. The chunk that carries its message's sequence waits until those before it are stored: otherwise
         one of them could be lost, and the message sent again would pass for a duplicate.
         """
         while self._held:
-            send, append, is_chunk = self._held[0]
-            if is_chunk and append.flags & BATCH_NAMED and self._line[0] is not send:
+            sends, appends, is_chunk = self._held[0]
+            if is_chunk and appends[0].flags & BATCH_NAMED and self._line[0] is not sends:
                 return
             self._held.popleft()
-            self.connection.broker.streams.submit(AppendCall((append,), send.done))
+            self.connection.broker.streams.submit(AppendCall(appends, sends.done))
 
     def _append(self, command: CommandSend, message: memoryview) -> Append | None:
         """The entry as a batch for the waist; None when the stream is gone. Raises what it is refused with."""
         broker = self.connection.broker
-        view = broker.streams.catalog.peek_number(self.topic.view.stream.number)
+        view = self._view()
         if view is None:
             return None
         limit = broker.settings.message_bytes_max
@@ -228,25 +220,46 @@ class Producer:
                 f"a message of {len(message)} bytes with its metadata: expected at most {entry_limit}",
             )
         entry = entries.to_batch(metadata, payload, broker.settings.uncompressed_bytes_max)
+        admitted = self._admit(view, entry, broker.streams.clock.now_ms())
+        if command.is_chunk and metadata.chunk_id < metadata.num_chunks_from_msg - 1:
+            return admitted  # of a message in chunks, the last one carries its sequence
+        sequence_id = max(command.sequence_id, command.highest_sequence_id)
+        if sequence_id > _SEQUENCE_MAX and self._stored is not None:
+            raise Refused("NotAllowedError", f"sequence id {sequence_id}: expected at most {_SEQUENCE_MAX}")
+        return self._named(admitted, sequence_id)
+
+    def _admit(self, view: StreamView, entry: StoredEntry, now_ms: int) -> Append:
+        """The entry, if the stream takes it. Raises what it is refused with."""
         (attributes,) = _ATTRIBUTES.unpack_from(entry.batch, _ATTRIBUTES_AT)
         (base_timestamp,) = _BASE_TIMESTAMP.unpack_from(entry.batch, _BASE_TIMESTAMP_AT)
         header = Header(attributes, entry.record_count, base_timestamp, entry.max_timestamp, *_NO_PRODUCER)
-        admitted = admit(view, self.topic.index, entry.batch, None, header, broker.streams.clock.now_ms())
+        admitted = admit(view, self.topic.index, entry.batch, None, header, now_ms)
         if not isinstance(admitted, Append):
             raise admitted
+        return admitted
+
+    def _named(self, append: Append, sequence_id: int) -> Append:
+        """The batch under the producer's name, if what it sends again is to be known."""
         stored = self._stored
-        if stored is None or (command.is_chunk and metadata.chunk_id < metadata.num_chunks_from_msg - 1):
-            return admitted  # of a message in chunks, the last one carries its sequence
-        sequence_id = max(command.sequence_id, command.highest_sequence_id)
-        if sequence_id > _SEQUENCE_MAX:
-            raise Refused("NotAllowedError", f"sequence id {sequence_id}: expected at most {_SEQUENCE_MAX}")
-        before, self._newest_sequence_id = self._newest_sequence_id, max(self._newest_sequence_id, sequence_id)
-        return admitted._replace(
-            producer_id=stored.producer_id,
-            producer_epoch=stored.partition_epoch,
-            base_sequence=sequence_id,
-            flags=admitted.flags | BATCH_NAMED,
-            after_sequence=before,
+        if stored is None:
+            return append
+        before = self._newest_sequence_id
+        if sequence_id > before:
+            self._newest_sequence_id = sequence_id
+        partition, stream_id, batch, hold, record_count, max_timestamp, _, _, _, flags, expected_offset, _ = append
+        return Append(
+            partition,
+            stream_id,
+            batch,
+            hold,
+            record_count,
+            max_timestamp,
+            stored.producer_id,
+            stored.partition_epoch,
+            sequence_id,
+            flags | BATCH_NAMED,
+            expected_offset,
+            before,
         )
 
     def answer(self) -> None:
@@ -254,13 +267,14 @@ class Producer:
         line, connection = self._line, self.connection
         count = 0
         while line and (answer := line[0].answer) is not None:
-            line.popleft()
-            connection.send(answer)
-            count += 1
+            if answer:
+                connection.send(answer)
+            if (failure := line[0].failure) is not None:
+                self._fail(failure)
+                break
+            count += len(line.popleft().ids)
         self._submit()
-        if line and (failure := line[0].failure) is not None:
-            self._fail(failure)
-        elif not line and self.state is State.LEAVING:
+        if not line and self.state is State.LEAVING:
             self._left()
         if count:
             connection.sent(count)
@@ -317,7 +331,7 @@ class Producer:
             self.connection.broker.unregister(self)
         if self.connection.producers.get(self.id) is self:
             del self.connection.producers[self.id]
-        dropped = len(self._line)
+        dropped = sum(len(sends.ids) for sends in self._line)
         self._line.clear()
         self._held.clear()
         if dropped:

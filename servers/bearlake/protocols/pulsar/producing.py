@@ -4,9 +4,13 @@ A producer is open when its name is taken, its place beside others or alone is d
 what is stored under its name.
 """
 
+from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from bearlake.errors import BearlakeError
+from bearlake.kernel import SendEntry
 from bearlake.metadata.model import NamedProducer
 from bearlake.metadata.subscriptions import EARLIEST
 from bearlake.protocols.pulsar import commands
@@ -113,6 +117,14 @@ def send(connection: "Connection", command: CommandSend, message: memoryview) ->
     producer = connection.producers.get(command.producer_id)
     if producer is not None and producer.state is State.OPEN:
         producer.take(command, message)
+
+
+def send_parsed(connection: "Connection", parsed: Sequence[SendEntry]) -> None:
+    """SENDs that the kernel has read, in order."""
+    for producer_id, entries in groupby(parsed, itemgetter(0)):
+        producer = connection.producers.get(producer_id)
+        if producer is not None and producer.state is State.OPEN:
+            producer.take_parsed(list(entries))
 
 
 def close(connection: "Connection", request: CommandCloseProducer) -> None:

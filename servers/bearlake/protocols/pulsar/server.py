@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from bearlake.protocols.pulsar import commands, handlers
 from bearlake.protocols.pulsar.broker import Broker, Members
 from bearlake.protocols.pulsar.connection import Connection
-from bearlake.protocols.pulsar.framing import PADDING_BYTES
+from bearlake.protocols.pulsar.framing import PADDING_BYTES, entry_bytes_max
 from bearlake.protocols.pulsar.proto.commands_pb2 import ServerError
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.serving.listener import Listener
@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 SWEEP_MS = 1_000
 """Pause between two looks at silent connections."""
 DRAIN_POLL_MS = 20
+_RECORDS_RATIO = 8
+"""Largest size of records, in that of the payload they came in: a message of few bytes can become a record with a reserved header."""
 TLS_HANDSHAKE_S = 10
 """Time (s) that a client may take for the TLS handshake."""
 
@@ -50,6 +52,11 @@ class PulsarServer:
         self.broker = Broker(streams, registry, members, settings)
         self.slabs = SlabPool(SlabSettings(bytes_max=settings.receive_bytes_max))
         self.frame_bytes_max = settings.message_bytes_max + PADDING_BYTES
+        self.send_limits = (
+            min(settings.message_bytes_max, settings.uncompressed_bytes_max // _RECORDS_RATIO),
+            entry_bytes_max(settings.message_bytes_max),
+        )
+        """Largest payload, and largest message with its metadata, of a SEND that the kernel may take by itself."""
         self.loop: asyncio.AbstractEventLoop
         self.schemes = {
             listener.endpoint(self.name)[0]: "pulsar" if listener.tls is None else "pulsar+ssl"
@@ -159,10 +166,10 @@ class PulsarServer:
         """Forget a connection."""
         self._connections.discard(connection)
 
-    def count(self, number: int) -> None:
+    def count(self, number: int, times: int = 1) -> None:
         """Count a command by its number."""
         meter = self._requests.get(number)
-        (_OTHER if meter is None else meter).inc()
+        (_OTHER if meter is None else meter).inc(times)
 
     def count_error(self, number: int) -> None:
         """Count an error that a client was answered with."""
