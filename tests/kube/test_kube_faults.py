@@ -69,8 +69,8 @@ def test_a_node_is_drained_and_no_request_fails(release: Release, tmp_path: Path
     note("drain", {"seconds": drained_s, "moved_pods": len(moved), **figures(loads, counts)})
     assert node not in {pod.node for tier in TIERS for pod in release.pods(tier)}
     counts.assert_exact()
-    assert not counts.unknown
     assert not loads.failed()
+    assert not counts.unknown
 
 
 def test_killed_pods_of_every_tier_lose_nothing(release: Release, tmp_path: Path, note: Note) -> None:

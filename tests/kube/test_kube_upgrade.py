@@ -96,8 +96,8 @@ def test_a_rolling_upgrade_of_every_tier_fails_no_request_and_loses_nothing(
     note("rolling_upgrade", {"seconds": seconds, **figures(loads, counts)})
     assert changed(before, uids(release)) == dict.fromkeys(TIERS, "all")
     counts.assert_exact()
-    assert not counts.unknown
     assert not loads.failed()
+    assert not counts.unknown
 
 
 def test_a_rollback_brings_the_old_settings_back(release: Release, note: Note) -> None:
