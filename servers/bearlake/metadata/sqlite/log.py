@@ -1,7 +1,7 @@
 """The commit log in SQLite: commits, look-ups, following.
 
 Steps that use the ledger run on the writer's thread, each in one transaction that starts by catching up with other processes;
-`follow` and `head` need no ledger and run on the reader's thread, beside a commit.
+`follow` and `head` (`entries.py`) need no ledger and run on the reader's thread, beside a commit.
 """
 
 import asyncio
@@ -15,8 +15,6 @@ from bearlake.metadata.compaction import OffsetRange, Swap
 from bearlake.metadata.ledger import Ledger, PartitionState
 from bearlake.metadata.model import (
     Entries,
-    Entry,
-    EntryKind,
     Located,
     LocatedSlice,
     ObjectCommit,
@@ -26,9 +24,8 @@ from bearlake.metadata.model import (
     PartitionUsage,
     ProducerState,
 )
-from bearlake.metadata.packing import RANGE_WIDTH, unpack_rows, unpack_slices
-from bearlake.metadata.sqlite import lookup
-from bearlake.metadata.sqlite.catchup import COMMIT, STREAM, SWAP, TRIM, Follower, read_heads
+from bearlake.metadata.sqlite import entries, lookup
+from bearlake.metadata.sqlite.catchup import STREAM, TRIM, Follower, read_heads
 from bearlake.metadata.sqlite.commit import (
     WRITE_IF_NOTHING_CHANGED,
     check_server,
@@ -95,7 +92,7 @@ class SqliteLog:
 
     async def follow(self, after: int, *, limit: int) -> Entries:
         """See `CommitLog.follow`."""
-        return await self._database.run_read(self._follow, after, limit)
+        return await self._database.run_read(entries.follow, self._database, after, limit)
 
     async def wait(self, after: int, *, wait_ms: int) -> None:
         """See `CommitLog.wait`: woken by commits of this process, and by looking every `poll_interval_ms` for those of others."""
@@ -103,7 +100,7 @@ class SqliteLog:
 
     async def head(self) -> int:
         """See `CommitLog.head`."""
-        return await self._database.run_read(self._head)
+        return await self._database.run_read(entries.head, self._database)
 
     async def bounds(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
         """See `CommitLog.bounds`."""
@@ -352,41 +349,6 @@ class SqliteLog:
                 )
             find = "SELECT 1 FROM forbidden_tokens WHERE token = ?"
             return {token for token in tokens if connection.execute(find, (token,)).fetchone()}
-
-    # Steps, on the reader's thread.
-
-    def _follow(self, after: int, limit: int) -> Entries:
-        with self._database.reading() as connection:
-            heads = read_heads(connection)
-            if after < heads.truncated:
-                raise OutOfRange(
-                    f"log entries up to {heads.truncated} are truncated", start=heads.truncated, end=heads.head
-                )
-            rows = connection.execute(
-                "SELECT position, kind, token, object_size, slices, partition, start_offset, stream_number FROM log"
-                " WHERE position > ? ORDER BY position LIMIT ?",
-                (after, limit),
-            ).fetchall()
-        return Entries(entries=[_entry(*row) for row in rows], head=heads.head)
-
-    def _head(self) -> int:
-        with self._database.reading() as connection:
-            return read_heads(connection).head
-
-
-def _entry(
-    position: int, kind: int, token: str, size: int, slices: bytes, partition: PartitionKey, start: int, number: int
-) -> Entry:
-    if kind == COMMIT:
-        return Entry(
-            position=position, kind=EntryKind.COMMIT, object_key=token, object_size=size, slices=unpack_slices(slices)
-        )
-    if kind == TRIM:
-        return Entry(position=position, kind=EntryKind.TRIM, partition=partition, start_offset=start)
-    if kind == SWAP:
-        ranges = [(PartitionKey(key), start, end) for key, start, end in unpack_rows(slices, RANGE_WIDTH)]
-        return Entry(position=position, kind=EntryKind.SWAP, ranges=ranges)
-    return Entry(position=position, kind=EntryKind.STREAM, stream_number=number)
 
 
 def _usage(state: PartitionState) -> PartitionUsage:

@@ -16,9 +16,11 @@ from bearlake.metadata import (
     StreamCatalog,
 )
 from bearlake.metadata.compaction import ObjectRegister, TaskQueue
+from bearlake.metadata.defaults import DefaultsStore
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.sqlite.cursors import SqliteCursors
 from bearlake.metadata.sqlite.database import Database
+from bearlake.metadata.sqlite.defaults import SqliteDefaults
 from bearlake.metadata.sqlite.groups import SqliteGroups
 from bearlake.metadata.sqlite.log import SqliteLog
 from bearlake.metadata.sqlite.migrate import migrate
@@ -52,6 +54,7 @@ class SqliteMetadata:
         self.objects: ObjectRegister = SqliteObjects(self._database, clock)
         self.schemas: SchemaStore = SqliteSchemas(self._database)
         self.cursors: CursorStore = SqliteCursors(self._database, self._log, clock)
+        self.defaults: DefaultsStore = SqliteDefaults(self._database)
 
     async def open(self) -> None:
         """Connect, bring the layout up to date, make the cluster id if there is none.
