@@ -1,0 +1,129 @@
+"""The operator has the rights that it needs, and no others: what it asked, by the API server's audit log, against the chart's rules."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fixtures.kubernetes import until
+from fixtures.operator_scene import ACCOUNT, NAMESPACE, USER, Scene, condition, scene, stream
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
+
+Right = tuple[str, str, str]
+"""API group, resource (with its subresource), verb."""
+
+TIERS = {
+    "kafka": {"autoscaling": {"minReplicas": 1, "maxReplicas": 3}, "networkPolicy": True},
+    "compactor": {"autoscaling": {"mode": "keda"}},
+}
+
+
+@pytest.mark.parametrize("watched", [(), ("team-a", "team-b")], ids=["cluster-wide", "namespaced"])
+def test_the_operator_has_the_rights_that_it_uses_and_no_others(tmp_path: Path, watched: tuple[str, ...]) -> None:
+    with scene(tmp_path, *watched, tiers=TIERS) as found:
+        for kind in ("ScaledObject", "TriggerAuthentication"):
+            found.plane.apply(keda(kind))
+        found.plane.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")
+        with found.operator(BEARLAKE_OPERATOR_DEPLOYMENT=ACCOUNT) as operator:
+            until("the operator leads", operator.is_ready, 60)
+            live(found, watched[0] if watched else "default")
+            if watched:
+                found.plane.apply(stream("elsewhere"))
+                until("everything is listed again", lambda: listings(found) >= 2, 90)
+                assert condition(found.streams()["elsewhere"], "Ready") == ("Unknown", "Pending")
+            assert operator.stop() == 0, operator.log.read_text()
+
+        asked = found.plane.audited(USER)
+        assert [one["requestURI"] for one in asked if one["responseStatus"]["code"] == 403] == []
+        granted = rights(yaml.safe_load_all((tmp_path / "access.yaml").read_text()))
+        assert used(asked) == granted
+
+
+def live(found: Scene, namespace: str) -> None:
+    """A life in which the operator does everything that it does."""
+    orders = stream("orders", namespace, deletionPolicy="Delete")
+    main = {
+        "apiVersion": "bearlake.dev/v1alpha1",
+        "kind": "Compactor",
+        "metadata": {"name": "main", "namespace": namespace},
+        "spec": {"autoscaling": {"maxReplicas": 3}},
+    }
+    found.plane.apply(orders, main)
+    until("the stream is made", lambda: found.are_synced(["orders"], namespace), 60)
+    until("the Compactor is seen", lambda: seen(found.plane.get("compactor", "main", namespace)), 60)
+    for kind, name in (("scaledobject", f"bearlake-compactor-{namespace}-main"), ("hpa", "bearlake-default-kafka")):
+        until(f"there is a {kind}", lambda kind=kind, name=name: found.plane.get(kind, name, NAMESPACE), 30)
+    assert found.plane.get("deployment", "bearlake-default-kafka", NAMESPACE)["metadata"]["ownerReferences"]
+
+    found.plane.kubectl("-n", namespace, "delete", "stream/orders", "compactor/main", "--timeout=60s")
+
+    kinds = "configmaps,services,deployments,hpa,pdb,networkpolicies,scaledobjects,triggerauthentications"
+    ours = ("-n", NAMESPACE, "get", kinds, "-l", "app.kubernetes.io/managed-by=bearlake-operator", "-o", "name")
+    until("all is pruned", lambda: not found.plane.kubectl(*ours).strip(), 120)
+
+
+def seen(resource: dict[str, Any]) -> bool:
+    return resource.get("status", {}).get("observedGeneration") == resource["metadata"]["generation"]
+
+
+def listings(found: Scene) -> int:
+    """How often everything was listed since the operator started."""
+    asked = found.plane.audited(USER)
+    return sum(one["verb"] == "list" and one["objectRef"]["resource"] == "triggerauthentications" for one in asked)
+
+
+def used(asked: Iterable[Mapping[str, Any]]) -> set[Right]:
+    """The rights that these requests needed. A patch that created something needed both."""
+    found = set()
+    for one in asked:
+        if "objectRef" not in one:
+            continue  # discovery, which everybody may do
+        reference = one["objectRef"]
+        resource = "/".join(filter(None, (reference["resource"], reference.get("subresource", ""))))
+        found.add((reference.get("apiGroup", ""), resource, one["verb"]))
+        if one["verb"] == "patch" and one["responseStatus"]["code"] == 201:
+            found.add((reference.get("apiGroup", ""), resource, "create"))
+    return found
+
+
+def rights(documents: Iterable[Mapping[str, Any]]) -> set[Right]:
+    """What the chart grants the operator's account, in whatever namespace."""
+    everything = [one for one in documents if one]
+    roles = {
+        (one["kind"], one["metadata"]["name"], one["metadata"].get("namespace", "")): one["rules"]
+        for one in everything
+        if one["kind"] in ("Role", "ClusterRole")
+    }
+    found = set()
+    for one in everything:
+        if not one["kind"].endswith("Binding") or one["subjects"][0]["name"] != ACCOUNT:
+            continue
+        space = one["metadata"].get("namespace", "") if one["kind"] == "RoleBinding" else ""
+        for rule in roles[one["roleRef"]["kind"], one["roleRef"]["name"], space]:
+            found |= {
+                (group, resource, verb)
+                for group in rule["apiGroups"]
+                for resource in rule["resources"]
+                for verb in rule["verbs"]
+            }
+    return found
+
+
+def keda(kind: str) -> dict[str, Any]:
+    """A resource of KEDA's by its name only."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    plural = f"{kind.lower()}s"
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.keda.sh"},
+        "spec": {
+            "group": "keda.sh",
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+            "versions": [{"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
