@@ -120,10 +120,12 @@ def test_pulsar_admin_shows_and_terminates_topics(admin: Admin) -> None:
     assert all(f"Topic {part} successfully terminated" in both for part in parts)
 
 
-def test_pulsar_admin_sets_policies_of_topics(admin: Admin) -> None:
+def test_pulsar_admin_sets_policies_of_topics_and_namespaces(admin: Admin) -> None:
     for words in (
         ("topics", "create", "kept"),
         ("topicPolicies", "set-retention", "kept", "-t", "2d", "-s", "10G"),
+        ("namespaces", "set-retention", "acme/kept", "-t", "1d", "-s", "-1"),
+        ("topics", "create", "acme/kept/follows"),
         ("topicPolicies", "set-deduplication", "kept", "-d"),
         ("topicPolicies", "set-schema-compatibility-strategy", "kept", "-s", "FULL"),
     ):
@@ -131,11 +133,13 @@ def test_pulsar_admin_sets_policies_of_topics(admin: Admin) -> None:
         assert is_success, said
 
     _, retention = admin("topicPolicies", "get-retention", "kept")
+    _, followed = admin("topicPolicies", "get-retention", "acme/kept/follows")
     _, deduplication = admin("topicPolicies", "get-deduplication", "kept")
     _, strategy = admin("topicPolicies", "get-schema-compatibility-strategy", "kept")
     _, policies = admin("namespaces", "policies", "public/default")
 
     assert json.loads(retention) == {"retentionTimeInMinutes": 2 * 1440, "retentionSizeInMB": 10 * 1024}
+    assert json.loads(followed) == {"retentionTimeInMinutes": 1440, "retentionSizeInMB": -1}
     assert (deduplication.strip(), strategy.strip().strip('"')) == ("false", "FULL")
     assert json.loads(policies)["schema_compatibility_strategy"] == "BACKWARD"
 

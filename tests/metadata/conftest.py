@@ -170,7 +170,19 @@ class Persistent:
 
 
 class Turns:
-    NOUNS = ("streams", "servers", "log", "producers", "groups", "leases", "tasks", "objects", "schemas", "cursors")
+    NOUNS = (
+        "streams",
+        "servers",
+        "log",
+        "producers",
+        "groups",
+        "leases",
+        "tasks",
+        "objects",
+        "schemas",
+        "cursors",
+        "defaults",
+    )
 
     def __init__(self, handles: list[Any], turn: list[int] | None = None) -> None:
         self._handles = handles

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from bearlake.metadata.compaction import ObjectRegister, OffsetRange, Swap, TaskQueue
+from bearlake.metadata.defaults import DefaultsStore
 from bearlake.metadata.model import (
     CommittedOffset,
     Entries,
@@ -324,6 +325,7 @@ class Metadata(Protocol):
     objects: ObjectRegister
     schemas: SchemaStore
     cursors: CursorStore
+    defaults: DefaultsStore
 
     async def cluster_id(self) -> str:
         """The deployment's id: 22 characters of URL-safe base64 (a UUID), made once when the store is first opened."""

@@ -23,6 +23,7 @@ from bearlake.metadata import (
     StreamCatalog,
 )
 from bearlake.metadata.compaction import ObjectRegister, TaskQueue
+from bearlake.metadata.defaults import DefaultsStore
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.subscriptions import CursorStore
 
@@ -57,6 +58,7 @@ class FaultyMetadata:
         self.objects: ObjectRegister = cast("ObjectRegister", FaultyNoun(inner.objects, self._line))
         self.schemas: SchemaStore = cast("SchemaStore", FaultyNoun(inner.schemas, self._line))
         self.cursors: CursorStore = cast("CursorStore", FaultyNoun(inner.cursors, self._line))
+        self.defaults: DefaultsStore = cast("DefaultsStore", FaultyNoun(inner.defaults, self._line))
 
     def misbehave(self, faults: MetadataFaults) -> None:
         """Behave like this from now on."""

@@ -213,6 +213,7 @@ class RemoteMetadata:
         self.objects: Any = _RemoteNoun(network, inner.objects, "objects")
         self.schemas: Any = _RemoteNoun(network, inner.schemas, "schemas")
         self.cursors: Any = _RemoteNoun(network, inner.cursors, "cursors")
+        self.defaults: Any = _RemoteNoun(network, inner.defaults, "defaults")
         self._inner = inner
 
     async def cluster_id(self) -> str:

@@ -148,5 +148,6 @@ class ObservedMetadata:
         self.objects: Any = inner.objects
         self.schemas: Any = inner.schemas
         self.cursors: Any = inner.cursors
+        self.defaults: Any = inner.defaults
         self.cluster_id = inner.cluster_id
         self.close = inner.close

@@ -327,7 +327,7 @@ async def test_tenants_and_namespaces_are_those_of_topics(call: Call):
     ("method", "path"),
     [
         ("PUT", f"{T}/compaction"),
-        ("POST", "/admin/v2/namespaces/public/default/deduplication"),
+        ("PUT", "/admin/v2/namespaces/public/default/unload"),
         ("GET", "/admin/v3/functions"),
         ("PUT", "/admin/v2/non-persistent/public/default/t"),
         ("GET", "/lookup/v2/topic/non-persistent/public/default/t"),

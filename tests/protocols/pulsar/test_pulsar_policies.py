@@ -10,6 +10,8 @@ from fixtures.pulsar_server import PulsarNode
 
 T = "/admin/v2/persistent/public/default/t"
 N = "/admin/v2/namespaces/public/default"
+ACME = "/admin/v2/persistent/acme/prod"
+ACME_N = "/admin/v2/namespaces/acme/prod"
 RETENTION = {"retentionTimeInMinutes": 90, "retentionSizeInMB": 10}
 
 
@@ -118,10 +120,47 @@ async def test_a_namespace_shows_what_holds_by_default(call: Call) -> None:
     assert (await call("GET", f"{N}/somethingElse"))[0] == 501
 
 
+async def test_topics_follow_their_namespace_but_for_those_that_have_their_own(pulsar: PulsarNode, call: Call) -> None:
+    own = {"retentionTimeInMinutes": 5, "retentionSizeInMB": -1}
+    for topic in ("follows", "own"):
+        await call("PUT", f"{ACME}/{topic}")
+    await call("PUT", T)
+    await call("POST", f"{ACME}/own/retention", own)
+
+    assert await call("POST", f"{ACME_N}/retention", RETENTION) == (204, None)
+    client = await pulsar.client()
+    await client.produce("persistent://acme/prod/later")
+
+    assert await call("GET", f"{ACME_N}/retention") == (200, RETENTION)
+    assert (await call("GET", ACME_N))[1]["retention_policies"] == RETENTION
+    found = {one: (await call("GET", f"{ACME}/{one}/retention"))[1] for one in ("follows", "own", "later")}
+    assert found == {"follows": RETENTION, "own": own, "later": RETENTION}
+    assert await call("GET", f"{T}/retention") == (204, None)  # of another namespace
+    assert await call("DELETE", f"{ACME}/own/retention") == (204, None)
+    assert await call("GET", f"{ACME}/own/retention") == (200, RETENTION)
+
+
+async def test_a_namespace_changes_and_gives_up_its_policies(call: Call) -> None:
+    await call("POST", f"{ACME_N}/retention", RETENTION)
+    await call("POST", f"{ACME_N}/deduplication", False)
+    await call("PUT", f"{ACME}/t")
+    more = {**RETENTION, "retentionTimeInMinutes": 120}
+
+    await call("POST", f"{ACME_N}/retention", more)
+
+    assert await call("GET", f"{ACME}/t/retention") == (200, more)
+    assert await call("GET", f"{ACME}/t/deduplicationEnabled") == (200, False)
+    assert await call("DELETE", f"{ACME_N}/retention") == (204, None)
+    assert await call("DELETE", f"{ACME_N}/deduplication") == (204, None)
+    assert await call("GET", f"{ACME}/t/retention") == (204, None)
+    assert await call("GET", f"{ACME}/t/deduplicationEnabled") == (204, None)
+    assert (await call("POST", f"{ACME_N}/retention", {}))[0] == 400
+
+
 @pytest.mark.parametrize(
     ("method", "path", "word"),
     [
-        ("POST", f"{N}/retention", "topicPolicies"),
+        ("PUT", f"{N}/schemaCompatibilityStrategy", "topicPolicies"),
         ("POST", f"{N}/messageTTL", "expire-messages"),
         ("POST", f"{N}/backlogQuota", "retention"),
         ("POST", f"{N}/persistence", "object store"),

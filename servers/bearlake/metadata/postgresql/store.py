@@ -15,8 +15,10 @@ from bearlake.metadata import (
     StreamCatalog,
 )
 from bearlake.metadata.compaction import ObjectRegister, TaskQueue
+from bearlake.metadata.defaults import DefaultsStore
 from bearlake.metadata.postgresql.cursors import PostgresqlCursors
 from bearlake.metadata.postgresql.database import Database, split_url
+from bearlake.metadata.postgresql.defaults import PostgresqlDefaults
 from bearlake.metadata.postgresql.groups import PostgresqlGroups
 from bearlake.metadata.postgresql.log import PostgresqlLog
 from bearlake.metadata.postgresql.migrate import Migration, available, migrate
@@ -49,6 +51,7 @@ class PostgresqlMetadata:
         self.objects: ObjectRegister = PostgresqlObjects(self._database)
         self.schemas: SchemaStore = PostgresqlSchemas(self._database)
         self.cursors: CursorStore = PostgresqlCursors(self._database)
+        self.defaults: DefaultsStore = PostgresqlDefaults(self._database)
 
     async def open(self, migrations: Sequence[Migration]) -> None:
         """Connect, bring the layout up to date, make the cluster id if there is none. Raises as `open_postgresql`."""

@@ -12,6 +12,7 @@ from bearlake.metadata.model import PartitionKey
 from bearlake.protocols.pulsar import names
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.names import TopicName
+from bearlake.protocols.pulsar.namespaces import Namespaces
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation, Principal
@@ -43,6 +44,7 @@ class Topics:
     def __init__(self, streams: Streams, settings: PulsarSettings) -> None:
         self._streams = streams
         self._settings = settings
+        self.namespaces = Namespaces(streams)
 
     async def resolve(self, who: Principal, text: str, operation: Operation, *, may_create: bool = True) -> Topic:
         """The topic of that name, created if it does not exist and `may_create`.
@@ -106,7 +108,10 @@ class Topics:
 
         Raises `Denied`, `Invalid`, `Unavailable`.
         """
-        configs = {"max.message.bytes": str(batch_bytes_max(self._settings))}
+        configs = {
+            "max.message.bytes": str(batch_bytes_max(self._settings)),
+            **await self.namespaces.configs(name.namespace),
+        }
         if partition_count:
             configs[PARTITIONED] = "true"
         try:

@@ -1,6 +1,6 @@
 """Clusters, brokers, tenants and namespaces.
 
-There is one cluster, the deployment. Tenants and namespaces are parts of topics' names: each that can be named is there, with the default
+There is one cluster, the deployment. Tenants and namespaces are parts of topics' names: each that can be named is there, with its
 policies (`policies.py`), and lists show those that have topics. To create one is to see that it can be named.
 """
 

@@ -6,8 +6,8 @@
 | deduplication | `pulsar.deduplication` of the stream |
 | schema compatibility strategy | the level of the subject `<stream>-value`, in the registry |
 
-Namespaces have no rows, so theirs are the defaults, to be read and not to be set. Whatever else `pulsar-admin` may ask for is
-refused, with what to do instead.
+A namespace's retention and deduplication are those of its topics that have none of their own (`protocols.pulsar.namespaces`). Whatever
+else `pulsar-admin` may ask for is refused, with what to do instead.
 
 Retention counts for all messages, whether acknowledged or not; Pulsar keeps those that are not, in any case.
 
@@ -44,6 +44,7 @@ _REASONS = {
     "offloadPolicies": "everything is in the object store from the beginning",
     "replication": "there is one cluster",
     "permissions": "there is no authentication",
+    "schemaCompatibilityStrategy": "set it for topics (`pulsar-admin topicPolicies`), or for all in the schema registry",
     "autoTopicCreation": "set `pulsar.auto_create_streams` and `pulsar.auto_create_partition_count` of the servers",
 }
 """Why a policy is not set, and what to do instead."""
@@ -70,6 +71,10 @@ class PolicyRoutes:
         namespace = "/admin/v2/namespaces/{tenant}/{namespace}"
         router.add_get(namespace, self._namespace)
         router.add_get(f"{namespace}/{{policy}}", self._namespace_policy)
+        router.add_post(f"{namespace}/retention", self._set_namespace_retention)
+        router.add_delete(f"{namespace}/retention", self._unset_namespace_retention)
+        router.add_post(f"{namespace}/deduplication", self._set_namespace_deduplication)
+        router.add_delete(f"{namespace}/deduplication", self._unset_namespace_deduplication)
         for method in ("POST", "PUT", "DELETE"):
             router.add_route(method, f"{namespace}/{{policy}}", self._refuse)
             router.add_route(method, f"{topic}/{{policy}}", self._refuse)
@@ -85,12 +90,7 @@ class PolicyRoutes:
         return web.json_response(_retention_of(configs))
 
     async def _set_retention(self, request: web.Request) -> web.Response:
-        minutes, size = _retention_in(await paths.body_of(request))
-        wanted = {
-            RETENTION_MS: "-1" if minutes < 0 else str(minutes * _MINUTE_MS),
-            RETENTION_BYTES: "-1" if size < 0 else str(size * _MIB),
-        }
-        return await self._alter(request, wanted)
+        return await self._alter(request, _retention_in(await paths.body_of(request)))
 
     async def _unset_retention(self, request: web.Request) -> web.Response:
         return await self._alter(request, {}, RETENTION_MS, RETENTION_BYTES)
@@ -105,10 +105,7 @@ class PolicyRoutes:
         return web.json_response(_is_deduplicated(configs))
 
     async def _set_deduplication(self, request: web.Request) -> web.Response:
-        asked = await paths.body_of(request)
-        if not isinstance(asked, bool):
-            raise Problem(400, "expected true or false")
-        return await self._alter(request, {DEDUPLICATION: str(asked).lower()})
+        return await self._alter(request, _deduplication_in(await paths.body_of(request)))
 
     async def _unset_deduplication(self, request: web.Request) -> web.Response:
         return await self._alter(request, {}, DEDUPLICATION)
@@ -138,9 +135,25 @@ class PolicyRoutes:
 
     # -- namespaces ----------------------------------------------------------------------------------------------
 
+    async def _set_namespace_retention(self, request: web.Request) -> web.Response:
+        return await self._change(request, _retention_in(await paths.body_of(request)))
+
+    async def _unset_namespace_retention(self, request: web.Request) -> web.Response:
+        return await self._change(request, {}, RETENTION_MS, RETENTION_BYTES)
+
+    async def _set_namespace_deduplication(self, request: web.Request) -> web.Response:
+        return await self._change(request, _deduplication_in(await paths.body_of(request)))
+
+    async def _unset_namespace_deduplication(self, request: web.Request) -> web.Response:
+        return await self._change(request, {}, DEDUPLICATION)
+
+    async def _change(self, request: web.Request, wanted: Mapping[str, str], *unset: str) -> web.Response:
+        namespace = paths.namespace_of(request)
+        await self._broker.topics.namespaces.change(ANONYMOUS, namespace, wanted, unset)
+        return web.Response(status=204)
+
     async def _namespace(self, request: web.Request) -> web.Response:
-        paths.namespace_of(request)
-        policies = await self._defaults()
+        policies = await self._policies(paths.namespace_of(request))
         answer = {
             "replication_clusters": policies["replication"],
             "retention_policies": policies["retention"],
@@ -152,24 +165,24 @@ class PolicyRoutes:
         return web.json_response(answer)
 
     async def _namespace_policy(self, request: web.Request) -> web.Response:
-        paths.namespace_of(request)
-        policies = await self._defaults()
+        policies = await self._policies(paths.namespace_of(request))
         name = request.match_info["policy"]
         if name not in policies:
             raise not_served(f"{name} of namespaces")
         return web.json_response(policies[name])
 
-    async def _defaults(self) -> dict[str, Any]:
-        """What holds for topics that say nothing else, by the names of the routes."""
+    async def _policies(self, namespace: str) -> dict[str, Any]:
+        """What holds for topics of the namespace that say nothing else, by the names of the routes."""
         settings = self._broker.settings
+        configs = await self._broker.topics.namespaces.configs(namespace)
         creation: dict[str, Any] = {"allowAutoTopicCreation": settings.auto_create_streams}
         if settings.auto_create_partition_count:
             creation |= {"topicType": "partitioned", "defaultNumPartitions": settings.auto_create_partition_count}
         else:
             creation["topicType"] = "non-partitioned"
         return {
-            "retention": _retention_of({}),
-            "deduplication": _is_deduplicated({}),
+            "retention": _retention_of(configs),
+            "deduplication": _is_deduplicated(configs),
             "schemaCompatibilityStrategy": strategy_of(await self._broker.schemas.level(ANONYMOUS, None)),
             "autoTopicCreation": creation,
             "backlogQuotaMap": {},
@@ -180,11 +193,7 @@ class PolicyRoutes:
     # -- inside --------------------------------------------------------------------------------------------------
 
     async def _refuse(self, request: web.Request) -> web.Response:
-        name = request.match_info["policy"]
-        if "topic" not in request.match_info and name in ("retention", "deduplication", "schemaCompatibilityStrategy"):
-            reason = "namespaces have no policies of their own: set it for topics (`pulsar-admin topicPolicies`)"
-        else:
-            reason = _REASONS.get(name, "")
+        reason = _REASONS.get(request.match_info["policy"], "")
         raise not_served(f"{request.method} {request.path[:200]}", reason)
 
     async def _topic(self, request: web.Request, operation: Operation) -> Topic:
@@ -194,8 +203,14 @@ class PolicyRoutes:
         return topic
 
     async def _alter(self, request: web.Request, wanted: Mapping[str, str], *unset: str) -> web.Response:
+        """Set configs of a topic; those to be unset become the namespace's again."""
         topic = await self._topic(request, Operation.ALTER)
-        await self._broker.streams.alter(ANONYMOUS, topic.view.name, wanted, unset)
+        if unset:
+            given = await self._broker.topics.namespaces.configs(topic.name.namespace)
+            wanted = {**wanted, **{key: value for key, value in given.items() if key in unset}}
+        await self._broker.streams.alter(
+            ANONYMOUS, topic.view.name, wanted, [key for key in unset if key not in wanted]
+        )
         return web.Response(status=204)
 
 
@@ -212,12 +227,15 @@ def _retention_of(configs: Mapping[str, str]) -> dict[str, int]:
     }
 
 
-def _retention_in(asked: object) -> tuple[int, int]:
-    """Minutes and MiB of a body. Raises `Problem` (400, 412)."""
+def _retention_in(asked: object) -> dict[str, str]:
+    """The configs that a body of minutes and MiB means. Raises `Problem` (400, 412)."""
     given = asked if isinstance(asked, dict) else {}
     minutes, size = given.get("retentionTimeInMinutes"), given.get("retentionSizeInMB")
-    if not (isinstance(minutes, int) and isinstance(size, int)) or not all(
-        -1 <= one <= _INT_MAX for one in (minutes, size)
+    if not (
+        isinstance(minutes, int)
+        and isinstance(size, int)
+        and min(minutes, size) >= -1
+        and max(minutes, size) <= _INT_MAX
     ):
         raise Problem(400, "expected retentionTimeInMinutes and retentionSizeInMB, -1: no limit")
     if not minutes or not size:
@@ -225,7 +243,17 @@ def _retention_in(asked: object) -> tuple[int, int]:
             412,
             "retention 0 removes what is acknowledged at once: here messages stay by time and size, acknowledged or not",
         )
-    return minutes, size
+    return {
+        RETENTION_MS: "-1" if minutes < 0 else str(minutes * _MINUTE_MS),
+        RETENTION_BYTES: "-1" if size < 0 else str(size * _MIB),
+    }
+
+
+def _deduplication_in(asked: object) -> dict[str, str]:
+    """The config that a body means. Raises `Problem` (400)."""
+    if not isinstance(asked, bool):
+        raise Problem(400, "expected true or false")
+    return {DEDUPLICATION: str(asked).lower()}
 
 
 def _is_deduplicated(configs: Mapping[str, str]) -> bool:
