@@ -113,6 +113,32 @@ def test_an_outage_of_a_few_seconds_is_survived(found: Scene, api: Proxy, operat
     check_alive(operator)
 
 
+def test_the_rotation_of_the_admin_token_disturbs_nobody_whoever_sees_it_first(
+    found: Scene, operator: OperatorProcess
+) -> None:
+    found.plane.apply(stream("unrotated"))
+    until("it is made", lambda: found.are_synced(["unrotated"]), 60)
+    refused = operator.metric("bearlake_operator_data_plane_requests_total", outcome="4xx")
+    first, second = "the-second-token-of-this-test", "the-third-token-of-this-test"
+    for number, rotate in enumerate(
+        (
+            lambda: found.rotate(first),
+            lambda: found.rotate_servers(first),
+            lambda: found.rotate_servers(second),
+            lambda: found.rotate(second),
+        )
+    ):
+        rotate()
+        for again in range(3):
+            name = f"rotated-{number}-{again}"
+            found.plane.apply(stream(name))
+            until("it is made", lambda name=name: found.are_synced([name]), 15)
+
+    assert operator.metric("bearlake_operator_data_plane_requests_total", outcome="4xx") > refused
+    events = json.loads(found.plane.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
+    assert not [one for one in events if one["reason"] == "DataLayerUnavailable"]
+
+
 def test_a_leader_that_cannot_renew_ends_before_another_leads(
     found: Scene, api: Proxy, operator: OperatorProcess
 ) -> None:
