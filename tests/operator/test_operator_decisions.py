@@ -142,6 +142,18 @@ def test_tiers_are_those_that_owners_ask_for():
     assert needs.tiers(settings(), found.values()) == {"default": ("kafka", "rest"), "other": ("grpc",)}
 
 
+def test_the_tier_of_a_stream_that_goes_with_its_records_stays_until_it_is_gone():
+    going = stream(protocols=["rest"], deletionPolicy="Delete")
+    going["metadata"] |= {"deletionTimestamp": NOW, "finalizers": [claims.FINALIZER]}
+    gone = stream("gone", protocols=["grpc"])
+    gone["metadata"] |= {"deletionTimestamp": NOW, "finalizers": ["example.com/other"]}
+    world = [going, gone, stream("kept", protocols=["kafka"])]
+
+    found = needs.tiers(settings(), claims.decide(world).values(), claims.leaving(world))
+
+    assert found == {"default": ("kafka", "rest"), "other": ()}
+
+
 def compactor(**spec):
     return compactor_spec({"metadata": {"namespace": "a", "name": "main"}, "spec": spec})
 

@@ -20,14 +20,13 @@ from bearlake_operator.handlers.world import World
 from bearlake_operator.kube import KINDS, Kube
 from bearlake_operator.manifests import labels
 from bearlake_operator.reconcile import claims, endpoints, selection, status, streams
-from bearlake_operator.reconcile.claims import Claim, Key
+from bearlake_operator.reconcile.claims import FINALIZER, Claim, Key
 from bearlake_operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-FINALIZER = "bearlake.dev/stream"
 WRITE_COUNT_AT_ONCE = 16
 UNREACHABLE_S = 15.0
 """Time for which a data layer may be silent before Streams that were in order say so: a restart of its pods is no news."""

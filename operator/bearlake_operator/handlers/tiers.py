@@ -64,7 +64,8 @@ class TierWorker:
     def _plan(self, now: datetime) -> _Plan:
         plan = _Plan()
         found = claims.decide(self._world.of("Stream"))
-        for layer, protocols in needs.tiers(self._settings, found.values()).items():
+        leaving = claims.leaving(self._world.of("Stream"))
+        for layer, protocols in needs.tiers(self._settings, found.values(), leaving).items():
             for protocol in protocols:
                 plan.manifests += tier.objects(self._settings, layer, protocol)
         for resource in self._world.of("Compactor"):

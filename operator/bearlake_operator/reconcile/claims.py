@@ -9,6 +9,9 @@ from bearlake_operator.api import Resource, StreamSpec
 Key = tuple[str, str]
 """Namespace and name of a resource."""
 
+FINALIZER = "bearlake.dev/stream"
+"""Holds a Stream that goes with its records until these are deleted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -33,3 +36,9 @@ def decide(streams: Iterable[Resource]) -> Mapping[Key, Claim]:
         owner = owners.setdefault((spec.data_layer, spec.name), key)
         claims[key] = Claim(key, spec, owner)
     return claims
+
+
+def leaving(streams: Iterable[Resource]) -> list[StreamSpec]:
+    """What Streams say that are being deleted and are still held: without servers their records could not be deleted."""
+    held = [one for one in streams if FINALIZER in one["metadata"].get("finalizers", ())]
+    return [api.stream_spec(one) for one in held if "deletionTimestamp" in one["metadata"]]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from bearlake_operator.api import CompactorSpec, Window
+from bearlake_operator.api import CompactorSpec, StreamSpec, Window
 from bearlake_operator.errors import Invalid
 from bearlake_operator.reconcile.claims import Claim
 from bearlake_operator.settings import PROTOCOLS, Settings
@@ -13,12 +13,14 @@ _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _DAY_MINUTES = 24 * 60
 
 
-def tiers(settings: Settings, claims: Iterable[Claim]) -> Mapping[str, tuple[str, ...]]:
-    """The protocols that some Stream of each data layer asks for, in the order of `PROTOCOLS`."""
+def tiers(
+    settings: Settings, claims: Iterable[Claim], leaving: Iterable[StreamSpec] = ()
+) -> Mapping[str, tuple[str, ...]]:
+    """The protocols that some Stream of each data layer asks for, in the order of `PROTOCOLS`; one that leaves does so until it is gone."""
     wanted: dict[str, set[str]] = {name: set() for name in settings.data_layers}
-    for claim in claims:
-        if claim.is_owner and claim.spec.data_layer in wanted:
-            wanted[claim.spec.data_layer] |= set(claim.spec.protocols)
+    for spec in (*(claim.spec for claim in claims if claim.is_owner), *leaving):
+        if spec.data_layer in wanted:
+            wanted[spec.data_layer] |= set(spec.protocols)
     return {name: tuple(one for one in PROTOCOLS if one in found) for name, found in wanted.items()}
 
 
