@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pulsar
+import requests
 
 from faults.checking import Acknowledged, Log, Name, Read, name_of
+from faults.cluster import Server
 from faults.load import Client
 from faults.waiting import pause, until
 
@@ -127,6 +129,13 @@ def key_of(name: Name) -> str:
 def read_of(message: Any) -> Read:
     message_id = message.message_id()
     return Read(message_id.partition(), message_id.entry_id(), name_of(message.data()), time.monotonic())
+
+
+def served_by(server: Server, topic: str) -> str:
+    """`host:port` of the server that this one names when it is asked for the topic."""
+    route = f"{server.address('pulsar_http')}/lookup/v2/topic/persistent/public/default/{topic}"
+    found = requests.get(route, timeout=TIMEOUT_S).json()
+    return str(found["brokerUrl"]).removeprefix("pulsar://")
 
 
 def read_log(addresses: Sequence[str], topic: str) -> Log:

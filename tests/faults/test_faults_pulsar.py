@@ -18,12 +18,12 @@ from typing import Self
 import pytest
 
 from faults.checking import Log, check
-from faults.cluster import Cluster, Stores, running
+from faults.cluster import Cluster, Server, Stores, running
 from faults.waiting import pause, until
 
 pulsar = pytest.importorskip("pulsar", reason="PULSAR CLIENT NOT TESTED: pip install pulsar-client")
 
-from faults.pulsar_load import PulsarConsumer, PulsarProducer, Received, names, read_log, received  # noqa: E402
+from faults.pulsar_load import PulsarConsumer, PulsarProducer, Received, names, read_log, received, served_by  # noqa: E402
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -40,6 +40,8 @@ SETTINGS = {
     "server.heartbeat_ms": 500,
     "server.timeout_ms": 3000,
 }
+KINDS = {"shared": pulsar.ConsumerType.Shared, "keyed": pulsar.ConsumerType.KeyShared}
+"""The subscriptions."""
 
 Tell = Callable[[object], None]
 
@@ -55,15 +57,25 @@ class Load:
 
     @classmethod
     def of(cls, addresses: list[str], folder: Path) -> Self:
-        kinds = {"shared": pulsar.ConsumerType.Shared, "keyed": pulsar.ConsumerType.KeyShared}
         consumers = {
             name: [
                 PulsarConsumer(f"{name}-{at}", addresses, TOPIC, folder, subscription=name, kind=kind)
                 for at in range(2)
             ]
-            for name, kind in kinds.items()
+            for name, kind in KINDS.items()
         }
         return cls(addresses, [PulsarProducer(f"p{at}", addresses, TOPIC, folder) for at in range(2)], consumers)
+
+    def join(self, name: str, addresses: list[str], folder: Path) -> list[PulsarConsumer]:
+        """One more consumer of each subscription, which has been started."""
+        joined = []
+        for subscription, kind in KINDS.items():
+            options = {"subscription": subscription, "kind": kind}
+            consumer = PulsarConsumer(f"{subscription}-{name}", addresses, TOPIC, folder, **options)
+            self.consumers[subscription].append(consumer)
+            consumer.start()
+            joined.append(consumer)
+        return joined
 
     def everybody(self) -> list[PulsarProducer | PulsarConsumer]:
         return [*self.producers, *(each for group in self.consumers.values() for each in group)]
@@ -180,6 +192,39 @@ def test_servers_are_killed_at_random(folder: Path, stores: Stores, load_s: floa
         assert_all_is_acknowledged(load)
 
     assert max(slowest.values()) < RESUME_S_MAX
+
+
+def test_a_server_that_stood_still_is_fenced(folder: Path, stores: Stores, load_s: float, tell: Tell) -> None:
+    """Others take its partitions over when somebody comes for them; what is acknowledged to the first one then counts for nothing.
+
+    Its producers notice when it does not answer a PING, which the library sends every 30 s.
+    """
+    with running(Cluster(folder, stores, SETTINGS)) as cluster, loaded(cluster, folder) as load:
+        pause(load_s)
+        address = served_by(cluster["s0"], f"{TOPIC}-partition-0")
+        server = next(each for each in cluster.servers.values() if each.address("pulsar") == address)
+        server.stop_running()
+        others = [other for other in cluster.servers.values() if other is not server]
+        until(partial(_serve_all_partitions, others), TIMEOUT_S, f"{server.name} counts as dead")
+        comers = load.join("beside", [other.address("pulsar") for other in others], folder)
+        taken_s = until(partial(_have_all_partitions, comers), 2 * TIMEOUT_S, "its partitions are served by others")
+        server.go_on()
+        load.resumed(time.monotonic())
+        log = load.finish()
+        tell(f"messages of its partitions after {taken_s:.1f} s")
+        assert_exact(load, log, tell)
+        assert_all_is_acknowledged(load)
+
+
+def _serve_all_partitions(servers: list[Server]) -> bool:
+    named = {served_by(servers[0], f"{TOPIC}-partition-{at}") for at in range(PARTITION_COUNT)}
+    return named <= {server.address("pulsar") for server in servers}
+
+
+def _have_all_partitions(consumers: list[PulsarConsumer]) -> bool:
+    for consumer in consumers:
+        consumer.raise_failure()
+    return all(len({read.partition for read in list(consumer.read)}) == PARTITION_COUNT for consumer in consumers)
 
 
 def test_a_server_drains_and_nothing_comes_twice(folder: Path, stores: Stores, load_s: float, tell: Tell) -> None:

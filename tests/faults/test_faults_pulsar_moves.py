@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import pytest
-import requests
 
 from conformance import packages
 from conformance.java_tools import SHORT_LIVED
-from faults.cluster import Cluster, Stores, running
+from faults.cluster import Cluster, Server, Stores, running
 from faults.waiting import pause, until
 
 pulsar = pytest.importorskip("pulsar", reason="PULSAR CLIENT NOT TESTED: pip install pulsar-client")
 
-from faults.pulsar_load import PulsarConsumer, PulsarProducer  # noqa: E402
+from faults.pulsar_load import PulsarConsumer, PulsarProducer, served_by  # noqa: E402
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -167,12 +166,10 @@ def cluster(folder: Path, stores: Stores) -> Iterator[Cluster]:
         yield made
 
 
-def serving(cluster: Cluster, topic: str) -> str:
-    """Name of the server that look-ups name for a topic."""
-    http = cluster["one"].address("pulsar_http")
-    found = requests.get(f"{http}/lookup/v2/topic/persistent/public/default/{topic}", timeout=TIMEOUT_S).json()
-    address = found["brokerUrl"].removeprefix("pulsar://")
-    return next(name for name, server in cluster.servers.items() if server.address("pulsar") == address)
+def serving(cluster: Cluster, topic: str) -> Server:
+    """The server that look-ups name for a topic."""
+    address = served_by(cluster["one"], topic)
+    return next(server for server in cluster.servers.values() if server.address("pulsar") == address)
 
 
 @pytest.mark.parametrize("client", [PythonTraffic, JavaTraffic], ids=["python", "java"])
@@ -185,7 +182,7 @@ def test_a_move_is_a_short_gap(
         pause(load_s)
         leaving = serving(cluster, "moved")
         traffic.mark()
-        ended_s = cluster[leaving].terminate()
+        ended_s = leaving.terminate()
         pause(load_s / 2)
         outcome = traffic.stop()
     finally:
