@@ -76,6 +76,8 @@ class CompactorSpec:
     resources: Mapping[str, Any]
     spark_master: str
     spark_conf: Mapping[str, str]
+    spark_executors: Mapping[str, int]
+    """Executors that are pods, as Bearlake's settings `spark.kubernetes` say it."""
     schedule: tuple[Window, ...]
     priority_class_name: str
     pod_template: Mapping[str, Any]
@@ -110,10 +112,22 @@ def compactor_spec(resource: Resource) -> CompactorSpec:
         resources=spec.get("resources", {}),
         spark_master=spark.get("master", ""),
         spark_conf=spark.get("conf", {}),
+        spark_executors=_executors(spark.get("executors", {})),
         schedule=tuple(_window(window) for window in spec.get("schedule", ())),
         priority_class_name=spec.get("priorityClassName", ""),
         pod_template=spec.get("podTemplate", {}),
     )
+
+
+def _executors(executors: Mapping[str, Any]) -> dict[str, int]:
+    found = {
+        setting: executors[field]
+        for field, setting in (("count", "executor_count"), ("cores", "executor_core_count"))
+        if field in executors
+    }
+    if "memory" in executors:
+        found["executor_python_bytes"] = quantity_bytes(executors["memory"])
+    return found
 
 
 def duration_ms(text: str) -> int:

@@ -5,6 +5,7 @@
       default:
         settings: {…}              # the settings document of Bearlake's servers, common to all pods of the data layer
         environment: [{name, secret, key}]
+        files: [secret]
         admin: {secret, key}
         tiers: {kafka: {…}, rest: {…}, compactor: {…}}
 
@@ -159,6 +160,9 @@ class DataLayer:
     settings: Mapping[str, Any]
     admin: AdminAccess
     environment: tuple[SecretVariable, ...] = ()
+    files: tuple[str, ...] = ()
+    """Secrets that every pod has as files, `/etc/bearlake/secrets/<secret>/<key>`: settings name these files, and new contents count
+    without new pods."""
     tiers: Mapping[str, Tier] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -198,6 +202,8 @@ class Settings:
     image_pull_secrets: tuple[str, ...] = ()
     service_account: str = "bearlake"
     """Of the pods; it has no rights, and its token is not mounted."""
+    spark_service_account: str = ""
+    """Of workers whose executors are pods, which it may make; empty: there are none."""
     resync_seconds: int = 60
     """How often everything is looked at though nothing has changed: what was changed elsewhere is found, figures are brought up to date."""
     lease_seconds: int = 15

@@ -37,8 +37,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
-NAMESPACE, ACCOUNT, DRIVER = "lake", "bearlake-spark", "lake-compactor"
-ACCOUNTS = REPOSITORY / "charts/bearlake/examples/spark-account.yaml"
+NAMESPACE, ACCOUNT, DRIVER = "lake", "lake-spark", "lake-compactor"
 EXECUTORS = "spark-role=executor"
 ITEM_COUNT, EXECUTOR_COUNT = 6, 2
 POLL_S = 0.2
@@ -114,7 +113,7 @@ class Node:
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with control_plane(tmp_path_factory.mktemp("plane")) as made:
         made.kubectl("create", "namespace", NAMESPACE)
-        made.kubectl("-n", NAMESPACE, "apply", "-f", str(ACCOUNTS))
+        made.kubectl("-n", NAMESPACE, "apply", "-f", "-", given=accounts(made))
         container = {"name": "bearlake", "image": "compactor"}
         spec = {"serviceAccountName": ACCOUNT, "containers": [container]}
         made.apply(
@@ -126,6 +125,15 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
             }
         )
         yield made
+
+
+def accounts(plane: ControlPlane) -> str:
+    """What the chart makes for Spark."""
+    values = ("--set", "sparkOnKubernetes.enabled=true", "--set", "quickstart.enabled=true")
+    return plane.helm(
+        *("template", "lake", str(REPOSITORY / "charts/bearlake"), "-n", NAMESPACE),
+        *("--show-only", "templates/spark.yaml", *values),
+    )
 
 
 def spark_settings(plane: ControlPlane, folder: Path) -> SparkSettings:
@@ -196,7 +204,7 @@ async def test_executors_in_pods_do_what_this_process_would_do(plane: ControlPla
 def test_the_drivers_account_is_allowed_what_it_does_and_no_more(plane: ControlPlane) -> None:
     """After the test above. Source: the API server's audit log."""
     events = plane.audited(f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
-    (role,) = [one for one in yaml.safe_load_all(ACCOUNTS.read_text()) if one["kind"] == "Role"]
+    (role,) = [one for one in yaml.safe_load_all(accounts(plane)) if one and one["kind"] == "Role"]
     allowed = {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
 
     asked = {(event["objectRef"]["resource"], event["verb"]) for event in events if "objectRef" in event}

@@ -87,7 +87,15 @@ WORLDS: dict[str, Callable[[], list[Manifest]]] = {
     "compactor-backlog": lambda: of_compactor(
         with_tier("compactor", Tier(autoscaling=Autoscaling(mode=ScalingMode.BUILTIN))),
         autoscaling={"maxReplicas": 5, "targetBacklogBytes": "1Gi"},
-        spark={"master": "k8s://https://kubernetes.default.svc", "conf": {"spark.executor.instances": "4"}},
+        spark={"master": "spark://spark.example.com:7077", "conf": {"spark.executor.instances": "4"}},
+    ),
+    "compactor-spark": lambda: of_compactor(
+        replace(example(), spark_service_account="bearlake-spark"),
+        spark={
+            "master": "k8s://https://kubernetes.default.svc",
+            "executors": {"count": 4, "cores": 2, "memory": "2Gi"},
+            "conf": {"spark.kubernetes.executor.request.cores": "500m"},
+        },
     ),
     "compactor-keda": lambda: of_compactor(
         with_tier("compactor", Tier(autoscaling=Autoscaling(mode=ScalingMode.KEDA))), autoscaling={"maxReplicas": 5}

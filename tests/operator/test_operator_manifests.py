@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bearlake_operator.errors import Invalid
 from bearlake_operator.manifests import Manifest, config, labels
 
 _spec = importlib.util.spec_from_file_location("operator_rendering", Path(__file__).parent / "rendering.py")
@@ -47,7 +48,7 @@ def test_pods_are_restricted(world):
     spec = pod_of(world)["spec"]
     (container,) = spec["containers"]
 
-    assert spec["automountServiceAccountToken"] is False
+    assert spec["automountServiceAccountToken"] is (world == "compactor-spark")
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert container["securityContext"] == {
@@ -99,3 +100,35 @@ def test_settings_of_a_tier_win_over_the_data_layers_key_by_key():
         "a": {"b": 1, "c": 3},
         "d": [2],
     }
+
+
+def test_executors_are_as_restricted_as_workers_and_are_taken_for_none():
+    objects = rendering.WORLDS["compactor-spark"]()
+    worker, selector = pod_of("compactor-spark"), one(objects, "Deployment")["spec"]["selector"]["matchLabels"]
+
+    executor = rendering.yaml.safe_load(one(objects, "ConfigMap")["data"]["executor.yaml"])
+
+    (container,) = executor["spec"]["containers"]
+    (of_worker,) = worker["spec"]["containers"]
+    assert executor["spec"]["automountServiceAccountToken"] is False
+    assert executor["spec"]["securityContext"] == worker["spec"]["securityContext"]
+    assert container["securityContext"] == of_worker["securityContext"]
+    assert [variable["name"] for variable in container["env"]] == ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
+    assert all(variable in of_worker["env"] for variable in container["env"])
+    assert not selector.items() <= executor["metadata"]["labels"].items()
+    assert executor["metadata"]["labels"][labels.MANAGED_BY] != labels.OPERATOR
+
+
+def test_executors_are_no_pods_where_nobody_may_make_them():
+    with pytest.raises(Invalid, match=r"^spark\.master: .* sparkOnKubernetes\.enabled"):
+        rendering.of_compactor(rendering.example(), spark={"master": "k8s://https://kubernetes.default.svc"})
+
+
+def test_secrets_that_are_files_are_in_every_pod():
+    for world in ("kafka", "compactor"):
+        spec = pod_of(world)["spec"]
+        (container,) = spec["containers"]
+        (mount,) = [one for one in container["volumeMounts"] if one["mountPath"].startswith("/etc/bearlake/secrets/")]
+        assert mount["mountPath"] == "/etc/bearlake/secrets/bearlake-database"
+        (volume,) = [one for one in spec["volumes"] if one["name"] == mount["name"]]
+        assert volume["secret"] == {"secretName": "bearlake-database"}

@@ -57,7 +57,7 @@ capabilities: {drop: [ALL]}
     {{- fail (printf "dataLayers.%s.settings.object_store.url is not set: name a bucket, or try quickstart.enabled=true" $name) -}}
   {{- end -}}
   {{- $admin := dict "secret" (include "bearlake.admin.secret" (dict "context" $ "layer" $name "admin" ($layer.admin | default dict))) "key" (($layer.admin | default dict).key | default "token") "url" (($layer.admin | default dict).url | default "") -}}
-  {{- $_ := set $layers $name (dict "settings" $settings "environment" $environment "admin" $admin "tiers" ($layer.tiers | default dict)) -}}
+  {{- $_ := set $layers $name (dict "settings" $settings "environment" $environment "files" ($layer.files | default list) "admin" $admin "tiers" ($layer.tiers | default dict)) -}}
 {{- end -}}
 {{- $secrets := list -}}
 {{- range .Values.imagePullSecrets -}}{{- $secrets = append $secrets .name -}}{{- end -}}
@@ -67,6 +67,7 @@ capabilities: {drop: [ALL]}
   "imagePullPolicy" .Values.image.pullPolicy
   "imagePullSecrets" $secrets
   "serviceAccount" (printf "%s-servers" .Release.Name)
+  "sparkServiceAccount" (.Values.sparkOnKubernetes.enabled | ternary (printf "%s-spark" .Release.Name) "")
   "watchNamespaces" .Values.operator.watchNamespaces
   "resyncSeconds" (int .Values.operator.resyncSeconds)
   "dataLayers" $layers

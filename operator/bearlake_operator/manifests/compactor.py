@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from bearlake_operator.api import CompactorSpec
-from bearlake_operator.manifests import Manifest, config, labels, pods, scaling
+from bearlake_operator.manifests import Manifest, config, labels, pods, scaling, spark
 from bearlake_operator.manifests.tier import deployment
 from bearlake_operator.settings import COMPACTOR, Settings
 
@@ -15,7 +15,7 @@ PATTERN_COUNT_MAX = 28
 
 
 def objects(settings: Settings, spec: CompactorSpec, *, replicas: int, streams: Sequence[str] = ()) -> list[Manifest]:
-    """The desired objects, without namespace and owner.
+    """The desired objects, without namespace and owner. Raises `Invalid`.
 
     `replicas` is what the schedule says now, if there is no autoscaling; `streams` are the patterns of its streams, none: all.
     """
@@ -24,7 +24,7 @@ def objects(settings: Settings, spec: CompactorSpec, *, replicas: int, streams: 
     tier = replace(
         values,
         resources=spec.resources or values.resources,
-        settings=config.merged(values.settings, _settings(spec, streams)),
+        settings=config.merged(values.settings, _settings(settings, spec, streams)),
         priority_class_name=spec.priority_class_name or values.priority_class_name,
         pod_template=config.merged(values.pod_template, spec.pod_template),
     )
@@ -39,12 +39,17 @@ def objects(settings: Settings, spec: CompactorSpec, *, replicas: int, streams: 
         marks=marks,
         config_name=name,
         settings_hash=config.settings_hash(content),
+        account=spark.account(settings, spec),
     )
     measured = streams if len(streams) <= PATTERN_COUNT_MAX else ()
     if measured:
         template["metadata"]["annotations"][labels.STREAMS] = json.dumps(list(measured))
+    more_files = {}
+    if spark.has_pods(spec):
+        spark.make_driver(template)
+        more_files[spark.TEMPLATE] = spark.template(data_layer, template)
     found = [
-        config.config_map(name, content, marks),
+        config.config_map(name, content, marks, more_files),
         deployment(name, marks, template, replicas=None if spec.autoscaling else replicas),
         _service(name, marks),
     ]
@@ -53,15 +58,17 @@ def objects(settings: Settings, spec: CompactorSpec, *, replicas: int, streams: 
     return found
 
 
-def _settings(spec: CompactorSpec, streams: Sequence[str]) -> dict[str, Any]:
+def _settings(settings: Settings, spec: CompactorSpec, streams: Sequence[str]) -> dict[str, Any]:
     """What the Compactor says of its workers' settings."""
-    spark: Manifest = {"master": spec.spark_master} if spec.spark_master else {}
+    of_spark: Manifest = {"master": spec.spark_master} if spec.spark_master else {}
     if spec.spark_conf:
-        spark["conf"] = [f"{key}={value}" for key, value in sorted(spec.spark_conf.items())]
+        of_spark["conf"] = [f"{key}={value}" for key, value in sorted(spec.spark_conf.items())]
+    if kubernetes := spark.kubernetes_settings(settings, spec):
+        of_spark["kubernetes"] = kubernetes
     compaction: Manifest = {"streams": list(streams)} if streams else {}
     if spec.priorities:
         compaction["priorities"] = [{"streams": one, "priority": priority} for one, priority in spec.priorities]
-    return {key: value for key, value in (("spark", spark), ("compaction", compaction)) if value}
+    return {key: value for key, value in (("spark", of_spark), ("compaction", compaction)) if value}
 
 
 def _service(name: str, marks: Mapping[str, str]) -> Manifest:

@@ -14,6 +14,7 @@ from bearlake_operator.settings import DataLayer, Tier
 
 FILE = "bearlake.yaml"
 FOLDER = "/etc/bearlake/settings"
+FILES_FOLDER = "/etc/bearlake/secrets"
 TOKEN_FOLDER = "/etc/bearlake/admin"  # noqa: S105 - a path
 ADMIN_PORT = 9644
 NOTICE_MS = 5_000
@@ -54,13 +55,18 @@ def document(data_layer: DataLayer, name: str, tier: Tier) -> dict[str, Any]:
     return merged(merged(data_layer.settings, own), tier.settings)
 
 
-def config_map(name: str, content: Mapping[str, Any], marks: Mapping[str, str]) -> Manifest:
-    """The document as a ConfigMap. (JSON is YAML, and has one way to write a value.)"""
+def config_map(
+    name: str, content: Mapping[str, Any], marks: Mapping[str, str], more: Mapping[str, Any] | None = None
+) -> Manifest:
+    """The document as a ConfigMap, and `more` documents by file name. (JSON is YAML, and has one way to write a value.)"""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": name, "labels": labels.managed(marks)},
-        "data": {FILE: json.dumps(content, indent=2, sort_keys=True) + "\n"},
+        "data": {
+            file: json.dumps(document, indent=2, sort_keys=True) + "\n"
+            for file, document in {FILE: content, **(more or {})}.items()
+        },
     }
 
 

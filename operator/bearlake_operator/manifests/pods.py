@@ -20,11 +20,12 @@ def template(
     marks: Mapping[str, str],
     config_name: str,
     settings_hash: str,
+    account: str = "",
 ) -> Manifest:
-    """The pod template of a tier. `marks` are the labels that select its pods."""
+    """The pod template of a tier. `marks` are the labels that select its pods; `account` is a ServiceAccount whose token they get."""
     spec: dict[str, Any] = {
-        "serviceAccountName": settings.service_account,
-        "automountServiceAccountToken": False,
+        "serviceAccountName": account or settings.service_account,
+        "automountServiceAccountToken": bool(account),
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": tier.drain_seconds + GRACE_MORE_SECONDS,
         "securityContext": {
@@ -39,6 +40,7 @@ def template(
             {"name": "settings", "configMap": {"name": config_name}},
             {"name": "admin", "secret": {"secretName": data_layer.admin.secret}},
             {"name": "tmp", "emptyDir": {}},
+            *file_volumes(data_layer),
             *_tls_volumes(tier),
         ],
         **_placement(tier, marks),
@@ -60,7 +62,7 @@ def _container(settings: Settings, data_layer: DataLayer, name: str, tier: Tier)
         "image": settings.compactor_image if is_compactor else settings.image,
         "imagePullPolicy": settings.image_pull_policy,
         "args": ["serve", name, "--config", f"{config.FOLDER}/{config.FILE}"],
-        "env": [*_own_variables(name, tier), *_secrets(data_layer)],
+        "env": [*_own_variables(name, tier), *secret_variables(data_layer)],
         "ports": [
             {"name": port_name(listener), "containerPort": port}
             for listener, port in [
@@ -87,6 +89,7 @@ def _container(settings: Settings, data_layer: DataLayer, name: str, tier: Tier)
             {"name": "settings", "mountPath": config.FOLDER, "readOnly": True},
             {"name": "admin", "mountPath": config.TOKEN_FOLDER, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - an emptyDir
+            *file_mounts(data_layer),
             *_tls_mounts(tier),
         ],
     }
@@ -138,10 +141,26 @@ def _field(name: str, path: str) -> Manifest:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def _secrets(data_layer: DataLayer) -> list[Manifest]:
+def secret_variables(data_layer: DataLayer) -> list[Manifest]:
+    """Variables from Secrets; a new value counts in new pods."""
     return [
         {"name": one.name, "valueFrom": {"secretKeyRef": {"name": one.secret, "key": one.key}}}
         for one in data_layer.environment
+    ]
+
+
+def file_volumes(data_layer: DataLayer) -> list[Manifest]:
+    """Volumes of the Secrets that are files; new contents are there after a minute or two."""
+    return [
+        {"name": f"files-{number}", "secret": {"secretName": secret}} for number, secret in enumerate(data_layer.files)
+    ]
+
+
+def file_mounts(data_layer: DataLayer) -> list[Manifest]:
+    """Where these files are."""
+    return [
+        {"name": f"files-{number}", "mountPath": f"{config.FILES_FOLDER}/{secret}", "readOnly": True}
+        for number, secret in enumerate(data_layer.files)
     ]
 
 
