@@ -1,6 +1,7 @@
-"""What the admin API shows of topics, of one partition and of all, on one server and on several."""
+"""What the admin API shows and changes of topics, of one partition and of all, on one server and on several."""
 
 import aiohttp
+import pytest
 
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from fixtures.pulsar_http import Call, ask, filled
@@ -102,3 +103,37 @@ async def test_a_dispatcher_that_does_not_answer_makes_the_whole_unavailable(
 
     assert status == 503
     assert "did not answer" in answer["reason"]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+async def test_what_is_asked_of_a_partitioned_topic_is_done_by_each_dispatcher(
+    pulsar_cluster: Make, session: aiohttp.ClientSession, place: int
+) -> None:
+    cluster = await pulsar_cluster(2)
+    await cluster[0].create("t", 3)
+    for index in range(3):
+        await filled(cluster[0], f"t-partition-{index}", 2)
+    for index, node in enumerate(cluster.nodes):
+        await (await node.client()).subscribe(f"t-partition-{index}", "s", consumer_name=f"c{index}")
+
+    async def call(method: str, path: str, *body: object) -> int:
+        status, _ = await ask(session, cluster[place], method, f"{T}/{path}", *body, max_redirects=1)
+        return status
+
+    async def backlogs(name: str) -> int:
+        _, stats = await ask(session, cluster[place], "GET", f"{T}/partitioned-stats")
+        return int(stats["subscriptions"][name]["msgBacklog"])
+
+    assert await call("PUT", "subscription/a%20b", "earliest") == 204
+    assert await call("PUT", "subscription/a%20b", "earliest") == 409
+    assert await backlogs("a b") == 6
+    assert await call("POST", "subscription/a%20b/skip_all") == 204
+    assert await backlogs("a b") == 0
+    assert await call("POST", "subscription/a%20b/resetcursor/0") == 204
+    assert await backlogs("a b") == 6
+    assert await call("POST", "subscription/a%20b/expireMessages/1") == 204
+    assert await backlogs("a b") == 0
+    assert await call("DELETE", "subscription/s") == 412  # it has consumers, whoever is asked
+    assert await call("POST", "subscription/s/skip_all") == 404  # in the third partition there is none
+    assert await call("DELETE", "subscription/a%20b?force=true") == 204
+    assert await call("DELETE", "subscription/a%20b") == 404

@@ -19,6 +19,7 @@ from bearlake.streams.principal import ANONYMOUS, Operation
 from bearlake.streams.subscriptions.model import EARLIEST, LATEST
 
 _INT64_MAX = (1 << 63) - 1
+_TOPIC_SEGMENTS = 7  # of "/admin/v2/persistent/tenant/namespace/topic"
 
 
 def namespace_of(request: web.Request) -> str:
@@ -47,6 +48,11 @@ async def topic_of(broker: Broker, request: web.Request, operation: Operation) -
 def path_of(name: TopicName) -> str:
     """Path of a topic's routes, as it stands in a URL."""
     return f"/admin/v2/persistent/{name.namespace}/{quote(name.local, safe='')}"
+
+
+def below_topic(request: web.Request) -> str:
+    """What stands behind the topic in a request's URL, its query too, as it was written."""
+    return "/" + request.rel_url.raw_path_qs.split("/", _TOPIC_SEGMENTS)[_TOPIC_SEGMENTS]
 
 
 async def bounds_of(broker: Broker, partition: PartitionKey) -> PartitionBounds:

@@ -49,7 +49,7 @@ class PulsarHttpServer:
             ClusterRoutes(server.broker),
             TopicRoutes(server.broker, settings),
             StatisticsRoutes(server.broker, self._peers),
-            SubscriptionRoutes(server.broker),
+            SubscriptionRoutes(server.broker, self._peers),
             PolicyRoutes(server.broker),
             PeekRoutes(server.broker),
             SchemaRoutes(server.broker),

@@ -1,11 +1,11 @@
 """Subscriptions of topics: list, create, delete, skip, expire, reset.
 
-Of a partitioned topic all partitions are meant. A durable subscription is changed by the server that dispatches its partition: another
-one redirects to it (`guard.py`), which for a partitioned topic may go on from server to server; what was done already is done again
-without effect, but for skips by number, which name one partition.
+Of a partitioned topic all partitions are meant, but for skips by number and resets to an id. A durable subscription is changed by the
+server that dispatches its partition: another one redirects to it (`guard.py`), and what is asked of a partitioned topic is handed on to
+those servers, partition by partition (`peers.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
@@ -13,9 +13,10 @@ from bearlake.errors import NotFound
 from bearlake.metadata.model import PartitionKey
 from bearlake.protocols.pulsar.broker import Broker
 from bearlake.protocols.pulsar.http import paths
+from bearlake.protocols.pulsar.http.peers import Peers
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.streams.principal import Operation
-from bearlake.streams.subscriptions.model import LATEST
+from bearlake.streams.subscriptions.model import LATEST, NotHolder
 
 _AGE_S_MAX = 100 * 366 * 86_400
 
@@ -23,8 +24,9 @@ _AGE_S_MAX = 100 * 366 * 86_400
 class SubscriptionRoutes:
     """Routes of the subscriptions of persistent topics."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, peers: Peers) -> None:
         self._broker = broker
+        self._peers = peers
         self._subscriptions = broker.subscriptions
 
     def add_to(self, router: web.UrlDispatcher) -> None:
@@ -43,7 +45,7 @@ class SubscriptionRoutes:
 
     async def _list(self, request: web.Request) -> web.Response:
         found: set[str] = set()
-        for partition in await self._partitions(request, Operation.DESCRIBE):
+        for partition in paths.partitions_of(await paths.topic_of(self._broker, request, Operation.DESCRIBE)):
             found.update(await self._subscriptions.names(partition))
         return web.json_response(sorted(found))
 
@@ -52,11 +54,15 @@ class SubscriptionRoutes:
         asked = await paths.body_of(request)
         properties = _properties(asked)
         name, has_created = request.match_info["subscription"], False
-        for partition in await self._partitions(request, Operation.READ):
+
+        async def create(partition: PartitionKey) -> None:
+            nonlocal has_created
             if name not in await self._subscriptions.names(partition):
+                has_created = True
                 offset, _ = paths.position_in(asked, partition)
                 await self._subscriptions.create(partition, name, offset, properties)
-                has_created = True
+
+        await self._each(request, create)
         if not has_created:
             raise Problem(409, "Subscription already exists for topic")
         return web.Response(status=204)
@@ -64,10 +70,14 @@ class SubscriptionRoutes:
     async def _delete(self, request: web.Request) -> web.Response:
         """Delete a subscription; unless forced, not one with consumers."""
         name, has_deleted = request.match_info["subscription"], False
-        for partition in await self._partitions(request, Operation.READ):
+
+        async def delete(partition: PartitionKey) -> None:
+            nonlocal has_deleted
             if name in await self._subscriptions.names(partition):
-                await self._subscriptions.delete(partition, name, is_forced=paths.flag(request, "force"))
                 has_deleted = True
+                await self._subscriptions.delete(partition, name, is_forced=paths.flag(request, "force"))
+
+        await self._each(request, delete)
         if not has_deleted:
             raise NotFound(f"Subscription {name} not found")
         return web.Response(status=204)
@@ -79,17 +89,20 @@ class SubscriptionRoutes:
         return web.Response(status=204)
 
     async def _skip_all(self, request: web.Request) -> web.Response:
-        for partition in await self._partitions(request, Operation.READ):
-            await self._subscriptions.seek(partition, request.match_info["subscription"], LATEST)
+        name = request.match_info["subscription"]
+        await self._each(request, lambda partition: self._subscriptions.seek(partition, name, LATEST))
         return web.Response(status=204)
 
     async def _expire(self, request: web.Request) -> web.Response:
         """Acknowledge what is older than so many seconds, for one subscription or for all."""
         before_ms = self._broker.streams.clock.now_ms() - 1000 * paths.number_in(request, "age_s", _AGE_S_MAX)
         name = request.match_info.get("subscription")
-        for partition in await self._partitions(request, Operation.READ):
+
+        async def expire(partition: PartitionKey) -> None:
             for one in await self._subscriptions.names(partition) if name is None else [name]:
                 await self._subscriptions.expire(partition, one, before_ms)
+
+        await self._each(request, expire)
         return web.Response(status=204)
 
     async def _reset(self, request: web.Request) -> web.Response:
@@ -102,13 +115,23 @@ class SubscriptionRoutes:
         return web.Response(status=204)
 
     async def _reset_to_time(self, request: web.Request) -> web.Response:
-        timestamp_ms = paths.number_in(request, "timestamp")
-        for partition in await self._partitions(request, Operation.READ):
-            await self._subscriptions.seek_time(partition, request.match_info["subscription"], timestamp_ms)
+        timestamp_ms, name = paths.number_in(request, "timestamp"), request.match_info["subscription"]
+        await self._each(request, lambda partition: self._subscriptions.seek_time(partition, name, timestamp_ms))
         return web.Response(status=204)
 
-    async def _partitions(self, request: web.Request, operation: Operation) -> list[PartitionKey]:
-        return paths.partitions_of(await paths.topic_of(self._broker, request, operation))
+    async def _each(self, request: web.Request, change: Callable[[PartitionKey], Awaitable[None]]) -> None:
+        """Change what the path means. Raises `NotHolder` for one partition that another server dispatches."""
+        topic = await paths.topic_of(self._broker, request, Operation.READ)
+        if not paths.names_whole(topic):
+            await change(topic.partition)
+            return
+        body = await request.read()
+        for one in paths.topics_of(topic):
+            try:
+                await change(one.partition)
+            except NotHolder as error:
+                path = paths.path_of(one.name) + paths.below_topic(request)
+                await self._peers.send(error, request.method, path, body)
 
 
 def _properties(asked: object) -> Mapping[str, str]:
