@@ -115,8 +115,27 @@ def test_executors_are_as_restricted_as_workers_and_are_taken_for_none():
     assert container["securityContext"] == of_worker["securityContext"]
     assert [variable["name"] for variable in container["env"]] == ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
     assert all(variable in of_worker["env"] for variable in container["env"])
+    assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/tmp"]
     assert not selector.items() <= executor["metadata"]["labels"].items()
     assert executor["metadata"]["labels"][labels.MANAGED_BY] != labels.OPERATOR
+
+
+def test_executors_have_the_files_that_the_object_store_asks_for():
+    values = rendering.example()
+    keys = "/etc/bearlake/secrets/lake-keys/credentials"
+    layer = rendering.replace(
+        values.data_layers["default"],
+        files=("bearlake-database", "lake-keys"),
+        settings={"object_store": {"url": "s3://lake", "cloud": {"credentials_file": keys}}},
+    )
+    values = rendering.replace(values, data_layers={"default": layer}, spark_service_account="bearlake-spark")
+    objects = rendering.of_compactor(values, spark={"master": "k8s://https://kubernetes.default.svc"})
+
+    executor = rendering.yaml.safe_load(one(objects, "ConfigMap")["data"]["executor.yaml"])["spec"]
+
+    assert [volume["secret"]["secretName"] for volume in executor["volumes"] if "secret" in volume] == ["lake-keys"]
+    (container,) = executor["containers"]
+    assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/tmp", "/etc/bearlake/secrets/lake-keys"]
 
 
 def test_executors_are_no_pods_where_nobody_may_make_them():

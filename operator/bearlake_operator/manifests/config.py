@@ -31,7 +31,7 @@ PORTS: Mapping[str, Mapping[str, int]] = {
 
 
 ADVERTISING = ("kafka", "pulsar")
-"""Protocols whose servers tell clients addresses, so that each listener beside the first is one of the servers, with addresses of its own."""
+"""Protocols whose servers tell clients addresses, so that each listener beside the first is one of theirs, with addresses of its own."""
 
 
 def ports(name: str, tier: Tier) -> dict[str, int]:

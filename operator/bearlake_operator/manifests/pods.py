@@ -40,7 +40,7 @@ def template(
             {"name": "settings", "configMap": {"name": config_name}},
             {"name": "admin", "secret": {"secretName": data_layer.admin.secret}},
             {"name": "tmp", "emptyDir": {}},
-            *file_volumes(data_layer),
+            *file_volumes(data_layer.files),
             *_tls_volumes(tier),
         ],
         **_placement(tier, marks),
@@ -89,7 +89,7 @@ def _container(settings: Settings, data_layer: DataLayer, name: str, tier: Tier)
             {"name": "settings", "mountPath": config.FOLDER, "readOnly": True},
             {"name": "admin", "mountPath": config.TOKEN_FOLDER, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - an emptyDir
-            *file_mounts(data_layer),
+            *file_mounts(data_layer.files),
             *_tls_mounts(tier),
         ],
     }
@@ -149,18 +149,16 @@ def secret_variables(data_layer: DataLayer) -> list[Manifest]:
     ]
 
 
-def file_volumes(data_layer: DataLayer) -> list[Manifest]:
-    """Volumes of the Secrets that are files; new contents are there after a minute or two."""
-    return [
-        {"name": f"files-{number}", "secret": {"secretName": secret}} for number, secret in enumerate(data_layer.files)
-    ]
+def file_volumes(secrets: Sequence[str]) -> list[Manifest]:
+    """Volumes of Secrets that are files; new contents are there after a minute or two."""
+    return [{"name": f"files-{number}", "secret": {"secretName": secret}} for number, secret in enumerate(secrets)]
 
 
-def file_mounts(data_layer: DataLayer) -> list[Manifest]:
+def file_mounts(secrets: Sequence[str]) -> list[Manifest]:
     """Where these files are."""
     return [
         {"name": f"files-{number}", "mountPath": f"{config.FILES_FOLDER}/{secret}", "readOnly": True}
-        for number, secret in enumerate(data_layer.files)
+        for number, secret in enumerate(secrets)
     ]
 
 

@@ -5,6 +5,7 @@ image, size, and how to reach the driver. Executors carry none of the labels by 
 Deployment nor its autoscaler takes them for workers.
 """
 
+import json
 from typing import Any
 
 from bearlake_operator.api import CompactorSpec
@@ -58,16 +59,19 @@ def make_driver(pod: Manifest) -> None:
 
 
 def template(data_layer: DataLayer, pod: Manifest) -> Manifest:
-    """What executors' pods are made from, given the workers' pod template: as restricted, with the same credentials and placement."""
+    """What executors' pods are made from, given the workers' pod template: as restricted and placed as these, with what the object
+    store asks for and no other secret."""
     spec = pod["spec"]
     (worker,) = spec["containers"]
+    of_store = json.dumps(data_layer.settings.get("object_store", {}))
+    secrets = [secret for secret in data_layer.files if f"{config.FILES_FOLDER}/{secret}/" in of_store]
     container = {
         "name": CONTAINER,
         "securityContext": worker["securityContext"],
         "env": [one for one in pods.secret_variables(data_layer) if not one["name"].startswith(DRIVER_ONLY)],
         "volumeMounts": [
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - an emptyDir
-            *pods.file_mounts(data_layer),
+            *pods.file_mounts(secrets),
         ],
     }
     kept = ("securityContext", "nodeSelector", "tolerations", "affinity", "priorityClassName", "imagePullSecrets")
@@ -80,6 +84,6 @@ def template(data_layer: DataLayer, pod: Manifest) -> Manifest:
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "containers": [container],
-            "volumes": [{"name": "tmp", "emptyDir": {}}, *pods.file_volumes(data_layer)],
+            "volumes": [{"name": "tmp", "emptyDir": {}}, *pods.file_volumes(secrets)],
         },
     }

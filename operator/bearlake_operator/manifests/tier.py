@@ -109,7 +109,7 @@ def listener_service_name(layer_name: str, protocol: str, listener: TierListener
 def _listener_service(
     name: str, marks: Mapping[str, str], protocol: str, tier: Tier, listener: TierListener
 ) -> Manifest:
-    """Where clients of a listener start: the servers' own listener of that name, or with other protocols the one with its port, or the first."""
+    """Where clients of a listener start: the servers' own of that name, or with other protocols the one with its port, or the first."""
     is_advertised = protocol in config.ADVERTISING
     internal = config.ports(protocol, tier)
     same = next((one for one, port in internal.items() if port == listener.port), next(iter(internal)))
