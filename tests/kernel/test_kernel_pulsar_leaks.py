@@ -31,6 +31,7 @@ SENDS = 2 * framing.message_frame(
     b"\x0e\x01" + fallback.crc32c(COVERED).to_bytes(4, "big") + COVERED,
 )
 FOREIGN = encode([Record(key=b"\xff" * 90, headers=(("a", b"\xff" * 99),) * 9)] * 4)
+GIVEN = [(2**40, 3, memoryview(BATCH), 1, ())]
 SWAPPED = encode([Record(headers=(("__pulsar.message", b"\x0a"), ("__pulsar.entry", b"\1\0" + HEAD)))] * 3)
 
 
@@ -61,6 +62,13 @@ def calls(native: ModuleType) -> list[Callable[[], Any]]:
         lambda: native.entry_routing(FOREIGN[:61], FOREIGN[61:]),
         lambda: native.entry_routing(BATCH[:70], None),
         lambda: native.entry_routing(BATCH, 7),
+        lambda: native.encode_messages(GIVEN * 3, 1, 1, 2, 3, 4, 10**6, 10**6),
+        lambda: native.encode_messages(tuple(GIVEN * 3), 0, 1, 2, 3, None, 10**6, 900),
+        lambda: native.encode_messages(GIVEN, 0, 1, 2, 3, None, 90, 10**6),
+        lambda: native.encode_messages([(0, 1, FOREIGN[:70], 0, ())], 0, 1, 2, 3, None, 10**6, 10**6),
+        lambda: native.encode_messages([(0, 1, FOREIGN[:60], 0, ())], 0, 1, 2, 3, None, 10**6, 10**6),
+        lambda: native.encode_messages([(0, 1, BATCH, 0)], 0, 1, 2, 3, None, 10**6, 10**6),
+        lambda: native.encode_messages(GIVEN, 2, 1, 2, 3, None, 10**6, 10**6),
         lambda: native.parse_sends(SENDS, 0, len(SENDS), 9, 10**6, 10**6),
         lambda: native.parse_sends(SENDS, 0, len(SENDS) - 1, 9, 10**6, 10**6),
         lambda: native.parse_sends(SENDS, 0, len(SENDS), 9, 10, 10**6),

@@ -33,6 +33,7 @@ from bearlake.kernel.header import (
     BatchStatus,
     Columns,
     DecodeStatus,
+    DeliveryLike,
     EncodedBatch,
     PlainRules,
     ProduceEntry,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
         decode_records,
         encode_columns,
         encode_entry,
+        encode_messages,
         encode_produce_appended,
         encode_produce_response,
         encode_receipts,
@@ -104,6 +106,7 @@ else:
     decode_records = _implementation.decode_records
     encode_columns = _implementation.encode_columns
     encode_entry = _implementation.encode_entry
+    encode_messages = _implementation.encode_messages
     encode_produce_response = _implementation.encode_produce_response
     encode_receipts = _implementation.encode_receipts
     entry_routing = _implementation.entry_routing
@@ -125,6 +128,7 @@ __all__ = [
     "ColumnBuilder",
     "Columns",
     "DecodeStatus",
+    "DeliveryLike",
     "EncodedBatch",
     "PlainRules",
     "ProduceEntry",
@@ -144,6 +148,7 @@ __all__ = [
     "decode_records",
     "encode_columns",
     "encode_entry",
+    "encode_messages",
     "encode_produce_appended",
     "encode_produce_response",
     "encode_receipts",

@@ -3,6 +3,7 @@
 The byte layout is in the docstring of `bearlake.kernel`. Source: Apache Kafka, "Message format"; KIP-98.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
@@ -74,6 +75,9 @@ base_sequence)"""
 
 ProduceResult: TypeAlias = tuple[str | bytes, int, int, int, int, int]
 """(topic, index, error_code, base_offset, log_append_time_ms, log_start_offset)"""
+
+DeliveryLike: TypeAlias = "tuple[int, int, memoryview, int, Sequence[tuple[int, int]]]"
+"""(base_offset, record_count, batch, redelivery_count, acknowledged), as `streams.subscriptions.model.Delivery`"""
 
 SendEntry: TypeAlias = tuple[int, int, int | None, int, bytes, int, int, int]
 """(producer_id, sequence_id, highest_sequence_id or None, end, batch, record_count, base_timestamp, max_timestamp) of a Pulsar SEND;

@@ -20,6 +20,7 @@ from bearlake.kernel.fallback.files import put_file
 from bearlake.kernel.fallback.produce import encode_produce_appended, encode_produce_response, parse_produce
 from bearlake.kernel.fallback.pulsar import encode_entry
 from bearlake.kernel.fallback.pulsar_decode import decode_entry, entry_routing
+from bearlake.kernel.fallback.pulsar_messages import encode_messages
 from bearlake.kernel.fallback.pulsar_sends import encode_receipts, parse_sends
 from bearlake.kernel.fallback.records import check_records, decode_records, find_timestamp
 
@@ -34,6 +35,7 @@ __all__ = [
     "decode_records",
     "encode_columns",
     "encode_entry",
+    "encode_messages",
     "encode_produce_appended",
     "encode_produce_response",
     "encode_receipts",

@@ -147,6 +147,7 @@ KERNEL_FUNCTION(kernel_put_file);
 KERNEL_FUNCTION(kernel_encode_columns);
 KERNEL_FUNCTION(kernel_decode_entry);
 KERNEL_FUNCTION(kernel_encode_entry);
+KERNEL_FUNCTION(kernel_encode_messages);
 KERNEL_FUNCTION(kernel_encode_receipts);
 KERNEL_FUNCTION(kernel_entry_routing);
 KERNEL_FUNCTION(kernel_parse_sends);

@@ -13,6 +13,7 @@ static PyMethodDef functions[] = {
     FUNCTION(decode_records),
     FUNCTION(encode_columns),
     FUNCTION(encode_entry),
+    FUNCTION(encode_messages),
     FUNCTION(encode_produce_appended),
     FUNCTION(encode_produce_response),
     FUNCTION(encode_receipts),

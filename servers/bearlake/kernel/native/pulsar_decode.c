@@ -12,15 +12,6 @@ static const uint8_t compacted_out[8] = {0, 0, 0, 4, 0x18, 0, 0x20, 1};
 
 typedef enum { DECODE_OK, DECODE_MALFORMED, DECODE_FOREIGN, DECODE_TOO_LARGE, DECODE_FAILED } DecodeStatus;
 
-typedef struct {
-    Source source;
-    StoredHeader header;
-    bool is_stored; /* by a Pulsar client */
-    int64_t base_offset;
-    int64_t payload_bytes_max;
-    int64_t index; /* of the malformed record */
-} Decoding;
-
 /* What the fields that are said leave to the record. */
 typedef struct {
     bool properties, key, event_time;
@@ -281,7 +272,7 @@ static PyObject *batch_frame(KernelState *state, Decoding *decoding)
     return frame;
 }
 
-static PyObject *decode_entry(KernelState *state, Decoding *decoding)
+PyObject *decode_entry(KernelState *state, Decoding *decoding)
 {
     const Source *source = &decoding->source;
     const StoredHeader *header = &decoding->header;

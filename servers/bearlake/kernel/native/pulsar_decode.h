@@ -30,6 +30,15 @@ typedef struct {
     uint64_t uncompressed_size; /* of the payload as it came */
 } StoredHeader;
 
+typedef struct {
+    Source source;
+    StoredHeader header;
+    bool is_stored; /* by a Pulsar client */
+    int64_t base_offset;
+    int64_t payload_bytes_max;
+    int64_t index; /* of the malformed record */
+} Decoding;
+
 static inline bool is_empty(const Source *source) { return source->is_control || source->record_count == 0; }
 
 /* pulsar_source.c */
@@ -44,7 +53,11 @@ bool strip_reserved(Row *row, bool has_entry_header);                           
 void put_foreign_message(Writer *writer, const Row *row, int64_t base_offset);
 void put_foreign_metadata(Writer *writer, const Source *source, int64_t base_offset, int64_t payload_size);
 
-/* pulsar_decode.c: what a record says, by ascending numbers as clients do */
+/* pulsar_decode.c */
+/* (entry, message count, is batch) of an open source, or NULL with an exception set */
+PyObject *decode_entry(KernelState *state, Decoding *decoding);
+
+/* What a record says, by ascending numbers as clients do */
 typedef struct {
     const Roles *roles;
     Field key; /* bytes NULL: none */

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from bearlake import kernel
 from bearlake.errors import BearlakeError
-from bearlake.metadata.model import PartitionKey, stream_number
+from bearlake.metadata.model import PartitionKey, partition_index, stream_number
 from bearlake.protocols.pulsar import commands, entries, framing, message_ids
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
     BaseCommand,
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 
 _MESSAGE = commands.NUMBERS["message"]
 _ENTRY_MAX = (1 << 63) - 1
+_JOINED_BYTES = 256 * 1024
+"""Size (bytes) from which on messages are not joined for the socket."""
 
 
 class Consumer:
@@ -61,28 +64,39 @@ class Consumer:
 
     def deliver(self, deliveries: Sequence[Delivery]) -> int:
         """See `streams.subscriptions.Consumer`."""
-        count = 0
-        settings = self.connection.broker.settings
-        limit = framing.entry_bytes_max(settings.message_bytes_max)
-        for delivery in deliveries:
-            try:
-                entry = entries.from_batch(
-                    delivery.batch,
-                    delivery.base_offset,
-                    message_bytes_max=limit,
-                    uncompressed_bytes_max=settings.uncompressed_bytes_max,
-                )
-            except BearlakeError as error:
-                self._skip(delivery, error)
-                continue
-            if not entry.message_count:
-                self._skip(delivery, None)
-                continue
-            count += entry.message_count - (delivery.record_count - delivery.open_count)
-            self.connection.send(
-                framing.message_frame(self._message(delivery, entry.is_batch), entry.headers_and_payload)
-            )
+        partition = self.partition
+        index = partition_index(partition) if self.topic.is_partitioned else -1
+        names = (self.id, stream_number(partition), index, self._epoch)
+        limit = framing.entry_bytes_max(self.connection.broker.settings.message_bytes_max)
+        at = count = 0
+        while at < len(deliveries):
+            frames, message_count, end = kernel.encode_messages(deliveries, at, *names, limit, _JOINED_BYTES)
+            if end > at:
+                self.connection.send(frames)
+                at, count = end, count + message_count
+            else:
+                count += self._deliver_one(deliveries[at], limit)
+                at += 1
         return count
+
+    def _deliver_one(self, delivery: Delivery, limit: int) -> int:
+        """Deliver one that is not as most are; returns how many messages it was."""
+        settings = self.connection.broker.settings
+        try:
+            entry = entries.from_batch(
+                delivery.batch,
+                delivery.base_offset,
+                message_bytes_max=limit,
+                uncompressed_bytes_max=settings.uncompressed_bytes_max,
+            )
+        except BearlakeError as error:
+            self._skip(delivery, error)
+            return 0
+        if not entry.message_count:
+            self._skip(delivery, None)
+            return 0
+        self.connection.send(framing.message_frame(self._message(delivery, entry.is_batch), entry.headers_and_payload))
+        return entry.message_count - (delivery.record_count - delivery.open_count)
 
     def is_ready(self) -> bool:
         """See `streams.subscriptions.Consumer`."""
