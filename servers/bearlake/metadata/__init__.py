@@ -11,8 +11,8 @@ Rules that hold for every method:
 - Every change of what readers see (commits, trims, deletions, later swaps to segments) is an entry of the *commit log*, in one total
   order of `position`s without gaps that a follower could miss (facts of PostgreSQL sequences notwithstanding).
 
-The values are in `metadata/model.py`; those of compaction, of the schema registry and of subscriptions, with their Protocols, in
-`metadata/compaction.py`, `metadata/schemas.py` and `metadata/subscriptions.py`.
+The values are in `metadata/model.py`; those of compaction, of the schema registry, of subscriptions and of defaults, with their Protocols,
+in `metadata/compaction.py`, `metadata/schemas.py`, `metadata/subscriptions.py` and `metadata/defaults.py`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
