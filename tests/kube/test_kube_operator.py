@@ -223,6 +223,59 @@ def test_tiers_come_and_go_with_the_streams_that_ask_for_them(found: Scene, oper
     assert found.plane.get("deployment", "bearlake-default-kafka", NAMESPACE)
 
 
+def compactor(name: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "bearlake.dev/v1alpha1",
+        "kind": "Compactor",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": spec,
+    }
+
+
+def test_a_compactor_has_the_streams_that_it_chooses(found: Scene, operator: OperatorProcess) -> None:
+    labelled = stream("chosen")
+    labelled["metadata"]["labels"] = {"team": "sales"}
+    wish = {"names": ["orders-*"], "selector": {"matchLabels": {"team": "sales"}}}
+    first = [{"streams": "orders-*", "priority": 10}]
+    found.plane.apply(labelled, stream("unchosen"), compactor("some", streams=wish, priorities=first))
+
+    def settings() -> Any:
+        config = found.plane.get("configmap", "bearlake-compactor-default-some", NAMESPACE)
+        return json.loads(config["data"]["bearlake.yaml"])["compaction"] if config else None
+
+    expected = {"streams": ["orders-*", "chosen"], "priorities": first}
+    until("the workers know", lambda: settings() == expected, 30)
+    until("it says so", lambda: found.plane.get("compactor", "some")["status"].get("streams") == "orders-*,chosen", 30)
+    until("figures", lambda: found.plane.get("compactor", "some")["status"].get("commitCount") == 0, 90)
+    tables = {name: one for name, one in found.streams().items() if name in ("chosen", "unchosen")}
+    assert condition(tables["chosen"], "TableReady") == ("Unknown", "NoRecords")
+    assert condition(tables["unchosen"], "TableReady") == ("False", "NoCompactor")
+
+    found.plane.kubectl("label", "stream", "chosen", "team-")
+    until("it is not selected any more", lambda: settings()["streams"] == ["orders-*"], 30)
+    for wrong, message in (
+        ({"streams": {"names": ["no spaces"]}}, "should match"),
+        ({"streams": {"selector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}}, "In and NotIn need values"),
+        ({"priorities": [{"streams": "*", "priority": 1001}]}, "less than or equal to 1000"),
+    ):
+        refused = found.plane.kubectl(
+            "apply", "-f", "-", given=json.dumps(compactor("wrong", **wrong)), is_checked=False
+        )
+        assert message in refused
+    found.plane.kubectl("delete", "compactor", "some", "--timeout=30s")
+
+
+def test_pods_that_the_api_server_refuses_are_told_in_its_words(found: Scene, operator: OperatorProcess) -> None:
+    template = {"spec": {"terminationGracePeriodSeconds": -1, "restartPolicy": "Sometimes"}}
+    found.plane.apply(compactor("strange", podTemplate=template))
+
+    until("it says so", lambda: "Sometimes" in found.plane.kubectl("describe", "compactor", "strange"), 60)
+    assert condition(found.plane.get("compactor", "strange"), "Ready") == ("False", "Invalid")
+    found.plane.apply(compactor("strange"))
+    until("it is mended", lambda: found.plane.get("deployment", "bearlake-compactor-default-strange", NAMESPACE), 60)
+    found.plane.kubectl("delete", "compactor", "strange", "--timeout=30s")
+
+
 def test_a_leader_that_is_killed_is_followed(
     found: Scene, operator: OperatorProcess, record_testsuite_property: Any
 ) -> None:

@@ -250,11 +250,16 @@ async def test_what_is_not_wanted_any_more_goes_and_what_is_not_ours_stays(api, 
 async def test_an_object_that_is_refused_does_not_keep_the_others(api, client):
     api.script = [422]
 
-    problems = await Applier(client, World(), lambda: None).ensure([manifest("a"), manifest("b")])
+    applier = Applier(client, World(), lambda: None)
+
+    problems = await applier.ensure([manifest("a"), manifest("b")])
 
     assert len(problems) == 1
     assert "scripted 422" in problems[0]
     assert len(api.asked) == 2
+    assert (applier.problem_of("a"), applier.problem_of("b")) == (problems[0], "")
+    assert await applier.ensure([manifest("a")]) == []
+    assert applier.problem_of("a") == ""
 
 
 # Leadership.

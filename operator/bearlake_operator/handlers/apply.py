@@ -45,14 +45,23 @@ class Applier:
         self._owner = owner
         self._settled: dict[_Ref, tuple[str, str]] = {}
         """By kind and name: digest of the manifest that was put, and of the object as it looked after it."""
+        self._problems: dict[_Ref, str] = {}
+
+    def problem_of(self, name: str) -> str:
+        """What was wrong when objects of this name were last put, their Deployment's first; empty when nothing was."""
+        found = sorted((kind != "Deployment", text) for (kind, one), text in self._problems.items() if one == name)
+        return found[0][1] if found else ""
 
     async def ensure(self, desired: Sequence[Manifest]) -> list[str]:
         """Put these objects; returns what went wrong, object by object."""
         problems = []
         for manifest in desired:
+            reference = manifest["kind"], manifest["metadata"]["name"]
             try:
                 await self._put(manifest)
+                self._problems.pop(reference, None)
             except OperatorError as error:
+                self._problems[reference] = str(error)
                 problems.append(str(error))
         return problems
 
@@ -76,6 +85,7 @@ class Applier:
                 except OperatorError as error:
                     problems.append(str(error))
                 self._settled.pop((kind, name), None)
+                self._problems.pop((kind, name), None)
         return problems
 
     async def _put(self, manifest: Manifest) -> None:

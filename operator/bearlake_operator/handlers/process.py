@@ -88,7 +88,8 @@ class Operator:
         tiers = TierWorker(settings, kube.namespace, world, applier, notes, clients)
         found = [Loop("tiers", tiers.work)]
         for layer in (*settings.data_layers, None):
-            worker = StreamWorker(settings, layer, kube, world, notes, clients[layer] if layer is not None else None)
+            client = clients[layer] if layer is not None else None
+            worker = StreamWorker(settings, layer, kube, world, notes, client, applier.problem_of)
             found.append(Loop(f"streams of {layer}" if layer is not None else "streams of nobody", worker.work))
         return found
 

@@ -44,7 +44,10 @@ class _Seen:
 
 
 class StreamWorker:
-    """See the module. `work` is for a `Loop`. Without a client (`layer` None) it tells Streams that their data layer is unknown."""
+    """See the module. `work` is for a `Loop`. Without a client (`layer` None) it tells Streams that their data layer is unknown.
+
+    `problem_of` says what is wrong with a tier's objects, by their name.
+    """
 
     def __init__(
         self,
@@ -54,6 +57,7 @@ class StreamWorker:
         world: World,
         notes: Notes,
         client: AdminClient | None,
+        problem_of: Callable[[str], str],
     ) -> None:
         self._settings = settings
         self._layer = layer
@@ -61,6 +65,7 @@ class StreamWorker:
         self._world = world
         self._notes = notes
         self._client = client
+        self._problem_of = problem_of
         self._silent_since: float | None = None
 
     async def work(self) -> float:
@@ -215,10 +220,11 @@ class StreamWorker:
     def _waiting(self, protocol: str) -> str:
         """The protocol, and what keeps its pods from coming, when none of them serves."""
         assert self._layer is not None
-        deployment = self._world.get("Deployment", self._kube.namespace, labels.tier_name(self._layer, protocol))
+        name = labels.tier_name(self._layer, protocol)
+        deployment = self._world.get("Deployment", self._kube.namespace, name)
         if status.deployment_is_ready(deployment):
             return ""
-        reason = status.why_not_ready(deployment)
+        reason = self._problem_of(name) or status.why_not_ready(deployment)
         return f"{protocol} ({reason})" if reason else protocol
 
     def _unreachable(self, claim: Claim, problem: str) -> status.StreamView:

@@ -104,6 +104,7 @@ class TierWorker:
         backlogs, commits = await self._figures(spec.data_layer, streams)
         selector = labels.compactor_selector(spec.data_layer, name)
         return status.CompactorView(
+            problem=self._applier.problem_of(name),
             replicas=seen.get("replicas", 0),
             ready_replicas=seen.get("readyReplicas", 0),
             wanted_replicas=wanted,
