@@ -6,6 +6,8 @@ PROTOCOL is `kafka` or `rest`. Waits until the stream is served, for at most SEC
 back, each once and in order; else the last line says what was missing.
 """
 
+import base64
+import json
 import sys
 import time
 import urllib.request
@@ -63,13 +65,6 @@ def through_kafka(address: str, stream: str, values: list[bytes], deadline: floa
 def through_rest(address: str, stream: str, values: list[bytes], deadline: float) -> list[bytes]:
     """Write and read with HTTP requests; returns what was read."""
     url = f"http://{address}/v1/stream/{stream}"
-
-    def ask(method: str, url: str, body: bytes | None = None) -> tuple[bytes, str]:
-        headers = {"Content-Type": "application/octet-stream"} if body is not None else {}
-        request = urllib.request.Request(url, body, headers, method=method)
-        with urllib.request.urlopen(request, timeout=REQUEST_S) as answer:
-            return answer.read(), answer.headers["Stream-Next-Offset"]
-
     start = ""
 
     def is_served() -> str:
@@ -81,13 +76,24 @@ def through_rest(address: str, stream: str, values: list[bytes], deadline: float
         return ""
 
     wait(is_served, deadline)
-    for value in values:
-        ask("POST", url, value + b"\n")
+    records = [{"value": base64.b64encode(value + b"\n").decode()} for value in values]
+    answer, _ = ask("POST", f"http://{address}/topics/{stream}", json.dumps({"records": records}).encode())
+    errors = [one["error"] for one in json.loads(answer)["offsets"] if one["error"] is not None]
+    if errors:
+        raise Unserved(f"records were not acknowledged: {errors[0]}")
     content, next_offset = b"", start
     while content.count(b"\n") < len(values) and time.monotonic() < deadline:
         part, next_offset = ask("GET", f"{url}?offset={next_offset}")
         content += part
     return content.splitlines()
+
+
+def ask(method: str, url: str, body: bytes | None = None) -> tuple[bytes, str]:
+    """What a server answers, and the offset behind it. Raises `OSError`."""
+    headers = {"Content-Type": "application/vnd.kafka.binary.v2+json"} if body is not None else {}
+    request = urllib.request.Request(url, body, headers, method=method)
+    with urllib.request.urlopen(request, timeout=REQUEST_S) as answer:
+        return answer.read(), answer.headers.get("Stream-Next-Offset", "")
 
 
 def wait(is_served: Callable[[], str], deadline: float) -> None:
