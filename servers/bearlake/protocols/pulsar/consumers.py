@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 
 _MESSAGE = commands.NUMBERS["message"]
 _ENTRY_MAX = (1 << 63) - 1
-_JOINED_BYTES = 256 * 1024
-"""Size (bytes) from which on messages are not joined for the socket."""
+_JOINED_BYTES = 64 * 1024
+"""Size (bytes) from which on messages are not joined any more: larger pieces of memory are given back to the system, and cost more."""
 
 
 class Consumer:
@@ -132,7 +132,7 @@ class Consumer:
         if attachment is None:
             return
         acks = [
-            EntryAck(one.entry_id, message_ids.bits(one.ack_set))
+            EntryAck(one.entry_id, message_ids.bits(one.ack_set) if one.ack_set else 0)
             for one in ids
             if one.ledger_id == ledger and one.entry_id <= _ENTRY_MAX
         ]
