@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=8080, help="port of probes and metrics; 0: a free one")
     options = parser.parse_args()
     logs.start()
-    logging.getLogger("kopf").setLevel(logging.WARNING)
+    logging.getLogger("kopf").setLevel(logging.ERROR)  # its warnings are of what we do not use
     try:
         values, access = settings.load(options.settings), Access.find()
     except Invalid as error:

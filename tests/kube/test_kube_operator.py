@@ -179,6 +179,28 @@ def test_a_field_that_is_removed_is_unset_and_what_others_set_stays(found: Scene
     assert "partitions can only grow" in refused
 
 
+def test_what_is_changed_elsewhere_is_changed_back_and_told(found: Scene, operator: OperatorProcess) -> None:
+    found.plane.apply(stream("drifting", retention={"time": "1d"}), stream("deleted"))
+    until("they are made", lambda: found.are_synced(["drifting", "deleted"]), 60)
+    found.admin("PATCH", "/v1/streams", {"streams": [{"name": "drifting", "set": {"retention.ms": "5"}}]})
+    found.admin("DELETE", "/v1/streams?name=deleted")
+
+    found.plane.apply(stream("unrelated"))  # whatever happens, everything is looked at
+
+    until("it is there", lambda: "deleted" in found.data_layer(), 30)
+    until("it is as it was", lambda: found.data_layer()["drifting"]["configs"] == {"retention.ms": "86400000"}, 30)
+
+    def told(name: str) -> list[str]:
+        events = json.loads(found.plane.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
+        about = [one for one in events if one["regarding"]["name"] == name and one["reason"] == "ChangedElsewhere"]
+        return [one["note"] for one in about]
+
+    until("it is told", lambda: told("deleted"), 30)
+    assert told("deleted") == ["The stream deleted had been deleted, and was made anew, empty."]
+    assert told("drifting") == ["Changed elsewhere, and changed back: retention.ms."]
+    assert told("unrelated") == []
+
+
 def test_what_the_data_layer_refuses_is_told_in_its_words(found: Scene, operator: OperatorProcess) -> None:
     found.plane.apply(stream("refused", configs={"no.such.config": "1"}))
 

@@ -116,6 +116,14 @@ def test_drift_is_repaired_and_a_config_that_is_not_named_any_more_is_unset():
     )
 
 
+def test_drift_is_told_by_what_has_changed():
+    new = StreamChange(name="a", is_new=True, partitions=1, set_configs={})
+    old = StreamChange(name="a", is_new=False, partitions=3, set_configs={"z": "1"}, unset_configs=["b"])
+
+    assert streams.drift_of(new) == "The stream a had been deleted, and was made anew, empty."
+    assert streams.drift_of(old) == "Changed elsewhere, and changed back: b, partitions, z."
+
+
 def test_more_partitions_than_wanted_are_told_and_left_alone():
     spec = stream_spec(stream(partitions=2))
 

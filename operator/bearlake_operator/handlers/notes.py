@@ -36,12 +36,10 @@ class Notes:
         after = await self._kube.apply_status(resource, status)
         if after is not None:
             self._world.put(resource["kind"], after)
-            await self._tell(resource, _ready(before), _ready(status))
+            await self._tell_change(resource, _ready(before), _ready(status))
 
-    async def _tell(self, resource: api.Resource, old: Mapping[str, str], new: Mapping[str, str]) -> None:
-        if (old.get("status"), old.get("reason")) == (new.get("status"), new.get("reason")) or not new:
-            return
-        is_bad = new["status"] == "False" and new["reason"] not in ("TierNotReady", "WorkersNotReady")
+    async def tell(self, resource: api.Resource, reason: str, note: str, *, is_bad: bool = False) -> None:
+        """An Event about a resource; a courtesy, which may fail."""
         metadata = resource["metadata"]
         event = {
             "apiVersion": KINDS["Event"].api_version,
@@ -51,9 +49,9 @@ class Notes:
             "reportingController": f"bearlake.dev/{FIELD_MANAGER}",
             "reportingInstance": FIELD_MANAGER,
             "action": "Reconcile",
-            "reason": new["reason"],
+            "reason": reason,
             "type": "Warning" if is_bad else "Normal",
-            "note": (new["message"] or f"Ready is {new['status']}.")[:NOTE_LENGTH_MAX],
+            "note": note[:NOTE_LENGTH_MAX],
             "regarding": {
                 "apiVersion": KINDS[resource["kind"]].api_version,
                 "kind": resource["kind"],
@@ -64,8 +62,14 @@ class Notes:
         }
         try:
             await self._kube.create(event)
-        except OperatorError as error:  # an event is a courtesy
+        except OperatorError as error:
             log.warning("event not written", extra={"error": str(error)})
+
+    async def _tell_change(self, resource: api.Resource, old: Mapping[str, str], new: Mapping[str, str]) -> None:
+        if (old.get("status"), old.get("reason")) == (new.get("status"), new.get("reason")) or not new:
+            return
+        is_bad = new["status"] == "False" and new["reason"] not in ("TierNotReady", "WorkersNotReady")
+        await self.tell(resource, new["reason"], new["message"] or f"Ready is {new['status']}.", is_bad=is_bad)
 
 
 def _ready(status: Mapping[str, Any]) -> Mapping[str, str]:

@@ -111,17 +111,22 @@ class StreamWorker:
     ) -> dict[str, str] | None:
         """Make the streams what their resources say; the problems by stream, None when there was nothing to do."""
         assert self._client is not None
-        changes: list[StreamChange] = []
+        changes: list[tuple[Resource, StreamChange]] = []
         for resource in live:
             claim = found[api.key_of(resource)]
             if claim.is_owner:
                 applied = resource.get("status", {}).get("appliedConfigs", ())
                 change = streams.change_of(claim.spec, observed.get(claim.spec.name), applied)
-                changes += [change] if change is not None else []
+                changes += [(resource, change)] if change is not None else []
         if not changes:
             return None
         log.info("changing streams", extra={"data_layer": self._layer, "count": len(changes)})
-        return await self._client.change(changes)
+        problems = await self._client.change([change for _, change in changes])
+        drifted = [(one, change) for one, change in changes if status.is_synced(one) and change.name not in problems]
+        await _some_at_once(
+            lambda pair: self._notes.tell(pair[0], "ChangedElsewhere", streams.drift_of(pair[1])), drifted
+        )
+        return problems
 
     async def _delete(
         self, going: Sequence[Resource], found: Mapping[Key, Claim], observed: Mapping[str, ObservedStream]

@@ -32,3 +32,11 @@ def complaint_of(spec: StreamSpec, observed: ObservedStream) -> str:
             f"The stream has {observed.partitions} partitions, spec says {spec.partitions}: partitions can only grow."
         )
     return ""
+
+
+def drift_of(change: StreamChange) -> str:
+    """What somebody had changed elsewhere, of a stream that was as its resource says: for the Event that tells of its repair."""
+    if change.is_new:
+        return f"The stream {change.name} had been deleted, and was made anew, empty."
+    changed = [*change.set_configs, *change.unset_configs, *(["partitions"] if change.partitions else [])]
+    return f"Changed elsewhere, and changed back: {', '.join(sorted(changed))}."
