@@ -23,7 +23,7 @@ from bearlake.errors import BearlakeError
 from bearlake.kernel import SendEntry, SendIds
 from bearlake.metadata.model import BATCH_NAMED, NamedProducer, PartitionKey
 from bearlake.protocols.pulsar import commands, entries, framing
-from bearlake.protocols.pulsar.entries import StoredEntry
+from bearlake.protocols.pulsar.entries import Buffer, StoredEntry
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.framing import BadChecksum
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
@@ -34,7 +34,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
 from bearlake.protocols.pulsar.sends import Sends
 from bearlake.protocols.pulsar.topics import Topic
 from bearlake.streams.admission import Header, admit
-from bearlake.streams.append import Append, AppendCall, Verdict
+from bearlake.streams.append import Append, AppendCall, Hold, Verdict
 from bearlake.streams.catalog import StreamView
 from bearlake.telemetry import metrics
 
@@ -48,11 +48,16 @@ _ATTRIBUTES_AT = 21
 _BASE_TIMESTAMP = Struct(">q")
 _BASE_TIMESTAMP_AT = 27
 _NO_PRODUCER = (-1, -1, -1)
+_NO_NAMES = (*_NO_PRODUCER, 0, -1, -1)
 _NO_RULES = (b"", 0, 0, -1, 0, 0)
 """Instead of `StreamView.plain_rules`, for a stream that looks closely at each batch: no batch is so small."""
 _SEQUENCE_MAX = (1 << 63) - 1
 _PREFIX = "pulsar:"
 """Before names of producers in the metadata store, which other protocols use too."""
+
+
+_Head = tuple[PartitionKey, bytes, Buffer, Hold | None, int, int]
+"""What an `Append` has before `producer_id`."""
 
 
 class State(Enum):
@@ -155,21 +160,21 @@ class Producer:
         now_ms = self.connection.broker.streams.clock.now_ms()
         rules = view.plain_rules(now_ms)
         stream_id, _, _, bytes_max, earliest_ms, latest_ms = rules if rules is not None else _NO_RULES
+        partition = self.partition
         ids: list[SendIds] = []
         appends: list[Append] = []
         for _, sequence_id, highest_id, _, batch, record_count, base_timestamp, max_timestamp in parsed:
-            if len(batch) <= bytes_max and base_timestamp >= earliest_ms and max_timestamp <= latest_ms:
-                append = Append(self.partition, stream_id, batch, None, record_count, max_timestamp, *_NO_PRODUCER, 0)
-            else:
+            head: _Head = (partition, stream_id, batch, None, record_count, max_timestamp)
+            if len(batch) > bytes_max or base_timestamp < earliest_ms or max_timestamp > latest_ms:
                 try:
-                    append = self._admit(view, StoredEntry(batch, record_count, max_timestamp), now_ms)
+                    head = self._admit(view, StoredEntry(batch, record_count, max_timestamp), now_ms)
                 except BearlakeError as error:
                     self._append_all(ids, appends)
                     ids, appends = [], []
                     self._queue([(sequence_id, highest_id)]).refuse(error)
                     continue
             ids.append((sequence_id, highest_id))
-            appends.append(self._named(append, max(sequence_id, highest_id or 0)))
+            appends.append(Append(*head, *self._names(max(sequence_id, highest_id or 0))))
         self._append_all(ids, appends)
 
     def _append_all(self, ids: list[SendIds], appends: Sequence[Append]) -> None:
@@ -220,47 +225,33 @@ class Producer:
                 f"a message of {len(message)} bytes with its metadata: expected at most {entry_limit}",
             )
         entry = entries.to_batch(metadata, payload, broker.settings.uncompressed_bytes_max)
-        admitted = self._admit(view, entry, broker.streams.clock.now_ms())
+        head = self._admit(view, entry, broker.streams.clock.now_ms())
         if command.is_chunk and metadata.chunk_id < metadata.num_chunks_from_msg - 1:
-            return admitted  # of a message in chunks, the last one carries its sequence
+            return Append(*head, *_NO_NAMES)  # of a message in chunks, the last one carries its sequence
         sequence_id = max(command.sequence_id, command.highest_sequence_id)
         if sequence_id > _SEQUENCE_MAX and self._stored is not None:
             raise Refused("NotAllowedError", f"sequence id {sequence_id}: expected at most {_SEQUENCE_MAX}")
-        return self._named(admitted, sequence_id)
+        return Append(*head, *self._names(sequence_id))
 
-    def _admit(self, view: StreamView, entry: StoredEntry, now_ms: int) -> Append:
-        """The entry, if the stream takes it. Raises what it is refused with."""
+    def _admit(self, view: StreamView, entry: StoredEntry, now_ms: int) -> _Head:
+        """The entry as the stream takes it. Raises what it is refused with."""
         (attributes,) = _ATTRIBUTES.unpack_from(entry.batch, _ATTRIBUTES_AT)
         (base_timestamp,) = _BASE_TIMESTAMP.unpack_from(entry.batch, _BASE_TIMESTAMP_AT)
         header = Header(attributes, entry.record_count, base_timestamp, entry.max_timestamp, *_NO_PRODUCER)
         admitted = admit(view, self.topic.index, entry.batch, None, header, now_ms)
         if not isinstance(admitted, Append):
             raise admitted
-        return admitted
+        return admitted[:6]
 
-    def _named(self, append: Append, sequence_id: int) -> Append:
-        """The batch under the producer's name, if what it sends again is to be known."""
+    def _names(self, sequence_id: int) -> tuple[int, int, int, int, int, int]:
+        """What an `Append` has from `producer_id` on: the producer's name, if what it sends again is to be known."""
         stored = self._stored
         if stored is None:
-            return append
+            return _NO_NAMES
         before = self._newest_sequence_id
         if sequence_id > before:
             self._newest_sequence_id = sequence_id
-        partition, stream_id, batch, hold, record_count, max_timestamp, _, _, _, flags, expected_offset, _ = append
-        return Append(
-            partition,
-            stream_id,
-            batch,
-            hold,
-            record_count,
-            max_timestamp,
-            stored.producer_id,
-            stored.partition_epoch,
-            sequence_id,
-            flags | BATCH_NAMED,
-            expected_offset,
-            before,
-        )
+        return stored.producer_id, stored.partition_epoch, sequence_id, BATCH_NAMED, -1, before
 
     def answer(self) -> None:
         """Send the answers of those SENDs at the head of the line that have theirs; then leave, if that was to be done."""
