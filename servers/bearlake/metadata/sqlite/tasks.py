@@ -43,6 +43,11 @@ COLUMNS = (
 """Of table `tasks`; the first parameter of the query is the present time."""
 
 
+WANTED = " AND (?2 = '[]' OR EXISTS (SELECT 1 FROM json_each(?2) WHERE name GLOB value))"
+FIRST = "oldest_ms - coalesce((SELECT value ->> 1 FROM json_each(?3) WHERE name GLOB value ->> 0 ORDER BY key LIMIT 1), 0), "
+"""A `TaskChoice` in a claim: the patterns of its streams, and its head starts as pairs, both in JSON."""
+
+
 class SqliteTasks:
     """`metadata.TaskQueue`."""
 
@@ -189,13 +194,20 @@ class SqliteTasks:
         chosen: TaskIds = []
         dropped: TaskIds = []
         total = 0
-        wanted, order, patterns = _as_sql(choice)
+        values: list[object] = [now_ms]
+        wanted = order = ""
+        if not choice.is_plain:
+            wanted, order = WANTED, FIRST
+            values += [
+                json.dumps([as_glob(pattern) for pattern in choice.streams]),
+                json.dumps([(as_glob(pattern), head_start_ms) for pattern, head_start_ms in choice.head_starts]),
+            ]
         for task_id, size, is_deleted in connection.execute(
             "SELECT tasks.id, size_bytes, is_deleted FROM tasks INDEXED BY tasks_claimable"
             " JOIN streams ON number = stream_number WHERE state = 1 AND claimable_ms <= ?1"
             " AND NOT EXISTS (SELECT 1 FROM servers WHERE servers.node_id = tasks.node_id AND servers.epoch = tasks.server_epoch"
             f" AND {IS_LIVE.replace('?', '?1')}){wanted} ORDER BY {order}tasks.id",
-            (now_ms, *patterns),
+            values,
         ):
             if is_deleted:
                 dropped.append(task_id)
@@ -278,26 +290,6 @@ class SqliteTasks:
             self._log.follower.catch_up()
             existing = self._log.follower.ledger.existing
             return {key: read_compacted(connection, key) for key in partitions if existing(key) is not None}
-
-
-def _as_sql(choice: TaskChoice) -> tuple[str, str, list[str | int]]:
-    """A condition and a first term of the order, with the values of their parameters, which are counted from 2 on."""
-    values: list[str | int] = []
-
-    def parameter(value: str | int) -> str:
-        values.append(value)
-        return f"?{len(values) + 1}"
-
-    fits = [f"name GLOB {parameter(as_glob(pattern))}" for pattern in choice.streams]
-    cases = [
-        f"WHEN name GLOB {parameter(as_glob(pattern))} THEN {parameter(head_start_ms)}"
-        for pattern, head_start_ms in choice.head_starts
-    ]
-    wanted = f" AND ({' OR '.join(fits)})" if fits else ""
-    if choice.is_plain:
-        return wanted, "", values
-    head_start = f" - CASE {' '.join(cases)} ELSE 0 END" if cases else ""
-    return wanted, f"oldest_ms{head_start}, ", values
 
 
 def _results(connection: sqlite3.Connection, task_id: int) -> dict[int, bytes]:
