@@ -91,6 +91,13 @@ async def test_what_waits_longer_than_the_head_start_is_the_next_however_much_co
     assert taken[-1] == "bills"
 
 
+async def test_a_worker_may_have_thousands_of_streams_by_name(four: Compaction) -> None:
+    names = [f"stream-{number}" for number in range(3_000)]
+    choice = TaskChoice(streams=[*names, "bills"], head_starts=[(name, 1) for name in names])
+
+    assert await claimed(four, choice) == ["bills"]
+
+
 async def test_limits_hold_in_the_chosen_order(four: Compaction) -> None:
     choice = TaskChoice(head_starts=[("bills", 9_000)])
 

@@ -44,7 +44,10 @@ COLUMNS = (
 
 
 WANTED = " AND (?2 = '[]' OR EXISTS (SELECT 1 FROM json_each(?2) WHERE name GLOB value))"
-FIRST = "oldest_ms - coalesce((SELECT value ->> 1 FROM json_each(?3) WHERE name GLOB value ->> 0 ORDER BY key LIMIT 1), 0), "
+FIRST = (
+    "oldest_ms - coalesce((SELECT json_extract(value, '$[1]') FROM json_each(?3)"
+    " WHERE name GLOB json_extract(value, '$[0]') ORDER BY key LIMIT 1), 0), "
+)
 """A `TaskChoice` in a claim: the patterns of its streams, and its head starts as pairs, both in JSON."""
 
 
