@@ -12,7 +12,7 @@ from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import Member, ServerSettings
 from bearlake.streams.service import Streams
-from bearlake_operator.admin import AdminClient, Backlog, StreamChange
+from bearlake_operator.admin import PATTERN_COUNT, AdminClient, Backlog, Commits, StreamChange
 from bearlake_operator.errors import Invalid, Unavailable
 
 TOKEN = "sixteen-characters"
@@ -84,6 +84,27 @@ async def test_backlogs(client):
     found = await client.backlogs()
 
     assert (found.whole, found.streams, found.aside_count) == (Backlog(), {}, 0)
+
+
+async def test_as_many_patterns_as_a_compactor_may_have_are_understood(client):
+    """By several requests, none of which has a line that is too long."""
+    patterns = [f"{number:03}-{'x' * 245}" for number in range(3 * PATTERN_COUNT)]
+
+    backlogs, commits = await client.backlogs(patterns), await client.commits(["orders-*", "*.raw", "[a-c]?"])
+
+    assert (backlogs.whole, backlogs.aside_count) == (Backlog(), 0)
+    assert commits == Commits(count=0, streams=[])
+
+
+async def test_the_token_before_is_tried_where_the_new_one_is_not_known_yet(admin_url):
+    token = TOKEN
+    client = AdminClient(lambda: [admin_url], lambda: token)
+    assert await client.streams() == {}
+
+    token = "the-token-of-tomorrow"
+
+    assert await client.streams() == {}
+    await client.close()
 
 
 async def test_a_data_layer_without_a_server_is_unavailable(admin_url):

@@ -1,9 +1,10 @@
 """Worker: the tiers that Streams ask for and the workers of all Compactors, in the operator's own namespace; statuses of Compactors."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from bearlake_operator import api
 from bearlake_operator.admin import AdminClient, Backlogs, Commits
@@ -15,6 +16,8 @@ from bearlake_operator.handlers.world import World
 from bearlake_operator.manifests import Manifest, compactor, labels, tier
 from bearlake_operator.reconcile import claims, needs, selection, status
 from bearlake_operator.settings import Settings
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +119,13 @@ class TierWorker:
         )
 
     async def _figures(self, layer: str, streams: Sequence[str]) -> tuple[Backlogs | None, Commits | None]:
-        try:
-            return await self._clients[layer].backlogs(streams), await self._clients[layer].commits(streams)
-        except OperatorError:  # its servers may not be there yet; the figures are left out
-            return None, None
+        client = self._clients[layer]
+        return await _or_none(client.backlogs(streams)), await _or_none(client.commits(streams))
+
+
+async def _or_none(asked: Awaitable[T]) -> T | None:
+    """A figure; None while no server is there to tell, or when it is too old to know of it."""
+    try:
+        return await asked
+    except OperatorError:
+        return None

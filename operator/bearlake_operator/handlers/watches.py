@@ -39,6 +39,8 @@ async def run(access: Access, world: World, namespaces: Sequence[str]) -> None:
 
     def tell(resource: Resource, is_deleted: bool) -> None:
         change = world.remove if is_deleted else world.put
+        if stop.is_set():
+            return  # the loop may be closed by now
         loop.call_soon_threadsafe(change, resource["kind"], resource)
 
     def watch(kinds: Sequence[str], where: Sequence[str], selector: str) -> None:
