@@ -1,0 +1,75 @@
+"""Fixtures of the operator's tests: a metrics API with pods before it (`fixtures.metrics_api_scene`)."""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import aiohttp
+import pytest
+
+from bearlake_operator.kube import Access, Kube
+from bearlake_operator.metrics_api.process import Follower
+from bearlake_operator.metrics_api.scraper import Scraper
+from bearlake_operator.metrics_api.server import Server
+from fixtures.metrics_api_scene import AUTOSCALER, SETTINGS, World, proxy_of, serve
+
+
+@pytest.fixture
+async def stack():
+    closers = []
+    yield closers
+    for close in reversed(closers):
+        await close()
+
+
+@pytest.fixture
+def world(certificates):
+    return World(certificates["authority"].read_text())
+
+
+@pytest.fixture
+async def scraper(world, stack, tmp_path):
+    pod_port = await serve(
+        stack,
+        {"/metrics": world.metrics, "/v1/compaction/backlog": world.backlog},
+        *("127.0.0.2", "127.0.0.3", "127.0.0.4"),
+    )
+    api_port = await serve(
+        stack,
+        {
+            "/api/v1/namespaces/lake/pods": world.list,
+            "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication": world.config_map,
+        },
+        "127.0.0.1",
+    )
+    (tmp_path / "default").mkdir()
+    (tmp_path / "default/token").write_text("first\n")
+    kube = Kube(Access(server=f"http://127.0.0.1:{api_port}", namespace="lake"))
+    stack.append(kube.close)
+    opened = Scraper(SETTINGS, kube, tmp_path, period_s=0.01, window_s=0.02, port=pod_port)
+    stack.append(opened.close)
+    opened.kube, opened.token_file = kube, tmp_path / "default/token"
+    return opened
+
+
+@pytest.fixture
+async def api(scraper, stack, certificates, tmp_path):
+    """Asks as a user of the front proxy; `api.server` is what is asked."""
+    folder = tmp_path / "certificates"
+    folder.mkdir()
+    shutil.copy(certificates["server"], folder / "tls.crt")
+    shutil.copy(certificates["server_key"], folder / "tls.key")
+    server = Server(scraper, "lake", "127.0.0.1", 0)
+    stack.append(server.close)
+    follower = Follower(scraper.kube, server, folder)
+    await follower.follow()
+    session = aiohttp.ClientSession()
+    stack.append(session.close)
+
+    of_proxy = proxy_of(certificates)
+
+    async def ask(path, headers=AUTOSCALER, trust=of_proxy):
+        async with session.get(f"https://localhost:{server.port}{path}", headers=headers, ssl=trust) as answer:
+            return answer.status, json.loads(await answer.read())
+
+    return SimpleNamespace(ask=ask, server=server, follower=follower, folder=folder, session=session)
