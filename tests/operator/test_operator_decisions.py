@@ -347,6 +347,34 @@ def test_a_load_balancer_is_an_endpoint_as_soon_as_it_has_an_address():
     assert endpoints.balancer_host({"status": {"loadBalancer": {}}}) == ""
 
 
+def test_addresses_are_what_clients_of_the_protocol_take():
+    pulsar = Tier(
+        listeners=(
+            TierListener(
+                name="TLS", type=ListenerType.LOAD_BALANCER, port=6651, advertised_host="p.test", tls_secret="x"
+            ),
+        )
+    )
+    rest = Tier(
+        listeners=(
+            TierListener(name="OUT", type=ListenerType.NODE_PORT, port=8081, node_port=30081),
+            TierListener(name="MORE", type=ListenerType.INTERNAL, port=8443),
+        )
+    )
+
+    found = endpoints.endpoints(settings(pulsar=pulsar, rest=rest), "bearlake", "default", ["pulsar", "rest"], {})
+
+    assert [(one["protocol"], one["address"]) for one in found] == [
+        ("pulsar", "pulsar://bearlake-default-pulsar.bearlake.svc:6650"),
+        ("pulsar-http", "http://bearlake-default-pulsar.bearlake.svc:8080"),
+        ("pulsar", "pulsar+ssl://p.test:6651"),
+        ("rest", "http://bearlake-default-rest.bearlake.svc:8082"),
+        ("registry", "http://bearlake-default-rest.bearlake.svc:8081"),
+        ("registry", "http://<node>:30081"),
+        ("rest", "http://bearlake-default-rest-more.bearlake.svc:8443"),
+    ]
+
+
 def test_what_keeps_pods_from_coming_is_told():
     message = 'pods "x" is forbidden: exceeded quota'
     failing = {"status": {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": message}]}}

@@ -106,13 +106,18 @@ def listener_service_name(layer_name: str, protocol: str, listener: TierListener
     return f"{labels.tier_name(layer_name, protocol)}-{pods.port_name(listener.name)}"
 
 
+def stands_for(protocol: str, tier: Tier, listener: TierListener) -> str:
+    """The internal listener that clients of a further one speak with: the one with its port, or the first."""
+    internal = config.ports(protocol, tier)
+    return next((one for one, port in internal.items() if port == listener.port), next(iter(internal)))
+
+
 def _listener_service(
     name: str, marks: Mapping[str, str], protocol: str, tier: Tier, listener: TierListener
 ) -> Manifest:
-    """Where clients of a listener start: the servers' own of that name, or with other protocols the one with its port, or the first."""
+    """Where clients of a listener start: the servers' own of that name, or with other protocols the one that it stands for."""
     is_advertised = protocol in config.ADVERTISING
-    internal = config.ports(protocol, tier)
-    same = next((one for one, port in internal.items() if port == listener.port), next(iter(internal)))
+    same = stands_for(protocol, tier, listener)
     port: Manifest = {
         "name": pods.port_name(listener.name),
         "port": listener.port,

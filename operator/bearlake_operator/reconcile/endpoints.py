@@ -6,6 +6,14 @@ from typing import Any
 from bearlake_operator.manifests import config, labels, tier
 from bearlake_operator.settings import ListenerType, Settings, TierListener
 
+_SCHEMES: Mapping[str, tuple[str, str]] = {
+    "rest": ("http://", "https://"),
+    "registry": ("http://", "https://"),
+    "pulsar_http": ("http://", "https://"),
+    "pulsar": ("pulsar://", "pulsar+ssl://"),
+}
+"""What stands before an address of a listener, without and with TLS; Kafka's and gRPC's clients take it as it is."""
+
 
 def endpoints(
     settings: Settings, namespace: str, layer: str, protocols: Sequence[str], balancers: Mapping[str, str]
@@ -19,28 +27,34 @@ def endpoints(
         values = settings.data_layers[layer].tier(protocol)
         service = f"{labels.tier_name(layer, protocol)}.{namespace}.svc"
         for listener, port in config.ports(protocol, values).items():
-            address = (
-                f"http://{service}:{port}" if listener in ("rest", "registry", "pulsar_http") else f"{service}:{port}"
-            )
-            if listener == "pulsar":
-                address = f"pulsar://{address}"
-            found.append({"protocol": listener.replace("_", "-"), "listener": "internal", "address": address})
+            found.append(_endpoint(listener, "internal", f"{service}:{port}"))
         for more in values.listeners:
-            host = more.advertised_host or _host(layer, protocol, more, service, balancers)
-            port = more.node_port or more.port
+            host = more.advertised_host or _host(layer, protocol, namespace, more, balancers)
             if host:
-                found.append({"protocol": protocol, "listener": more.name, "address": f"{host}:{port}"})
+                address = f"{host}:{more.node_port or more.port}"
+                listener = tier.stands_for(protocol, values, more)
+                found.append(_endpoint(listener, more.name, address, is_secure=bool(more.tls_secret)))
     return found
 
 
-def _host(layer: str, protocol: str, listener: TierListener, service: str, balancers: Mapping[str, str]) -> str:
+def _endpoint(listener: str, name: str, address: str, *, is_secure: bool = False) -> dict[str, str]:
+    plain, secure = _SCHEMES.get(listener, ("", ""))
+    return {
+        "protocol": listener.replace("_", "-"),
+        "listener": name,
+        "address": f"{secure if is_secure else plain}{address}",
+    }
+
+
+def _host(layer: str, protocol: str, namespace: str, listener: TierListener, balancers: Mapping[str, str]) -> str:
+    service = tier.listener_service_name(layer, protocol, listener)
     match listener.type:
         case ListenerType.NODE_PORT:
             return "<node>"
         case ListenerType.LOAD_BALANCER:
-            return balancers.get(tier.listener_service_name(layer, protocol, listener), "")
+            return balancers.get(service, "")
         case _:
-            return service
+            return f"{service}.{namespace}.svc"
 
 
 def balancer_host(service: Mapping[str, Any]) -> str:
