@@ -62,6 +62,11 @@ def main() -> None:
     print("\n| tests | passed | skipped | failed | seconds |\n|---|---|---|---|---|")
     for module, cases in sorted(modules.items()):
         print(f"| {module} | " + " | ".join(outcomes(cases)) + " |")
+    for module, cases in sorted(modules.items()):
+        for case in cases:
+            for part in (*case.iter("failure"), *case.iter("error")):
+                why = part.attrib.get("message", "").splitlines() or [""]
+                print(f"\nFailed: `{module}::{case.attrib['name']}`: {why[0][:200]}")
 
 
 def shown(value: Any) -> str:
