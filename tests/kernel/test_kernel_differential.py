@@ -198,6 +198,26 @@ def test_produce_requests_agree(native: ModuleType, data: st.DataObject) -> None
     assert ours == outcome(fallback.parse_produce, body, position, version)
 
 
+@SETTINGS
+@given(st.data())
+def test_produce_requests_together_agree(native: ModuleType, data: st.DataObject) -> None:
+    version = data.draw(st.integers(3, 13))
+    lead = b"\0\1c" + (b"\0" if version >= 9 else b"")
+    frames = b""
+    for correlation_id in range(data.draw(st.integers(0, 4))):
+        key = data.draw(st.sampled_from([0, 0, 0, 0, 3]))
+        header = key.to_bytes(2, "big") + version.to_bytes(2, "big") + correlation_id.to_bytes(4, "big") + lead
+        content = header + data.draw(produce_bytes(version))
+        size = len(content) + data.draw(st.sampled_from([0] * 8 + [-1, 1]))
+        frames += size.to_bytes(4, "big") + content
+    end = data.draw(st.one_of(st.just(len(frames)), st.integers(0, len(frames))))
+    start = data.draw(st.sampled_from([0, 0, 0, 1, -1]))
+    size_max, count_max = data.draw(st.sampled_from([100, 10_000])), data.draw(st.integers(-1, 5))
+    arguments = (frames, start, end, version, lead, size_max, count_max)
+
+    assert outcome(native.parse_produces, *arguments) == outcome(fallback.parse_produces, *arguments)
+
+
 RESULTS = st.lists(
     st.tuples(
         st.sampled_from(["a", "b", "größe", "x" * 200, b"i" * 16, b"j" * 16]),

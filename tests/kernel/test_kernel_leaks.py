@@ -16,6 +16,7 @@ from bearlake.streams.append import Append, AppendCall
 BATCH = encode([Record(key=b"key", value=b"value", timestamp=2**40, headers=(("name", b"x"),)), Record()])
 BODY = b"\xff\xff\xff\xff\0\0\x75\x30\0\0\0\1\0\5topic\0\0\0\1\0\0\0\7" + len(BATCH).to_bytes(4, "big") + BATCH
 RESULTS = [("topic-name", 2**20, 0, 2**40, -1, 2**41)] * 40
+TOGETHER = 2 * ((10 + len(BODY)).to_bytes(4, "big") + b"\0\0\0\3\0\0\0\1\0\0" + BODY)
 
 
 def build(native: ModuleType, data: bytes, *arguments: Any) -> Any:
@@ -83,6 +84,11 @@ def calls(native: ModuleType) -> list[Callable[[], Any]]:
         lambda: native.parse_produce(BODY.replace(b"topic", b"\xff\xff\xff\xff\xff"), 0, 3),
         lambda: native.parse_produce(BODY + b"x", 0, 3),
         lambda: native.parse_produce(BODY, 0, 99),
+        lambda: native.parse_produces(TOGETHER, 0, len(TOGETHER), 3, b"\0\0", 1000, 10),
+        lambda: native.parse_produces(TOGETHER, 0, len(TOGETHER) - 1, 3, b"\0\0", 1000, 10),
+        lambda: native.parse_produces(TOGETHER.replace(b"topic", b"\xff\xff\xff\xff\xff"), 0, 50, 3, b"\0\0", 1000, 10),
+        lambda: native.parse_produces(TOGETHER, 0, 0, 99, b"", 1000, 10),
+        lambda: native.parse_produces(TOGETHER, 1, 0, 3, b"", 1000, 10),
         lambda: native.encode_produce_response(9, 1, RESULTS, 0),
         lambda: native.encode_produce_response(9, 1, [*RESULTS, ("t", 2**40, 0, 0, 0, 0)], 0),
         lambda: native.encode_produce_response(9, 1, [*RESULTS, ("t",)], 0),

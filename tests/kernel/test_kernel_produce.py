@@ -123,6 +123,87 @@ def test_bytes_behind_the_body_are_ignored(kernel: ModuleType) -> None:
     assert kernel.parse_produce(request(9, []) + b"xyz", 0, 9) == (None, -1, 30_000, [])
 
 
+def lead_of(version: int, client: bytes = b"me") -> bytes:
+    """A request's header behind the correlation id."""
+    return len(client).to_bytes(2, "big") + client + (b"\0" if version >= 9 else b"")
+
+
+def framed(version: int, correlation_id: int, body: bytes, *, key: int = 0, client: bytes = b"me") -> bytes:
+    numbers = key.to_bytes(2, "big") + version.to_bytes(2, "big") + correlation_id.to_bytes(4, "big")
+    content = numbers + lead_of(version, client) + body
+    return len(content).to_bytes(4, "big") + content
+
+
+def with_acks(body: bytes, acks: int) -> bytes:
+    """The body of a request of version 3 without a transactional id."""
+    return body[:2] + acks.to_bytes(2, "big", signed=True) + body[4:]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_requests_that_are_alike_are_read_as_each_alone(kernel: ModuleType, version: int) -> None:
+    bodies = [
+        request(version, [("orders", [BATCH, None]), ("größe", [IDEMPOTENT])]),
+        request(version, [("orders", [BATCH[:-1] + b"x"])]),
+        request(version, [("orders", [IDEMPOTENT])]) + b"behind the body",
+    ]
+    frames = b"xyz" + b"".join(framed(version, 7 + at, body) for at, body in enumerate(bodies))
+
+    requests, entries = kernel.parse_produces(frames, 3, len(frames), version, lead_of(version), 10_000, 10)
+
+    ends = [3 + sum(len(framed(version, 0, body)) for body in bodies[: at + 1]) for at in range(3)]
+    assert requests == [(end, 7 + at, count) for at, (end, count) in enumerate(zip(ends, (3, 1, 1), strict=True))]
+    alone = []
+    for body, end in zip(bodies, ends, strict=True):
+        start = end - len(body)
+        for topic, index, first, last, *others in kernel.parse_produce(body, 0, version)[3]:
+            alone.append((topic, index, start + first, start + last, *others))
+    assert entries == alone
+
+
+BODY_3 = request(3, [("t", [BATCH])])
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        framed(3, 1, BODY_3, client=b"you"),
+        framed(3, 1, BODY_3, client=b""),
+        framed(4, 1, BODY_3),
+        framed(3, 1, BODY_3, key=1),
+        framed(3, 1, BODY_3)[:-1],
+        framed(3, 1, BODY_3)[:3],
+        b"",
+        framed(3, 1, with_acks(BODY_3, 0)),
+        framed(3, 1, with_acks(BODY_3, 2)),
+        framed(3, 1, request(3, [("t", [BATCH])], "tx")),
+        framed(3, 1, request(3, [])),
+        framed(3, 1, BODY_3[:-1]),
+        framed(3, 1, BODY_3.replace(b"\1t", b"\1\xff")),
+        framed(3, 1, request(3, [("t", [b"x" * 500])])),
+        b"\xff\xff\xff\xff" + framed(3, 1, BODY_3)[4:],
+    ],
+)
+def test_the_first_request_that_is_not_alike_ends_it(kernel: ModuleType, last: bytes) -> None:
+    first = framed(3, 1, with_acks(BODY_3, 1)) + framed(3, 2, BODY_3)
+    frames = first + last + framed(3, 3, BODY_3)
+
+    end = len(first + last)
+    requests, entries = kernel.parse_produces(frames, 0, end, 3, lead_of(3), 400, 10)
+
+    assert [taken[0] for taken in requests] == [len(first) // 2, len(first)]
+    assert len(entries) == 2
+    assert kernel.parse_produces(frames, 0, len(first), 3, lead_of(3), 400, 1)[0] == requests[:1]
+    assert kernel.parse_produces(frames, 0, len(first), 3, lead_of(3), 400, 0) == ([], [])
+
+
+def test_a_range_outside_the_bytes_is_the_callers_fault(kernel: ModuleType) -> None:
+    for start, end in ((-1, 2), (2, 1), (0, 4)):
+        with pytest.raises(ValueError, match="is not inside a buffer of 3 bytes"):
+            kernel.parse_produces(b"abc", start, end, 9, b"", 1000, 10)
+    with pytest.raises(Unsupported, match="versions 3-13"):
+        kernel.parse_produces(b"abc", 0, 3, 14, b"", 1000, 10)
+
+
 @pytest.mark.parametrize("version", [-1, 0, 2, 14, 2**40])
 def test_other_versions_are_unsupported(kernel: ModuleType, version: int) -> None:
     with pytest.raises(Unsupported, match="versions 3-13"):

@@ -38,6 +38,7 @@ from bearlake.kernel.header import (
     PlainRules,
     ProduceEntry,
     ProduceOutcome,
+    ProduceRequestPlace,
     ProduceResult,
     QueuedBatch,
     RecordFields,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
         find_timestamp,
         inspect,
         parse_produce,
+        parse_produces,
         parse_sends,
         place_appends,
         put_file,
@@ -113,6 +115,7 @@ else:
     find_timestamp = _implementation.find_timestamp
     inspect = _implementation.inspect
     parse_produce = _implementation.parse_produce
+    parse_produces = _implementation.parse_produces
     parse_sends = _implementation.parse_sends
     put_file = _implementation.put_file
     rebase = _implementation.rebase
@@ -133,6 +136,7 @@ __all__ = [
     "PlainRules",
     "ProduceEntry",
     "ProduceOutcome",
+    "ProduceRequestPlace",
     "ProduceResult",
     "QueuedBatch",
     "RecordFields",
@@ -156,6 +160,7 @@ __all__ = [
     "find_timestamp",
     "inspect",
     "parse_produce",
+    "parse_produces",
     "parse_sends",
     "place_appends",
     "put_file",

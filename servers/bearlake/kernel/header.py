@@ -73,6 +73,9 @@ ProduceEntry: TypeAlias = tuple[str | bytes, int, int, int, int, int, int, int, 
 """(topic, index, start, end, status, attributes, record_count, base_timestamp, max_timestamp, producer_id, producer_epoch,
 base_sequence)"""
 
+ProduceRequestPlace: TypeAlias = tuple[int, int, int]
+"""(end, correlation_id, entry_count) of one Produce request among several; `end` is where its frame ends"""
+
 ProduceResult: TypeAlias = tuple[str | bytes, int, int, int, int, int]
 """(topic, index, error_code, base_offset, log_append_time_ms, log_start_offset)"""
 

@@ -67,10 +67,10 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         self.sum: float = 0
 
-    def observe(self, amount: float) -> None:
-        """Count one observation."""
-        self.counts[bisect_left(self.bounds, amount)] += 1
-        self.sum += amount
+    def observe(self, amount: float, count: int = 1) -> None:
+        """Count an observation, made `count` times."""
+        self.counts[bisect_left(self.bounds, amount)] += count
+        self.sum += amount * count
 
     @property
     def count(self) -> int:

@@ -17,7 +17,12 @@ from bearlake.kernel.fallback.checksum import crc32c
 from bearlake.kernel.fallback.columns import ColumnBuilder
 from bearlake.kernel.fallback.encode import encode_columns
 from bearlake.kernel.fallback.files import put_file
-from bearlake.kernel.fallback.produce import encode_produce_appended, encode_produce_response, parse_produce
+from bearlake.kernel.fallback.produce import (
+    encode_produce_appended,
+    encode_produce_response,
+    parse_produce,
+    parse_produces,
+)
 from bearlake.kernel.fallback.pulsar import encode_entry
 from bearlake.kernel.fallback.pulsar_decode import decode_entry, entry_routing
 from bearlake.kernel.fallback.pulsar_messages import encode_messages
@@ -43,6 +48,7 @@ __all__ = [
     "find_timestamp",
     "inspect",
     "parse_produce",
+    "parse_produces",
     "parse_sends",
     "place_appends",
     "put_file",

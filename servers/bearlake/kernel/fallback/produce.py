@@ -9,10 +9,11 @@ from struct import Struct, error
 from bearlake.errors import Corrupt, Unsupported
 from bearlake.kernel.fallback.batches import inspect_view
 from bearlake.kernel.fallback.checksum import Buffer, view_of
-from bearlake.kernel.header import BatchStatus, ProduceEntry, ProduceOutcome, ProduceResult
+from bearlake.kernel.header import BatchStatus, ProduceEntry, ProduceOutcome, ProduceRequestPlace, ProduceResult
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
+_HEADER = Struct(">hhi")
 _ANSWER = Struct(">ihqq")
 _INT64 = Struct(">q")
 _FLEXIBLE = 9
@@ -61,6 +62,48 @@ def parse_produce(frame: Buffer, position: int, version: int, /) -> tuple[str | 
         reader.tags()
     reader.tags()
     return transactional_id, acks, timeout_ms, entries
+
+
+def parse_produces(
+    frames: Buffer, start: int, end: int, version: int, lead: Buffer, size_max: int, count_max: int, /
+) -> tuple[list[ProduceRequestPlace], list[ProduceEntry]]:
+    """Decode whole Produce requests that follow each other from `start` of `frames` on, as long as one is like the others.
+
+    Alike are requests of this `version`, of at most `size_max` bytes, whose header goes on with `lead` behind the correlation
+    id, that have no transactional id, want an answer (acks 1 or -1) and name a partition; at most `count_max` are taken. Returns
+    them, as (end, correlation_id, entry_count), and the entries of all of them, whose places are in `frames`. The first that is
+    not alike, not whole or malformed ends this; nothing is said about it.
+
+    Raises:
+        Unsupported: the version is none of 3-13.
+    """
+    _check_version(version)
+    view = view_of(frames)
+    if not 0 <= start <= end <= len(view):
+        raise ValueError(f"[{start}, {end}) is not inside a buffer of {len(view)} bytes")
+    lead = bytes(lead)
+    requests: list[ProduceRequestPlace] = []
+    entries: list[ProduceEntry] = []
+    at = start
+    while len(requests) < count_max and end - at >= 4:
+        (size,) = _INT32.unpack_from(view, at)
+        at += 4
+        if not 8 + len(lead) <= size <= min(size_max, end - at):
+            break
+        key, spoken, correlation_id = _HEADER.unpack_from(view, at)
+        position = at + 8 + len(lead)
+        if key != 0 or spoken != version or view[at + 8 : position] != lead:
+            break
+        at += size
+        try:
+            transactional_id, acks, _, found = parse_produce(view[:at], position, version)
+        except Corrupt:
+            break
+        if transactional_id is not None or acks not in (-1, 1) or not found:
+            break
+        requests.append((at, correlation_id, len(found)))
+        entries += found
+    return requests, entries
 
 
 def _entry(view: memoryview, topic: str | bytes, index: int, start: int, end: int, version: int) -> ProduceEntry:

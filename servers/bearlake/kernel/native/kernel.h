@@ -132,6 +132,7 @@ KERNEL_FUNCTION(kernel_rebase);
 KERNEL_FUNCTION(kernel_seek);
 KERNEL_FUNCTION(kernel_take);
 KERNEL_FUNCTION(kernel_parse_produce);
+KERNEL_FUNCTION(kernel_parse_produces);
 KERNEL_FUNCTION(kernel_admit_plain);
 KERNEL_FUNCTION(kernel_assign_offsets);
 KERNEL_FUNCTION(kernel_queue_appends);

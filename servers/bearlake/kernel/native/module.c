@@ -21,6 +21,7 @@ static PyMethodDef functions[] = {
     FUNCTION(find_timestamp),
     FUNCTION(inspect),
     FUNCTION(parse_produce),
+    FUNCTION(parse_produces),
     FUNCTION(parse_sends),
     FUNCTION(place_appends),
     FUNCTION(put_file),

@@ -252,3 +252,110 @@ KERNEL_FUNCTION(kernel_parse_produce)
     PyBuffer_Release(&view);
     return result;
 }
+
+/* What requests that can be taken together have in common: all of the header behind the correlation id, and limits. */
+typedef struct {
+    const uint8_t *lead;
+    Py_ssize_t lead_size;
+    int version;
+    int64_t size_max, count_max;
+} Alike;
+
+#define SIZE_BYTES 4
+#define LEAD_AT 8 /* of a request: behind API key, version and correlation id */
+#define ALL_REPLICAS -1
+#define LEADER 1
+
+/* A whole request of the same client and version at `at` of `view`. */
+static bool is_alike(const uint8_t *request, int64_t size, const Alike *alike)
+{
+    return size >= LEAD_AT + alike->lead_size && size <= alike->size_max && load_i16(request) == 0
+        && load_i16(request + 2) == alike->version && memcmp(request + LEAD_AT, alike->lead, (size_t)alike->lead_size) == 0;
+}
+
+/* Appends the entries of a request that has no transactional id and wants an answer: 1; 0 if it is another one or malformed, -1 with an
+   exception set. */
+static int read_plain(Reader *reader, PyObject *entries)
+{
+    int16_t acks;
+    int32_t timeout_ms;
+    const Py_ssize_t before = PyList_GET_SIZE(entries);
+    PyObject *transactional_id = read_string(reader, "transactional id", true);
+    if (transactional_id == NULL)
+        return -1;
+    const bool is_transactional = transactional_id != Py_None;
+    Py_DECREF(transactional_id);
+    if (is_transactional)
+        return 0;
+    if (read_i16(reader, "acks", &acks) < 0 || read_i32(reader, "timeout", &timeout_ms) < 0)
+        return -1;
+    if (acks != ALL_REPLICAS && acks != LEADER)
+        return 0;
+    return read_topics(reader, entries) < 0 ? -1 : PyList_GET_SIZE(entries) > before;
+}
+
+/* Takes the request at `*at` and moves behind it: 1; 0 if there is none that is alike, -1 with an exception set. */
+static int take_request(KernelState *state, const Py_buffer *frames, Py_ssize_t *at, Py_ssize_t end, const Alike *alike,
+                        PyObject *requests, PyObject *entries)
+{
+    const uint8_t *request = (const uint8_t *)frames->buf + *at + SIZE_BYTES;
+    if (end - *at < SIZE_BYTES)
+        return 0;
+    const int64_t size = load_i32(request - SIZE_BYTES);
+    if (size > end - *at - SIZE_BYTES || !is_alike(request, size, alike))
+        return 0;
+    const Py_ssize_t before = PyList_GET_SIZE(entries), start = *at + SIZE_BYTES, next = start + (Py_ssize_t)size;
+    Reader reader = {state->corrupt, frames->buf, start + LEAD_AT + alike->lead_size, next, alike->version};
+    int outcome = read_plain(&reader, entries);
+    if (outcome < 0 && PyErr_ExceptionMatches(state->corrupt)) { /* told to whoever looks at it alone */
+        PyErr_Clear();
+        outcome = 0;
+    }
+    if (outcome <= 0)
+        return outcome < 0 || PyList_SetSlice(entries, before, PyList_GET_SIZE(entries), NULL) < 0 ? -1 : 0;
+    *at = next;
+    PyObject *taken = Py_BuildValue("nin", next, load_i32(request + 4), PyList_GET_SIZE(entries) - before);
+    outcome = taken == NULL || PyList_Append(requests, taken) < 0 ? -1 : 1;
+    Py_XDECREF(taken);
+    return outcome;
+}
+
+static PyObject *take_requests(KernelState *state, const Py_buffer *frames, Py_ssize_t at, Py_ssize_t end, const Alike *alike)
+{
+    PyObject *requests = PyList_New(0), *entries = PyList_New(0);
+    int outcome = requests == NULL || entries == NULL ? -1 : 1;
+    while (outcome > 0 && PyList_GET_SIZE(requests) < alike->count_max)
+        outcome = take_request(state, frames, &at, end, alike, requests, entries);
+    if (outcome >= 0)
+        return Py_BuildValue("NN", requests, entries);
+    Py_XDECREF(requests);
+    Py_XDECREF(entries);
+    return NULL;
+}
+
+KERNEL_FUNCTION(kernel_parse_produces)
+{
+    Py_buffer frames, lead;
+    Py_ssize_t at, end;
+    int64_t version;
+    Alike alike;
+    PyObject *result = NULL;
+    KernelState *state = state_of(module);
+    if (check_arguments("parse_produces", count, 7, 7) < 0 || to_int64(arguments[3], &version) < 0
+        || to_int64(arguments[5], &alike.size_max) < 0 || to_int64(arguments[6], &alike.count_max) < 0)
+        return NULL;
+    if (version < 3 || version > 13)
+        return PyErr_Format(state->unsupported, "Produce version %S; versions 3-13 are spoken", arguments[3]);
+    if (PyObject_GetBuffer(arguments[0], &frames, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (PyObject_GetBuffer(arguments[4], &lead, PyBUF_SIMPLE) == 0) {
+        alike.lead = lead.buf;
+        alike.lead_size = lead.len;
+        alike.version = (int)version;
+        if (to_range(arguments[1], arguments[2], frames.len, &at, &end) == 0)
+            result = take_requests(state, &frames, at, end, &alike);
+        PyBuffer_Release(&lead);
+    }
+    PyBuffer_Release(&frames);
+    return result;
+}

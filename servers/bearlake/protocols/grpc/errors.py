@@ -102,7 +102,10 @@ _BY_VERDICT: dict[int, tuple[_Answer, str]] = {
         _Answer(_Code.ABORTED, "UNEXPECTED_OFFSET"),
         "the partition does not end at the expected offset: others have written",
     ),
-    Verdict.TERMINATED: (_Answer(_Code.FAILED_PRECONDITION, "TERMINATED"), "the stream is terminated: it takes no more"),
+    Verdict.TERMINATED: (
+        _Answer(_Code.FAILED_PRECONDITION, "TERMINATED"),
+        "the stream is terminated: it takes no more",
+    ),
     Verdict.UNAVAILABLE: (
         _Answer(_Code.UNAVAILABLE, "OUTCOME_UNKNOWN", is_retriable=True),
         "the batch may or may not be stored: send it again with the same sequence",

@@ -24,7 +24,8 @@ from bearlake.errors import BearlakeError, Corrupt
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.broker import Context
 from bearlake.protocols.kafka.codec import ApiKey
-from bearlake.protocols.kafka.handlers import api_versions, produce
+from bearlake.protocols.kafka.framing import PRODUCE, may_be_large
+from bearlake.protocols.kafka.handlers import api_versions, produce, produce_together
 from bearlake.protocols.kafka.rendered import Rendered
 from bearlake.protocols.kafka.slot import Slot
 from bearlake.serving.receiving import Receiver
@@ -38,14 +39,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SIZE = struct.Struct(">i")
-_PRODUCE = ApiKey.PRODUCE.to_bytes(2, "big")
 _API_AND_VERSION = struct.Struct(">hh")
-_WRITE_BYTES = (
-    1024 * 1024
-)  # answers given to the transport at once, so that a client that does not read is noticed soon
+_WRITE_BYTES = 1 << 20  # answers given to the transport at once, so that a client that does not read is noticed soon
 _JOIN_BYTES = 16 * 1024  # smaller answers are cheaper to copy than to gather
-
-
 _WAITING = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """APIs that may wait for long and change nothing that the client does not ask for again."""
 
@@ -64,6 +60,8 @@ class Connection(Receiver):
         self._transport: asyncio.Transport | None = None
         self._frame_since = 0.0  # when the frame under way began to arrive, 0 without one
         self._slots: deque[Slot] = deque()
+        self._request_count = 0  # in the slots
+        self._produce_lead: produce_together.Lead | None = None  # of the last Produce request that came alone
         self._ready_bytes = 0
         self._waiting_tasks: set[asyncio.Task[None]] = set()
         self._fetches: deque[Coroutine[None, None, None]] = deque()  # behind the one that runs
@@ -102,6 +100,7 @@ class Connection(Receiver):
         while self._fetches:
             self._fetches.popleft().close()
         self._slots.clear()
+        self._request_count = 0
         self._release()
         self._note_unsent(0)
         if self._is_reading_paused:
@@ -162,19 +161,24 @@ class Connection(Receiver):
             self._pace()
             return
         is_over_budget = self.server.is_over_budget
-        slots, in_flight_max = self._slots, limits.requests_in_flight_max
+        in_flight_max = limits.requests_in_flight_max
         first = self._low
         try:
-            while self._high - self._low >= 4 and len(slots) < in_flight_max:
+            if self._produce_lead is not None and not is_over_budget and self.produce_tail is None:
+                room = in_flight_max - self._request_count
+                self._low = produce_together.take(self, self._produce_lead, slab, first, self._high, room)
+            while self._high - self._low >= 4 and self._request_count < in_flight_max:
                 (size,) = _SIZE.unpack_from(view, self._low)
                 start = self._low + 4
-                if not 8 <= size <= limits.control_request_bytes_max and not self._may_be_large(size, view, start):
+                if not 8 <= size <= limits.control_request_bytes_max and not may_be_large(
+                    size, view[start : self._high], limits
+                ):
                     self._need = 6  # look again when the API key is there
                     break
                 if self._high - start < size:
                     self._need = size + 4
                     break
-                if is_over_budget and view[start : start + 2] == _PRODUCE:
+                if is_over_budget and view[start : start + 2] == PRODUCE:
                     self._wait_for_budget()
                     break
                 self._low = start + size
@@ -193,19 +197,6 @@ class Connection(Receiver):
         self._settle()
         self._pace()
 
-    def _may_be_large(self, size: int, view: memoryview, start: int) -> bool:
-        """Whether a frame may have this unusual size; False while that is not known. Raises `Corrupt`."""
-        limits = self.server.settings
-        if not 8 <= size <= limits.request_bytes_max:
-            raise Corrupt(f"a request of {size} bytes: expected 8 to {limits.request_bytes_max}")
-        if self._high - start < 2:
-            return False
-        if view[start : start + 2] != _PRODUCE:
-            raise Corrupt(
-                f"a request of {size} bytes: expected {limits.control_request_bytes_max} at most, except for Produce"
-            )
-        return True
-
     def _malformed(self, why: str) -> None:
         metrics.KAFKA_MALFORMED_FRAMES.inc()
         self.close(why, "malformed")
@@ -216,7 +207,7 @@ class Connection(Receiver):
         limits = self.server.settings
         return (
             self._is_write_paused
-            or len(self._slots) >= limits.requests_in_flight_max
+            or self._request_count >= limits.requests_in_flight_max
             or self._ready_bytes >= limits.response_bytes_max
             or self._waits_for_budget
             or self._wish is not None
@@ -278,15 +269,20 @@ class Connection(Receiver):
 
     # -- requests ------------------------------------------------------------------------------------------------
 
+    def add(self, slot: Slot) -> None:
+        """Give requests their place; they are under way from now on."""
+        self._slots.append(slot)
+        self._request_count += slot.count
+        self.server.meters[slot.api].requests.inc(slot.count)
+
     def _request(self, frame: memoryview, slab: Slab) -> None:
         key, version = _API_AND_VERSION.unpack_from(frame)
         api = self.server.apis.get(key)
         if api is None:
             raise Corrupt(f"API key {key} is not served here; ask ApiVersions first")
         header, position = codec.read_request_header(frame)
-        self.server.meters[key].requests.inc()
         slot = Slot(key)
-        self._slots.append(slot)
+        self.add(slot)
         if not api.version_min <= version <= api.version_max:
             if key != ApiKey.API_VERSIONS:
                 raise Corrupt(
@@ -298,6 +294,8 @@ class Connection(Receiver):
         if context.version != version or context.client_id != header.client_id:
             context = self._context = Context(version, self.who, header.client_id, self.listener, self.peer)
         if key == ApiKey.PRODUCE:
+            if version >= produce.VERSION_MIN:
+                self._produce_lead = (context, bytes(frame[8:position]))
             produce.receive(self, slot, context, header.correlation_id, frame, position, slab)
             return
         request = codec.request(key, version).decode(frame, position)
@@ -359,7 +357,7 @@ class Connection(Receiver):
         slot.is_ready = True
         for chunk in chunks:
             self._ready_bytes += len(chunk)
-        self.server.meters[slot.api].seconds.observe(time.perf_counter() - slot.started)
+        self.server.meters[slot.api].seconds.observe(time.perf_counter() - slot.started, slot.count)
         if not self._is_pumping and self._slots and self._slots[0].is_ready:
             self._is_pumping = True
             self.server.loop.call_soon(self._pump)
@@ -376,6 +374,7 @@ class Connection(Receiver):
             size = 0
             while slots and slots[0].is_ready and size < _WRITE_BYTES:
                 slot = slots.popleft()
+                self._request_count -= slot.count
                 if slot.api == ApiKey.FETCH:
                     self._is_fetching = False
                 for chunk in slot.chunks:

@@ -20,7 +20,7 @@ from bearlake.protocols.kafka.errors import STATUS_CODES, VERDICT_CODES, ErrorCo
 from bearlake.protocols.kafka.messages import ProduceRequest, ProduceResponse
 from bearlake.serving.slabs import Slab
 from bearlake.streams.admission import BadRecord, BadTimestamp, Header, admit
-from bearlake.streams.append import Append, AppendCall, Verdict
+from bearlake.streams.append import Append, AppendCall, Result, Verdict
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.configs import TimestampSource
 from bearlake.streams.principal import Operation
@@ -89,16 +89,19 @@ class ProduceCall:
 
     def done(self, call: AppendCall) -> None:
         """Callback of the waist: every batch has its outcome."""
+        chunks = self.frames(call.results)
+        if self.slot is not None:
+            self.connection.answer(self.slot, chunks)
+
+    def frames(self, outcomes: Sequence[Result]) -> Sequence[codec.Buffer]:
+        """The answer, from the outcomes of what was appended; for acks=0 none, but its connection is closed after an error."""
         if self.is_plain and self.slot is not None:
-            frame = kernel.encode_produce_appended(
-                self.context.version, self.correlation_id, self.entries, call.results
-            )
+            frame = kernel.encode_produce_appended(self.context.version, self.correlation_id, self.entries, outcomes)
             if frame is not None:
-                self.connection.answer(self.slot, [frame])
-                return
+                return [frame]
         results: list[ProduceResult] = []
         has_errors = has_messages = False
-        appended = iter(call.results)
+        appended = iter(outcomes)
         for place, (entry, refusal) in enumerate(zip(self.entries, self.outcomes, strict=True)):
             topic, index = entry[0], entry[1]
             if refusal is not None:
@@ -121,14 +124,11 @@ class ProduceCall:
                 has_errors
             ):  # as Kafka does: a client that wants no answers learns of errors by that, and refreshes its metadata
                 self.connection.close("a Produce request with acks=0 failed", "acks_0_error")
-            return
+            return ()
         version = self.context.version
         if has_messages:
-            response = self._with_messages(results)
-            chunks = codec.response(ApiKey.PRODUCE, version).frame(self.correlation_id, response)
-        else:
-            chunks = [kernel.encode_produce_response(version, self.correlation_id, results, 0)]
-        self.connection.answer(self.slot, chunks)
+            return codec.response(ApiKey.PRODUCE, version).frame(self.correlation_id, self._with_messages(results))
+        return [kernel.encode_produce_response(version, self.correlation_id, results, 0)]
 
     def _with_messages(self, results: Sequence[ProduceResult]) -> ProduceResponse:
         topics: list[ProduceResponse.Topic] = []
@@ -228,7 +228,7 @@ def _submit(call: ProduceCall, frame: memoryview, slab: Slab, *, knows_all: bool
         topic = entries[at][0]
         if topic != last:
             last = topic
-            found = _resolve(broker, call.context, topic)
+            found = resolve(broker, call.context, topic)
             if found is UNKNOWN and not knows_all:
                 call.outcomes = [None] * count
                 return False
@@ -269,7 +269,8 @@ def _admit_one(
             call.outcomes[place] = _refusal(admitted)
 
 
-def _resolve(broker: Broker, context: Context, topic: str | bytes) -> StreamView | Refusal:
+def resolve(broker: Broker, context: Context, topic: str | bytes) -> StreamView | Refusal:
+    """The stream of a topic, or why nothing is appended to it; `UNKNOWN` when it has to be looked up in the store first."""
     streams = broker.streams
     if broker.is_redirecting:
         return NOT_LEADER

@@ -1,0 +1,107 @@
+"""Produce requests that arrive in one piece: answered in order, each as if it had come alone."""
+
+import pytest
+
+from bearlake.protocols.kafka import codec
+from bearlake.protocols.kafka import messages as m
+from bearlake.protocols.kafka.broker import KafkaSettings
+from bearlake.protocols.kafka.errors import ErrorCode
+from fixtures.kafka_server import batch_of, produce_request, values_of
+
+GOOD = batch_of(b"good")
+BAD = GOOD[:-1] + bytes([GOOD[-1] ^ 1])
+
+
+async def answers_to(client, requests, version=9):
+    """Send Produce requests in one piece; the (error code, base offset) of each."""
+    data = b""
+    for number, request in enumerate(requests, 100):
+        key = codec.ApiKey[type(request).__name__.removesuffix("Request").upper()]
+        data += b"".join(codec.request(key, version).frame(number, "c", request))
+        if getattr(request, "acks", -1) != 0:
+            client.sent.append((key, version, number))
+    client.send_bytes(data)
+    answers = []
+    while client.sent:
+        answer = await client.receive()
+        if isinstance(answer, m.ProduceResponse):
+            (partition,) = answer.responses[0].partition_responses
+            answers.append((partition.error_code, partition.base_offset))
+        else:
+            answers.append(type(answer).__name__)
+    return answers
+
+
+async def stored(client):
+    return [value for _, value in values_of((await client.fetch("t", 0)).records)]
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 12])
+async def test_many_are_answered_in_order_and_stored_in_order(kafka, version):
+    client = await kafka.client()
+    await kafka.create("t")
+    requests = [produce_request("t", batch_of(b"%d" % number)) for number in range(20)]
+
+    answers = await answers_to(client, requests, version)
+
+    assert answers == [(0, number) for number in range(20)]
+    assert await stored(client) == [b"%d" % number for number in range(20)]
+
+
+@pytest.mark.parametrize("place", [0, 1, 3, 5])
+@pytest.mark.parametrize(
+    ("odd", "answer"),
+    [
+        (produce_request("t", BAD), (ErrorCode.CORRUPT_MESSAGE, -1)),
+        (produce_request("t", GOOD, index=9), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)),
+        (produce_request("nowhere", GOOD), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)),
+        (produce_request("t", GOOD, acks=7), (ErrorCode.INVALID_REQUIRED_ACKS, -1)),
+        (produce_request("t", GOOD, transactional_id="x"), (ErrorCode.INVALID_REQUEST, -1)),
+        (m.MetadataRequest(topics=[]), "MetadataResponse"),
+    ],
+    ids=["bad", "partition", "stream", "acks", "transaction", "metadata"],
+)
+async def test_one_that_is_particular_is_answered_in_its_place(kafka, odd, answer, place):
+    client = await kafka.client()
+    await kafka.create("t")
+    await client.produce("t", GOOD)
+    requests = [produce_request("t", batch_of(b"%d" % number)) for number in range(5)]
+    requests.insert(place, odd)
+
+    answers = await answers_to(client, requests)
+
+    assert answers.pop(place) == answer
+    assert answers == [(0, 1 + number) for number in range(5)]
+    assert await stored(client) == [b"good", *(b"%d" % number for number in range(5))]
+
+
+async def test_one_without_an_answer_is_stored_in_its_place(kafka):
+    client = await kafka.client()
+    await kafka.create("t")
+    requests = [produce_request("t", batch_of(b"%d" % number), acks=number % 2) for number in range(6)]
+
+    answers = await answers_to(client, requests)
+
+    assert answers == [(0, 1), (0, 3), (0, 5)]
+    assert await stored(client) == [b"%d" % number for number in range(6)]
+
+
+async def test_batches_that_the_commit_refuses_have_their_own_errors(kafka):
+    client = await kafka.client()
+    await kafka.create("t")
+    sequences = [0, 1, 1, 5, 2]
+    requests = [produce_request("t", batch_of(b"v", producer=(7, 0, sequence))) for sequence in sequences]
+
+    answers = await answers_to(client, requests)
+
+    out_of_order = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert answers == [(0, 0), (0, 1), (0, 1), out_of_order, (0, 2)]
+
+
+async def test_no_more_are_taken_than_may_be_in_flight(kafka_cluster):
+    cluster = await kafka_cluster(1, settings=KafkaSettings(requests_in_flight_max=3))
+    client = await cluster.client()
+    await cluster[0].create("t")
+    requests = [produce_request("t", batch_of(b"%d" % number)) for number in range(20)]
+
+    assert await answers_to(client, requests) == [(0, number) for number in range(20)]
