@@ -1,5 +1,6 @@
-"""What is known of the cluster: late, double and missing news."""
+"""What is known of the cluster: late, double and missing news; choices that change."""
 
+from bearlake_operator.handlers.settling import SETTLE_S, Settling
 from bearlake_operator.handlers.world import World
 from bearlake_operator.kube import Listing
 
@@ -89,3 +90,32 @@ def test_a_list_says_nothing_of_what_is_newer_or_elsewhere():
 
     assert world.listed("Stream", Listing([], 10), "n") == 0
     assert (len(world.of("Stream")), told) == (2, [])
+
+
+def test_a_choice_that_keeps_changing_is_taken_when_it_stays(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("bearlake_operator.handlers.settling.time.monotonic", lambda: now)
+    choices = Settling()
+
+    assert choices.take("a", (1,)) == ((1,), 0)
+    for count in range(2, 30):
+        now += 1
+        assert choices.take("a", (count,)) == ((1,), SETTLE_S)
+    now += SETTLE_S - 1
+    assert choices.take("a", (29,)) == ((1,), 1)
+    now += 1
+    assert choices.take("a", (29,)) == ((29,), 0)
+
+
+def test_a_choice_that_changes_back_has_not_changed(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("bearlake_operator.handlers.settling.time.monotonic", lambda: now)
+    choices = Settling()
+    choices.take("a", 1)
+    choices.take("a", 2)
+
+    assert choices.take("a", 1) == (1, 0)
+    now += SETTLE_S
+    assert choices.take("a", 2) == (1, SETTLE_S)
+    choices.keep(set())
+    assert choices.take("a", 2) == (2, 0)

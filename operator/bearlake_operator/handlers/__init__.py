@@ -4,6 +4,7 @@ watches.py   kopf: what changed
 world.py     what is known, by kind and name; wakes the workers
 apply.py     puts manifests, removes what is not wanted any more, and is silent when nothing changed
 tiers.py     worker: tiers and workers of compaction, status of Compactors
+settling.py  holds what a selector selects until it stays the same
 streams.py   worker: streams of one data layer, status of Streams
 loop.py      the loop of a worker: woken, or looking again after a while; failures wait longer and longer
 lease.py     leadership

@@ -12,6 +12,7 @@ from bearlake_operator.api import CompactorSpec, Resource
 from bearlake_operator.errors import Invalid, OperatorError, Unavailable
 from bearlake_operator.handlers.apply import Applier
 from bearlake_operator.handlers.notes import Notes, now_text
+from bearlake_operator.handlers.settling import Settling
 from bearlake_operator.handlers.world import World
 from bearlake_operator.manifests import Manifest, compactor, labels, tier
 from bearlake_operator.reconcile import claims, needs, selection, status
@@ -29,6 +30,7 @@ class _Plan:
     manifests: list[Manifest] = field(default_factory=list)
     specs: dict[claims.Key, CompactorSpec] = field(default_factory=dict)
     streams: dict[claims.Key, Sequence[str]] = field(default_factory=dict)
+    waits_s: list[float] = field(default_factory=list)
     problems: dict[claims.Key, str] = field(default_factory=dict)
 
 
@@ -50,6 +52,7 @@ class TierWorker:
         self._applier = applier
         self._notes = notes
         self._clients = clients
+        self._chosen = Settling[tuple[str, ...]]()
 
     async def work(self) -> float:
         """One round; returns the seconds until the next. Raises `Unavailable` when something is left to do."""
@@ -62,7 +65,9 @@ class TierWorker:
         if problems:
             raise Unavailable("; ".join(problems))
         changes = [due for spec in plan.specs.values() if (due := needs.next_change(spec, now)) is not None]
-        return min([self._settings.resync_seconds, *((due - now).total_seconds() + 1 for due in changes)])
+        return min(
+            [self._settings.resync_seconds, *plan.waits_s, *((due - now).total_seconds() + 1 for due in changes)]
+        )
 
     def _plan(self, now: datetime) -> _Plan:
         plan = _Plan()
@@ -79,13 +84,15 @@ class TierWorker:
                 spec = api.compactor_spec(resource)
                 if spec.data_layer not in self._settings.data_layers:
                     raise Invalid(f"There is no data layer {spec.data_layer!r}.")
-                streams = selection.patterns(spec, self._world.of("Stream"), found)
+                streams, wait_s = self._chosen.take(key, selection.patterns(spec, self._world.of("Stream"), found))
+                plan.waits_s += [wait_s] if wait_s else []
                 plan.manifests += compactor.objects(
                     self._settings, spec, replicas=needs.replicas(spec, now), streams=streams
                 )
                 plan.specs[key], plan.streams[key] = spec, streams
             except Invalid as error:
                 plan.problems[key] = str(error)
+        self._chosen.keep({*plan.specs})
         return plan
 
     async def _show(self, plan: _Plan, now: datetime) -> None:
