@@ -1,13 +1,20 @@
 """Pulsar entries to record batches and back: `python bench/micro/pulsar_entries.py`. CPU time, best of several runs, data in cache.
 
-Messages are as `pulsar-perf` sends them: a sequence id and a payload. Payloads to be compressed repeat themselves by half.
+Messages are as `pulsar-perf` sends them: a sequence id and a payload. Payloads to be compressed repeat themselves by half. "Many" are the
+hot paths: SENDs of a receive buffer to record batches, their receipts, and deliveries to MESSAGE commands, each by one native call.
 """
 
 import os
+import sys
 import time
 import timeit
 from collections.abc import Callable
+from pathlib import Path
 from struct import Struct
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from bench.pulsar_frames import Entry
 
 from bearlake import kernel
 from bearlake.protocols.pulsar import entries
@@ -22,6 +29,7 @@ from bearlake.protocols.pulsar.proto.metadata_pb2 import (
     SingleMessageMetadata,
 )
 from bearlake.records import blocks
+from bench import pulsar_frames
 
 REPEATS = 20
 SIZE = Struct(">I")
@@ -78,6 +86,28 @@ def both_ways(what: str, head: MessageMetadata, payload: bytes, count: int, size
         show(f"routing     {what}", best(lambda: entries.routing(stored)), count, size)
 
 
+def many(one: Entry) -> None:
+    """SENDs of about 64 KiB, and what they become."""
+    frame = bytearray(pulsar_frames.send(one))
+    at = 2 * SIZE.size + SIZE.unpack_from(frame, SIZE.size)[0] + 2
+    SIZE.pack_into(frame, at, kernel.crc32c(frame, at + SIZE.size))
+    entry_count = max(1, (64 << 10) // len(frame))
+    frames = bytes(frame) * entry_count
+    size = entry_count * one.payload_bytes
+    sends = kernel.parse_sends(frames, 0, len(frames), entry_count, len(frames), len(frames))
+    assert len(sends) == entry_count
+    ids = [(sequence_id, highest_id) for _, sequence_id, highest_id, *_ in sends]
+    results = [(0, place, 0) for place in range(entry_count)]
+    given = [(0, count, memoryview(batch), 0, ()) for _, _, _, _, batch, count, _, _ in sends]
+    what = f"{one.message_count} x {one.message_bytes} B, per entry of {entry_count}"
+    for name, call in (
+        ("SENDs", lambda: kernel.parse_sends(frames, 0, len(frames), entry_count, len(frames), len(frames))),
+        ("receipts", lambda: kernel.encode_receipts(1, 2, -1, ids, results, 0)),
+        ("MESSAGEs", lambda: kernel.encode_messages(given, 0, 1, 2, -1, None, len(frames), 2 * len(frames))),
+    ):
+        show(f"{name:11} {what}", best(call) / entry_count, one.message_count, size // entry_count)
+
+
 def main() -> None:
     print(f"native: {kernel.IS_NATIVE}")
     for message_bytes, batch_bytes in ((100, 10_000), (100, 64 << 10), (1024, 10_000), (1024, 64 << 10)):
@@ -88,6 +118,8 @@ def main() -> None:
                 if codec == NONE or not is_keyed:
                     what = f"{count} x {message_bytes} B, {name}{', key and property' if is_keyed else ''}"
                     both_ways(what, *entry(payload, count, codec), count, count * message_bytes)
+    for message_count, message_bytes in ((1, 1024), (100, 100), (64, 1024)):
+        many(Entry(message_count=message_count, message_bytes=message_bytes))
     for message_bytes in (100, 1024):
         both_ways(f"1 x {message_bytes} B, unbatched", *entry(value(message_bytes), None, NONE), 1, message_bytes)
 
