@@ -110,6 +110,7 @@ def test_executors_are_as_restricted_as_workers_and_are_taken_for_none():
 
     (container,) = executor["spec"]["containers"]
     (of_worker,) = worker["spec"]["containers"]
+    assert executor["spec"]["serviceAccountName"] == rendering.example().service_account
     assert executor["spec"]["automountServiceAccountToken"] is False
     assert executor["spec"]["securityContext"] == worker["spec"]["securityContext"]
     assert container["securityContext"] == of_worker["securityContext"]

@@ -47,7 +47,7 @@ def objects(settings: Settings, spec: CompactorSpec, *, replicas: int, streams: 
     more_files = {}
     if spark.has_pods(spec):
         spark.make_driver(template)
-        more_files[spark.TEMPLATE] = spark.template(data_layer, template)
+        more_files[spark.TEMPLATE] = spark.template(settings, data_layer, template)
     found = [
         config.config_map(name, content, marks, more_files),
         deployment(name, marks, template, replicas=None if spec.autoscaling else replicas),

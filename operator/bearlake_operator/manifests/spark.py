@@ -58,7 +58,7 @@ def make_driver(pod: Manifest) -> None:
     worker["ports"] += [{"name": name, "containerPort": port} for name, port in PORTS.items()]
 
 
-def template(data_layer: DataLayer, pod: Manifest) -> Manifest:
+def template(settings: Settings, data_layer: DataLayer, pod: Manifest) -> Manifest:
     """What executors' pods are made from, given the workers' pod template: as restricted and placed as these, with what the object
     store asks for and no other secret."""
     spec = pod["spec"]
@@ -81,6 +81,7 @@ def template(data_layer: DataLayer, pod: Manifest) -> Manifest:
         "metadata": {"labels": {labels.NAME: "bearlake", labels.COMPONENT: "executor", labels.MANAGED_BY: "spark"}},
         "spec": {
             **{key: spec[key] for key in kept if key in spec},
+            "serviceAccountName": settings.service_account,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "containers": [container],
