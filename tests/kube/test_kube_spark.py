@@ -1,5 +1,6 @@
-"""Compaction whose executors are pods: a real API server, Spark's real driver under a real ServiceAccount with the operator's Role, and the
-pods' real program. Only the node is not real: what a kubelet would start in a container is started here, beside the test.
+"""Compaction whose executors are pods: a real API server that lets restricted pods in only, Spark's real driver under a real ServiceAccount
+with the chart's Role and the operator's template, and the pods' real program. Only the node is not real: what a kubelet would start in a
+container is started here, beside the test.
 """
 
 import asyncio
@@ -24,6 +25,9 @@ from bearlake.objects.open import ObjectStoreSettings, open_store
 from bearlake.records import codec
 from bearlake.records.codec import Record
 from bearlake.wal.keys import KeySource
+from bearlake_operator import api
+from bearlake_operator import settings as operator_settings
+from bearlake_operator.manifests import compactor
 from fixtures.compaction_items import Wal, workbench
 from fixtures.control_plane import ControlPlane, control_plane
 from fixtures.kubernetes import REPOSITORY, until
@@ -113,17 +117,11 @@ class Node:
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with control_plane(tmp_path_factory.mktemp("plane")) as made:
         made.kubectl("create", "namespace", NAMESPACE)
+        made.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
         made.kubectl("-n", NAMESPACE, "apply", "-f", "-", given=accounts(made))
-        container = {"name": "bearlake", "image": "compactor"}
-        spec = {"serviceAccountName": ACCOUNT, "containers": [container]}
-        made.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": DRIVER, "namespace": NAMESPACE},
-                "spec": spec,
-            }
-        )
+        deployment, _ = rendered()
+        driver = {"metadata": {"name": DRIVER, "namespace": NAMESPACE}, "spec": deployment["spec"]["template"]["spec"]}
+        made.apply({"apiVersion": "v1", "kind": "Pod", **driver})
         yield made
 
 
@@ -136,12 +134,28 @@ def accounts(plane: ControlPlane) -> str:
     )
 
 
+def rendered() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The Deployment of workers whose executors are pods, and the files beside their settings, as the operator makes them."""
+    layer = operator_settings.DataLayer(settings={}, admin=operator_settings.AdminAccess(secret="admin"))
+    values = operator_settings.Settings(
+        image="bearlake.dev/server:test",
+        compactor_image="bearlake.dev/compactor:test",
+        data_layers={"default": layer},
+        service_account=ACCOUNT,
+        spark_service_account=ACCOUNT,
+    )
+    spec = {"spark": {"master": "k8s://https://kubernetes.default.svc", "executors": {"count": EXECUTOR_COUNT}}}
+    parsed = api.compactor_spec({"metadata": {"namespace": "team", "name": "main"}, "spec": spec})
+    made = {one["kind"]: one for one in compactor.objects(values, parsed, replicas=1)}
+    return made["Deployment"], made["ConfigMap"]["data"]
+
+
 def spark_settings(plane: ControlPlane, folder: Path) -> SparkSettings:
     """As the operator renders them, but for addresses of this machine, and the token that a pod would find by itself."""
+    _, files = rendered()
     template = folder / "executor.yaml"
-    container = {"name": "executor", "securityContext": {"readOnlyRootFilesystem": True}}
-    spec = {"serviceAccountName": ACCOUNT, "automountServiceAccountToken": False, "containers": [container]}
-    template.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "spec": spec}))
+    template.write_text(files["executor.yaml"])
+    loaded = yaml.safe_load(files["bearlake.yaml"])["spark"]["kubernetes"]
     token = folder / "token"
     token.write_text(plane.token(NAMESPACE, ACCOUNT))
     prefix = "spark.kubernetes.authenticate"
@@ -149,10 +163,10 @@ def spark_settings(plane: ControlPlane, folder: Path) -> SparkSettings:
         master=f"k8s://{plane.url}",
         conf=(f"{prefix}.oauthTokenFile={token}", f"{prefix}.caCertFile={plane.authority}"),
         kubernetes=SparkKubernetesSettings(
-            image="bearlake.dev/compactor:test",
+            image=loaded["image"],
             namespace=NAMESPACE,
             pod_template_file=str(template),
-            executor_count=EXECUTOR_COUNT,
+            executor_count=loaded["executor_count"],
             driver_host="127.0.0.1",
             bind_address="127.0.0.1",
             driver_port=0,
