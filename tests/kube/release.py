@@ -134,7 +134,9 @@ def stream(name: str, **spec: Any) -> dict[str, Any]:
 def clean_namespace(cluster: Cluster) -> None:
     """An empty namespace for the release, with restricted pods, and no Streams of an earlier test anywhere."""
     # First what is not in the namespace: an API service without its pods would keep every namespace from going.
-    cluster.helm("uninstall", "bl", "-n", NAMESPACE, "--ignore-not-found", "--wait", "--timeout", "3m", is_checked=False)
+    cluster.helm(
+        "uninstall", "bl", "-n", NAMESPACE, "--ignore-not-found", "--wait", "--timeout", "3m", is_checked=False
+    )
     kinds = "streams,compactors"
     cluster.kubectl("delete", kinds, "--all", "-A", "--ignore-not-found", "--timeout=60s", is_checked=False)
     empty_namespace(cluster, NAMESPACE)
