@@ -101,11 +101,6 @@ class BearlakeServer:
             self._save_log()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether the server runs."""
-        return self._process is not None and self._process.poll() is None
-
     def terminate(self) -> None:
         """Tell the server to stop, and return at once."""
         os.kill(self.pid, signal.SIGTERM)

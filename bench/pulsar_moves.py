@@ -90,6 +90,7 @@ class Pair:
     def __init__(self, directory: Path, *, command: Path) -> None:
         stores = directory / "data"
         self.servers = [BearlakePulsar(directory / each, command=command, stores=stores) for each in ("one", "other")]
+        self._stopped: BearlakePulsar | None = None
 
     def start(self) -> None:
         """Start both."""
@@ -112,14 +113,15 @@ class Pair:
     def move(self, topic: str) -> None:
         """See `Movable`."""
         holder = pulsar_topics.served_by(self.http(), topic)
-        next(server for server in self.servers if holder.endswith(server.address)).terminate()
+        self._stopped = next(server for server in self.servers if holder.endswith(server.address))
+        self._stopped.terminate()
 
     def settle(self) -> None:
         """See `Movable`."""
-        for server in self.servers:
-            if not server.is_alive:
-                server.stop()
-                server.start()
+        if self._stopped is not None:
+            self._stopped.stop()  # its drain may still be under way
+            self._stopped.start()
+            self._stopped = None
 
 
 class Unloading:
@@ -170,6 +172,9 @@ def measure(side: Movable, client: str, directory: Path) -> Move:
             if line == "steady\n":
                 side.move(topic)
             out, complaints = process.communicate(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            process.kill()
+            raise BenchError(f"the {client} client did not end within {TIMEOUT_S} s") from error
         except BaseException:
             process.kill()
             raise

@@ -233,3 +233,36 @@ def test_the_table_of_moves_shows_medians_and_failures() -> None:
 
 def test_every_pulsar_case_has_a_name_of_its_own() -> None:
     assert len(BY_NAME) == len(CASES) + len(EXTRA)
+
+
+class Server:
+    """A server whose drain is never over before it is stopped."""
+
+    address, http = "127.0.0.1:1", ""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def terminate(self) -> None:
+        self.told.append("terminate")
+
+    def stop(self) -> None:
+        self.told.append("stop")
+
+    def start(self) -> None:
+        self.told.append("start")
+
+
+def test_a_server_that_was_told_to_stop_has_ended_before_the_next_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = pulsar_moves.Pair(tmp_path, command=tmp_path)
+    server = Server()
+    monkeypatch.setattr(pair, "servers", [server])
+    monkeypatch.setattr(pulsar_moves.pulsar_topics, "served_by", lambda *_: "pulsar://127.0.0.1:1")
+
+    pair.move("t")
+    pair.settle()
+    pair.settle()
+
+    assert server.told == ["terminate", "stop", "start"]
