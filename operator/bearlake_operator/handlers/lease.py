@@ -47,10 +47,11 @@ class Leadership:
 
     async def keep(self) -> None:
         """Renew for ever. Raises `LeaseLost` two thirds of the lease's time after the last renewal, and not later."""
-        limit_s = self._lease_s * 2 / 3
+        limit_s, pause_s = self._lease_s * 2 / 3, self._lease_s / 5
         while True:
-            await asyncio.sleep(max(0.0, min(self._lease_s / 5, limit_s - self.age_s)))
-            await self._try(limit_s - self.age_s)
+            await asyncio.sleep(max(0.0, min(pause_s, limit_s - self.age_s)))
+            is_renewed = await self._try(limit_s - self.age_s)
+            pause_s = self._lease_s / (5 if is_renewed else 15)
             if self.age_s >= limit_s:
                 metrics.IS_LEADER.set(0)
                 raise LeaseLost(f"the lease {NAME} could not be renewed for {self.age_s:.0f} s")
