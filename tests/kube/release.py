@@ -114,6 +114,18 @@ class Release:
 
         until(f"the tier {tier} is settled", is_settled, ROLLOUT_S)
 
+    def spread(self, tier: str) -> None:
+        """Until the tier's pods, two or more, are on more than one node, as new ones are put where they can."""
+
+        def is_spread() -> bool:
+            pods = [pod for pod in self.pods(tier) if not pod.is_leaving]
+            return len({pod.node for pod in pods}) > 1
+
+        if not is_spread():
+            self.cluster.kubectl("-n", NAMESPACE, "delete", "pod", self.pods(tier)[0].name, "--timeout=180s")
+            self.settle(tier)
+            until(f"the tier {tier} is on several nodes", is_spread, ROLLOUT_S)
+
     # -- addresses -----------------------------------------------------------------------------------------------
 
     def outside(self, protocol: str) -> list[str]:

@@ -76,6 +76,8 @@ def test_a_node_is_drained_and_no_request_fails(release: Release, tmp_path: Path
 def test_killed_pods_of_every_tier_lose_nothing(release: Release, tmp_path: Path, note: Note) -> None:
     choose = random.Random(7)
     killed: Counter[str] = Counter()
+    for tier in PROTOCOLS:  # a node port of a node without a pod of its tier is closed, and clients start at both
+        release.spread(tier)
     with Loads(release, "killed", partition_count=PARTITION_COUNT, folder=tmp_path) as loads:
         end_s = time.monotonic() + KILL_S
         while time.monotonic() < end_s or set(VICTIMS) - set(killed):
