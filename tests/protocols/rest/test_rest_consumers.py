@@ -276,6 +276,24 @@ async def test_a_draining_server_lets_instances_commit_and_sends_their_clients_e
     assert rest == [b"b"]
 
 
+async def test_a_draining_server_keeps_an_instance_until_what_it_has_given_is_committed(
+    rest_servers: MakeServers,
+) -> None:
+    one, _ = await rest_servers(2, drain_idle_ms=1)
+    await one.create("t")
+    await produce(one, "t", b"a")
+    client = await Client.create(one, auto_commit_enable=False)
+    await client.subscribe("t")
+    read = values(await client.poll())
+    draining = asyncio.create_task(one.server.drain(20_000))
+    kept = [await client.assigned() for _ in range(50)]  # longer than drain_idle_ms
+    committed = await client.rest.post(f"{client.base}/offsets")
+    await draining
+
+    assert (read, committed.status) == ([b"a"], 200)
+    assert kept == [[("t", 0)]] * 50
+
+
 @pytest.mark.parametrize(
     ("config", "expected"),
     [

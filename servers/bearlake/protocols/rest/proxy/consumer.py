@@ -161,12 +161,12 @@ class Consumer:
             if self.is_closed or not self.is_subscribed:
                 return  # ended meanwhile
             self._needs_join = needs_join or self._needs_join
-            if self._needs_join and self._joining is None and not self._is_held:
+            if self._needs_join and self._joining is None and not self.is_held:
                 self._start_join()
 
     @property
-    def _is_held(self) -> bool:
-        """Whether the client is likely to commit the last answer soon."""
+    def is_held(self) -> bool:
+        """Whether the client is likely to commit the last answer soon; for `consumer_commit_ms` at most."""
         hold_s = self._settings.consumer_commit_ms / 1000
         return self._answered_at is not None and asyncio.get_running_loop().time() - self._answered_at < hold_s
 

@@ -20,6 +20,7 @@ from bearlake.telemetry import metrics
 log = logging.getLogger(__name__)
 
 _CLOSE_S = 5.0
+_POLL_S = 0.02
 
 
 class Consumers:
@@ -113,10 +114,12 @@ class Consumers:
             consumer.is_ending = True
 
     async def drain(self) -> None:
-        """End all instances, behind the requests under way."""
+        """End all instances, behind the requests under way, and behind the commit of those that have just answered with records."""
         await asyncio.gather(*(self._end(key, consumer) for key, consumer in list(self._instances.items())))
 
     async def _end(self, key: tuple[str, str], consumer: Consumer) -> None:
+        while consumer.is_held:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_S)
         async with consumer.lock:
             if self._instances.pop(key, None) is not None:
                 await self._close(consumer)
