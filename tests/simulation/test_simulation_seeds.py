@@ -54,7 +54,7 @@ def test_a_deployment_without_troubles_answers_everything(server_count: int) -> 
     calm = type(drawn.network)()
 
     report = run_seed(
-        1, server_count=server_count, network=calm, chaos_pause_s=1e9, admin_weights=(0, 0, 0, 0, 1), duration_s=3
+        1, server_count=server_count, network=calm, chaos_pause_s=1e9, admin_weights=(0, 0, 0, 0, 1, 0), duration_s=3
     )
 
     assert_holds(report)

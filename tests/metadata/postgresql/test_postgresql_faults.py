@@ -97,6 +97,8 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "objects.unused": lambda m: m.objects.unused(ObjectKind.WAL, unused_ms=0),
     "objects.deleted": lambda m: m.objects.deleted(["t"]),
     "objects.data_files": lambda m: m.objects.data_files(1),
+    "defaults.get": lambda m: m.defaults.get("x"),
+    "defaults.set": lambda m: m.defaults.set("x", {}, version=0),
     "schemas.subject": lambda m: m.schemas.subject(SUBJECT, b"b" * 16),
     "schemas.schemas": lambda m: m.schemas.schemas(".", [1]),
     "schemas.by_fingerprint": lambda m: m.schemas.by_fingerprint(b"f" * 16),
