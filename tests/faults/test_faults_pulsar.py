@@ -239,10 +239,8 @@ def _have_all_partitions(consumers: list[PulsarConsumer]) -> bool:
 
 
 def test_a_server_drains_and_nothing_comes_twice(folder: Path, stores: Stores, load_s: float, tell: Tell) -> None:
-    patient = {
-        **SETTINGS,
-        "streams.subscriptions.last_ack_wait_ms": 5_000,
-    }  # clients on a busy machine come late with what they collect
+    # Clients on a busy machine come late with the acknowledgements that they collect.
+    patient = {**SETTINGS, "streams.subscriptions.last_ack_wait_ms": 5_000}
     with running(Cluster(folder, stores, patient)) as cluster, loaded(cluster, folder) as load:
         ended_s = {}
         for name in list(cluster.servers)[:2]:
