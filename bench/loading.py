@@ -20,7 +20,8 @@ from typing import Any, Protocol
 from bench.bearlake_server import Counters
 from bench.errors import BenchError
 from bench.figures import Run
-from bench.peer_kafka import CACHE, JARS
+from bench.java_peer import CACHE
+from bench.peer_kafka import JARS
 
 from bench import processes
 

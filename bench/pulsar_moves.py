@@ -17,7 +17,7 @@ from statistics import median
 from typing import Protocol
 
 from bench.errors import BenchError
-from bench.peer_kafka import LOGGING
+from bench.java_peer import LOGGING
 from bench.peer_pulsar import JARS, PulsarPeer, fetch_jars
 from bench.pulsar_cases import MOVE_GOAL_MS
 from bench.pulsar_server import BearlakePulsar

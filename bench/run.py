@@ -28,6 +28,7 @@ from bench.bearlake_server import COMMAND, BearlakeServer
 from bench.cases import BY_NAME, CASES, EXTRA, Case
 from bench.errors import BenchError
 from bench.figures import Run
+from bench.java_peer import CACHE
 from bench.loading import Load, Server
 from bench.report import OURS, PEER, Result
 
@@ -135,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--bearlake", type=Path, default=COMMAND, metavar="PROGRAM", help="default: %(default)s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="every run with every figure")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="the printed tables")
-    parser.add_argument("--disk", type=Path, default=peer_kafka.CACHE, help="folder on a disk; default: %(default)s")
+    parser.add_argument("--disk", type=Path, default=CACHE, help="folder on a disk; default: %(default)s")
     parser.add_argument("--list", action="store_true", help="name the cases")
     return parser
 
