@@ -18,6 +18,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -32,7 +33,7 @@ from bench.pulsar_cases import BY_NAME, CASES, EXTRA, MOVES, PulsarCase
 from bench.pulsar_moves import Movable, MoveResult, Unloading
 from bench.pulsar_server import BearlakePulsar
 from bench.report import OURS, Result
-from bench.run import MEMORY_ROOT, touch_memory, workspace
+from bench.run import MEMORY_ROOT, note_run, touch_memory, workspace
 
 from bench import loading, processes, pulsar_frames, pulsar_moves, pulsar_topics, report, templates
 
@@ -143,7 +144,8 @@ def run_suite(
             print(f"{result.case.name}: {result.case.title}", flush=True)
             for number in range(effort.discarded + effort.repetitions):
                 for server in servers:
-                    _measure_once(server, result, effort, directory, counts=number >= effort.discarded)
+                    once = partial(measure, server, BY_NAME[result.case.name], effort, directory / "templates")
+                    note_run(result, server.name, once, counts=number >= effort.discarded)
         sides: list[Movable] = [] if options.side == OURS else [Unloading(peer)]
         if options.side != PEER and moved:
             sides.append(running.enter_context(pulsar_moves.pair(directory / "moves", command=command)))
@@ -165,22 +167,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="the printed tables")
     parser.add_argument("--list", action="store_true", help="name the cases")
     return parser
-
-
-def _measure_once(server: PulsarServer, result: Result, effort: Effort, directory: Path, *, counts: bool) -> None:
-    """One run of one server, added to `result` if it counts; a failure is noted there and the suite goes on."""
-    if server.name in result.failures:
-        return
-    try:
-        run = measure(server, BY_NAME[result.case.name], effort, directory / "templates")
-    except BenchError as error:
-        result.failures[server.name] = str(error)
-        result.runs.pop(server.name, None)
-        print(f"  {server.name:8} failed: {error}", flush=True)
-    else:
-        if counts:
-            result.runs.setdefault(server.name, []).append(run)
-        print(report.line(server.name, run) + ("" if counts else "  (does not count)"), flush=True)
 
 
 def _move_once(side: Movable, result: MoveResult, directory: Path) -> None:

@@ -18,8 +18,9 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -122,7 +123,8 @@ def run_suite(chosen: Sequence[Case], effort: Effort, options: argparse.Namespac
                 for number in range(effort.discarded + effort.repetitions):
                     for server in servers:
                         counts = number >= effort.discarded
-                        _measure_once(server, case, effort, directory, results[case.name], counts=counts)
+                        once = partial(measure, server, case, effort, directory / "templates")
+                        note_run(results[case.name], server.name, once, counts=counts)
     return list(results.values())
 
 
@@ -158,20 +160,20 @@ def _start(directory: Path, options: argparse.Namespace, running: contextlib.Exi
     return servers
 
 
-def _measure_once(server: Server, case: Case, effort: Effort, directory: Path, result: Result, *, counts: bool) -> None:
-    """One run of one server, added to `result` if it counts; a failure is noted there and the suite goes on."""
-    if server.name in result.failures:
+def note_run(result: Result, server: str, run_once: Callable[[], Run], *, counts: bool) -> None:
+    """One run of `server`, added to `result` if it counts; a failure is noted there and the suite goes on."""
+    if server in result.failures:
         return
     try:
-        run = measure(server, case, effort, directory / "templates")
+        run = run_once()
     except BenchError as error:
-        result.failures[server.name] = str(error)
-        result.runs.pop(server.name, None)
-        print(f"  {server.name:8} failed: {error}", flush=True)
+        result.failures[server] = str(error)
+        result.runs.pop(server, None)
+        print(f"  {server:8} failed: {error}", flush=True)
     else:
         if counts:
-            result.runs.setdefault(server.name, []).append(run)
-        print(report.line(server.name, run) + ("" if counts else "  (does not count)"), flush=True)
+            result.runs.setdefault(server, []).append(run)
+        print(report.line(server, run) + ("" if counts else "  (does not count)"), flush=True)
 
 
 def measure(server: Server, case: Case, effort: Effort, directory: Path) -> Run:
