@@ -4,14 +4,17 @@
 may be sent: source offsets come from Connect's own file, sink offsets from the sink's consumer group.
 """
 
+import json
 import shutil
-import signal
+import socket
 import subprocess
 import time
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from conformance import packages, processes
 from conformance.outcomes import Context, Outcome
@@ -28,7 +31,7 @@ value.converter=org.apache.kafka.connect.storage.StringConverter
 offset.storage.file.filename={directory}/offsets
 offset.flush.interval.ms=1000
 plugin.path={directory}/plugins
-listeners=http://127.0.0.1:0
+listeners=http://127.0.0.1:{port}
 """
 SOURCE = """\
 name={name}-source
@@ -72,15 +75,35 @@ def _wait_for_lines(directory: Path, written: list[str], log: Path) -> str:
                 return f"the worker ended with {process.wait(timeout=POLL_INTERVAL_S)}, see {log}"
             except subprocess.TimeoutExpired:
                 continue
-        process.send_signal(signal.SIGTERM)  # it commits and flushes what it has: the file is final after this
-        try:
-            process.wait(timeout=TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            return f"the worker does not end, see {log}"
+        if not _stop_connectors(directory):
+            return f"the connectors do not stop, see {log}"
     arrived = _read(directory)
     if sorted(arrived) != sorted(written):
         return f"{len(written)} lines written, {len(arrived)} arrived, {len(set(arrived))} of them different, see {log}"
     return ""
+
+
+def _stop_connectors(directory: Path) -> bool:
+    """Whether both connectors stop: their tasks commit and flush what they have, the file is final after this (KIP-875).
+
+    Not by SIGTERM: then Jetty's shutdown hook and Connect's race, and on a busy machine the worker waits for ever in `Server.join`.
+    """
+    base = f"http://127.0.0.1:{(directory / 'port').read_text()}/connectors"
+    deadline = time.monotonic() + TIMEOUT_S
+    names = _ask(base)
+    for name in names:
+        _ask(f"{base}/{name}/stop", "PUT")
+    while time.monotonic() < deadline:
+        found = [_ask(f"{base}/{name}/status") for name in names]
+        if all(one["connector"]["state"] == "STOPPED" and not one["tasks"] for one in found):
+            return len(found) == 2
+        time.sleep(POLL_INTERVAL_S)
+    return False
+
+
+def _ask(url: str, method: str = "GET") -> Any:
+    with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=TIMEOUT_S) as answer:
+        return json.loads(answer.read() or b"null")
 
 
 @contextmanager
@@ -109,8 +132,11 @@ def _write_files(directory: Path, bootstrap: str, name: str) -> None:
     plugin.mkdir(parents=True)
     for jar in packages.obtain_kafka_jars().glob("connect-file-*.jar"):
         shutil.copy(jar, plugin)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (directory / "port").write_text(str(port))
     for kind, text in (("worker", WORKER), ("source", SOURCE), ("sink", SINK)):
-        filled = text.format(bootstrap=bootstrap, directory=directory, name=name)
+        filled = text.format(bootstrap=bootstrap, directory=directory, name=name, port=port)
         (directory / f"{kind}.properties").write_text(filled, encoding="utf-8")
 
 
