@@ -480,7 +480,17 @@ def test_a_compactor_shows_its_backlog():
 
 @pytest.mark.parametrize(
     ("milliseconds", "text"),
-    [(0, "0s"), (9_999, "0s"), (59_000, "50s"), (60_000, "1m"), (7_300_000, "2h"), (200_000_000, "2d")],
+    [
+        *((-1, "0s"), (9_999, "0s"), (59_000, "30s"), (60_000, "1m"), (299_000, "2m"), (7_300_000, "2h")),
+        *((86_399_000, "12h"), (86_400_000, "1d"), (200_000_000, "2d")),
+    ],
 )
 def test_ages_in_words(milliseconds, text):
     assert status.age(milliseconds) == text
+
+
+def test_an_age_that_only_grows_is_seldom_news():
+    shown = [status.age(second * 1000) for second in range(86_400)]
+
+    assert len(set(shown)) == 15
+    assert shown == sorted(shown, key=shown.index)

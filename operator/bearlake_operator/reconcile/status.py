@@ -26,7 +26,9 @@ NEVER = "1970-01-01T00:00:00Z"
 LAST_COMMIT_COUNT = 5
 STREAM_COUNT_SHOWN = 3
 
-_STEPS = ((1, "s"), (60, "m"), (3600, "h"), (86400, "d"))
+_DAY_S = 86400
+_AGES_S = (0, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 43200)
+_UNITS = ((1, "s"), (60, "m"), (3600, "h"), (_DAY_S, "d"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,7 @@ def compactor(resource: Resource, view: CompactorView, now: str) -> dict[str, An
         shown |= {
             "backlogBytes": view.backlog.size_bytes,
             "backlog": size(view.backlog.size_bytes),
-            "lagSeconds": view.backlog.age_ms // 1000,
+            "lagSeconds": age_s(view.backlog.age_ms),
             "lag": age(view.backlog.age_ms),
         }
     if view.commits is not None:
@@ -242,12 +244,18 @@ def time_text(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def age(milliseconds: int) -> str:
-    """A duration in its largest whole unit: `0s`, `40s`, `12m`, `3h`, `2d`; seconds in steps of ten."""
+def age_s(milliseconds: int) -> int:
+    """A duration in seconds, rounded down to one of `_AGES_S` or to days: what only grows older is told a few times, not at every look."""
     seconds = milliseconds // 1000
-    if seconds < 60:
-        return f"{seconds // 10 * 10}s"
-    length, unit = next((step, unit) for step, unit in reversed(_STEPS) if seconds >= step)
+    if seconds >= _DAY_S:
+        return seconds // _DAY_S * _DAY_S
+    return max(one for one in _AGES_S if one <= max(seconds, 0))
+
+
+def age(milliseconds: int) -> str:
+    """`age_s` in its largest whole unit: `0s`, `30s`, `10m`, `4h`, `2d`."""
+    seconds = age_s(milliseconds)
+    length, unit = next((step, unit) for step, unit in reversed(_UNITS) if seconds >= step or step == 1)
     return f"{seconds // length}{unit}"
 
 
