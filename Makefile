@@ -3,7 +3,7 @@
 #
 #   make up                       start everything and show it at work    make up ARGS="--kafka-port 19092"
 #   make test                     all tests                               make test ARGS="tests/metadata -x"
-#   make test-kube                install the chart on a real cluster, and use it
+#   make test-kube                install the chart on a real cluster, and use it   make test-kube TESTS=tests/kube/test_kube_install.py
 #   make check                    format, lint, types, import contracts
 #   make bench, make conformance  measure; run other people's suites      make conformance ARGS="--suite kgo --quick"
 #   make venv                     only .venv                              make venv PYTHON=/usr/bin/python3.12
@@ -14,6 +14,8 @@ ARGS ?=
 WORKERS ?= 2
 BIN := .venv/bin
 INSTALLED := .venv/installed
+CLUSTER := tests/kube/cluster/cluster.py
+TESTS ?= tests/kube
 KERNEL_SOURCES := $(wildcard servers/bearlake/kernel/native/*.c servers/bearlake/kernel/native/*.h)
 
 .PHONY: help venv up test test-kube check format bench conformance clean
@@ -54,12 +56,12 @@ format: venv
 bench: venv
 	$(BIN)/python bench/run.py $(ARGS)
 
-# A real Kubernetes cluster on this machine (root, Go, Debian's containerd and buildah), our images, the chart. About 20 minutes at first.
+# A real Kubernetes cluster on this machine (Debian, as root, with Go), our images, the chart. It runs on afterwards: `$(CLUSTER) down` ends it.
 test-kube: venv
-	$(BIN)/python tests/kube/cluster/cluster.py build
-	$(BIN)/python tests/kube/cluster/cluster.py up
-	$(BIN)/python tests/kube/cluster/cluster.py images
-	BEARLAKE_TEST_KUBE=1 $(BIN)/python -m pytest -q tests/kube --junitxml=.cache/kube.xml $(ARGS)
+	$(BIN)/python $(CLUSTER) build
+	$(BIN)/python $(CLUSTER) up
+	$(BIN)/python $(CLUSTER) images
+	BEARLAKE_TEST_KUBE=1 $(BIN)/python -m pytest -q $(TESTS) --junitxml=.cache/kube.xml $(ARGS)
 
 conformance: venv
 	$(BIN)/python tests/conformance/run.py $(ARGS)

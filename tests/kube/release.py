@@ -72,7 +72,7 @@ class Release:
 
     # -- resources -----------------------------------------------------------------------------------------------
 
-    def serve(self, name: str, **spec: Any) -> float:
+    def serve(self, name: str, /, **spec: Any) -> float:
         """A Stream; seconds until it is Ready."""
         started_s = time.monotonic()
         self.cluster.apply(stream(name, **spec))
@@ -138,7 +138,7 @@ class Release:
         return f"{service['spec']['clusterIP']}:{port}"
 
 
-def stream(name: str, **spec: Any) -> dict[str, Any]:
+def stream(name: str, /, **spec: Any) -> dict[str, Any]:
     """The resource of a Stream."""
     return {"apiVersion": "bearlake.dev/v1alpha1", "kind": "Stream", "metadata": {"name": name}, "spec": spec}
 

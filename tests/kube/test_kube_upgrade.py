@@ -21,6 +21,8 @@ Note = Callable[[str, object], None]
 PARTITION_COUNT = 4
 TIERS = (*PROTOCOLS, "compactor")
 KEPT = "kept"
+COMPONENT = "app.kubernetes.io/component="
+NEXT_IMAGES = ("image.tag=next", "compactorImage.tag=next", "operator.image.tag=next")
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,12 @@ def changed(before: dict[str, set[str]], after: dict[str, set[str]]) -> dict[str
     return {
         tier: "none" if after[tier] == old else "some" if after[tier] & old else "all" for tier, old in before.items()
     }
+
+
+def images(release: Release) -> set[str]:
+    """The tags of what runs in the tiers and the operator."""
+    pods = [pod for tier in (*TIERS, "operator") for pod in release.cluster.listed("pods", NAMESPACE, COMPONENT + tier)]
+    return {one["image"].rpartition(":")[2] for pod in pods for one in pod["spec"]["containers"]}
 
 
 def roll(release: Release, *changes: str) -> dict[str, float]:
@@ -83,16 +91,17 @@ def test_a_change_of_one_tiers_settings_rolls_its_pods_and_no_others(
     assert not loads.failed()
 
 
-def test_a_rolling_upgrade_of_every_tier_fails_no_request_and_loses_nothing(
+def test_an_upgrade_of_every_image_fails_no_request_and_loses_nothing(
     release: Release, tmp_path: Path, note: Note
 ) -> None:
     release.serve("every-tier", partitions=PARTITION_COUNT, protocols=list(PROTOCOLS))
     before = uids(release)
     with Loads(release, "every-tier", partition_count=PARTITION_COUNT, folder=tmp_path) as loads:
-        seconds = roll(release, "dataLayers.default.settings.kafka.idle_ms=400000")
+        seconds = roll(release, *NEXT_IMAGES)
         loads.advance()
         counts = loads.finish()
 
+    until("all that runs is of the new images", lambda: images(release) == {"next"}, 60)
     note("rolling_upgrade", {"seconds": seconds, **figures(loads, counts)})
     assert changed(before, uids(release)) == dict.fromkeys(TIERS, "all")
     counts.assert_exact()
@@ -100,7 +109,7 @@ def test_a_rolling_upgrade_of_every_tier_fails_no_request_and_loses_nothing(
     assert not counts.unknown
 
 
-def test_a_rollback_brings_the_old_settings_back(release: Release, note: Note) -> None:
+def test_a_rollback_brings_the_old_images_and_settings_back(release: Release, note: Note) -> None:
     generations = {tier: release.deployment(tier)["metadata"]["generation"] for tier in TIERS}
     started_s = time.monotonic()
 
@@ -109,6 +118,7 @@ def test_a_rollback_brings_the_old_settings_back(release: Release, note: Note) -
     seconds = settled(release, generations, started_s)
     note("rollback_s", max(seconds.values()))
     assert set(seconds) == set(TIERS)
+    until("all that runs is of the old images", lambda: images(release) == {"test"}, 60)
     for tier in TIERS:
         settings = release.deployment(tier)["spec"]["template"]["spec"]["volumes"]
         (name,) = [one["configMap"]["name"] for one in settings if one["name"] == "settings"]

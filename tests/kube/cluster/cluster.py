@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A real Kubernetes cluster for tests, without Docker, systemd or an image registry.
 
-    cluster.py build               compile the programs (needs Go) and pack the add-on images
+    cluster.py check               say what this machine lacks for a cluster, if anything
+    cluster.py build               install what Debian has (as root), compile the programs (needs Go) and pack the add-on images
     cluster.py up [--nodes N]      start; returns when every node is Ready and the add-ons are available
     cluster.py images              build the product's images, and those that stand in for others', and put them into every node
     cluster.py image TAG DOCKERFILE CONTEXT   build one image with buildah and put it into every node
@@ -10,8 +11,7 @@
     cluster.py down [--purge]      stop; --purge also forgets images, certificates, logs and programs
 
 API server, controllers and scheduler run on the host; each node (containerd, kubelet, kube-proxy) in namespaces of its
-own (`trees.py`), in a zone of its own; the host reaches pods and Services by routes. Needs root and Debian's packages
-containerd runc containernetworking-plugins etcd-server iptables conntrack iproute2 openssl, for images also buildah debootstrap.
+own (`trees.py`), in a zone of its own; the host reaches pods and Services by routes. Needs root and what `machine.py` lists.
 Everything on disk is below ~/.cache/bearlake/kube, or $BEARLAKE_KUBE.
 """
 
@@ -30,6 +30,7 @@ import cgroups
 import control
 import images
 import layout
+import machine
 import node
 import trees
 from commands import kubectl, run, wait
@@ -42,6 +43,7 @@ SYSCTLS = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/pa
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("check").set_defaults(do=lambda _: machine.check())
     commands.add_parser("build").set_defaults(do=lambda _: build())
     command = commands.add_parser("up")
     command.add_argument("--nodes", type=int, default=2, choices=range(1, layout.NODE_COUNT_MAX + 1))
@@ -71,6 +73,8 @@ def main() -> None:
 
 def build() -> None:
     """Compile the programs into BIN and pack the add-on images; quick when Go's cache is warm."""
+    machine.install()
+    machine.check()
     programs = HERE / "programs"
     # The programs parse their own version, which the linker has to give them.
     lines = (programs / "go.mod").read_text().splitlines()
@@ -108,12 +112,14 @@ def build_images() -> None:
         IMAGES / "versitygw.tar",
     ]
     load(built, None)
+    for name in _node_names():  # what an upgrade goes to
+        for image in ("operator", "server", "compactor"):
+            node.tag_image(f"bearlake.test/{image}:test", f"bearlake.test/{image}:next", trees.inside(name))
 
 
 def up(node_count: int) -> None:
     """Start what does not run yet and wait until the cluster is usable."""
-    if os.geteuid() != 0:
-        sys.exit("cluster.py up needs root: it makes namespaces, a bridge and cgroups")
+    machine.check()
     if not (BIN / "kube").exists():
         sys.exit("first: cluster.py build")
     started = time.monotonic()
@@ -168,12 +174,16 @@ def load(found: list[Path], nodes: list[str] | None) -> None:
             node.import_image(image.resolve(), trees.inside(name))
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        list(pool.map(import_all, nodes or [name for name in trees.names() if name.startswith("node")]))
+        list(pool.map(import_all, nodes or _node_names()))
 
 
 def env() -> None:
     """Print lines for `eval "$(cluster.py env)"`."""
     print(f"export KUBECONFIG={KUBECONFIG} PATH={BIN}:$PATH")
+
+
+def _node_names() -> list[str]:
+    return [name for name in trees.names() if name.startswith("node")]
 
 
 def _plug_in(name: str, index: int) -> None:

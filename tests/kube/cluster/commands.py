@@ -10,18 +10,24 @@ from typing import Any
 
 from layout import BIN, KUBECONFIG, LOG
 
+RUN_S = 3600.0
 
-def run(*command: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
+
+def run(*command: str, cwd: Path | None = None, env: dict[str, str] | None = None, seconds: float = RUN_S) -> None:
     """Run a command; show what it said only when it fails."""
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=cwd,
-        env=env,
-    )
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=cwd,
+            env=env,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        sys.exit(f"{' '.join(command)}\ndid not end within {seconds:.0f} s")
     if done.returncode:
         sys.exit(f"{' '.join(command)}\nended with status {done.returncode}:\n{done.stdout}")
 

@@ -64,6 +64,11 @@ def import_image(image: Path, prefix: list[str]) -> None:
         sys.exit(f"{image} could not be imported")
 
 
+def tag_image(reference: str, other: str, prefix: list[str]) -> None:
+    """Give an image of the node's store another name too."""
+    run(*prefix, "ctr", "--namespace", "k8s.io", "images", "tag", "--force", reference, other)
+
+
 def _isolate(name: str) -> None:
     run("hostname", name)
     run("mount", "--make-rshared", "/")

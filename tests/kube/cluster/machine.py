@@ -1,0 +1,73 @@
+"""What a machine must have and allow for the cluster, and how Debian provides it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from commands import run, succeeds
+from layout import BIN
+
+PACKAGES = {
+    "containerd": "containerd",
+    "runc": "runc",
+    "/usr/lib/cni/ptp": "containernetworking-plugins",
+    "etcd": "etcd-server",
+    "iptables": "iptables",
+    "conntrack": "conntrack",
+    "ip": "iproute2",
+    "openssl": "openssl",
+    "buildah": "buildah",
+    "debootstrap": "debootstrap",
+}
+"""A program, or a file that shows its presence: the Debian package."""
+INSTALL_S = 600
+
+
+def install() -> None:
+    """Install the packages that are missing, where root and apt-get can; `check` says what is missing still."""
+    missing = _missing()
+    if missing and os.geteuid() == 0 and shutil.which("apt-get"):
+        print(f"Installing {' '.join(missing)} ...", flush=True)
+        quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        run("apt-get", "update", "-qq", env=quiet, seconds=INSTALL_S)
+        run("apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing, env=quiet, seconds=INSTALL_S)
+
+
+def check() -> None:
+    """Exit, saying everything that stands in the way of a cluster here; nothing is changed."""
+    complaints = [f"Debian's packages are missing: {' '.join(missing)}"] if (missing := _missing()) else []
+    if not _has_go():
+        complaints.append("Go 1.21 or newer is missing (it fetches the version of programs/go.mod by itself)")
+    if os.geteuid() != 0:
+        complaints.append("it needs root: it makes namespaces, a bridge and cgroups")
+    elif not succeeds("unshare", "--fork", "--pid", "--mount", "--mount-proc", "--net", "--uts", "true"):
+        complaints.append("the kernel lets it make no namespaces (a container without --privileged?)")
+    elif not os.access("/proc/sys/net/ipv4/ip_forward", os.W_OK):
+        complaints.append("/proc/sys cannot be written (a container without --privileged?)")
+    elif not _has_cgroups():
+        complaints.append("no cgroup can be made below /sys/fs/cgroup")
+    if complaints:
+        sys.exit("no cluster can be made here: " + "; ".join(complaints))
+
+
+def _missing() -> list[str]:
+    return [package for name, package in PACKAGES.items() if not (shutil.which(name) or Path(name).exists())]
+
+
+def _has_go() -> bool:
+    if (BIN / "kube").exists():
+        return True
+    if not shutil.which("go"):
+        return False
+    said = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, cwd="/").stdout
+    found = re.match(r"go(\d+)\.(\d+)", said)
+    return bool(found) and (int(found[1]), int(found[2])) >= (1, 21)
+
+
+def _has_cgroups() -> bool:
+    kinds = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+    roots = [Path(root) for root, kind in kinds if kind in ("cgroup", "cgroup2")]
+    return bool(roots) and all(os.access(root, os.W_OK) for root in roots)
