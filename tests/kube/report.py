@@ -27,8 +27,8 @@ TITLES = {
     "compactor_ready_s": "Compactor Ready (s)",
     "backlog_gone_s": "Backlog compacted (s)",
     "one_tier_upgrade": "Settings of the Kafka tier changed under load: only its pods roll",
-    "rolling_upgrade": "Rolling upgrade of every tier under load",
-    "rollback_s": "Helm rollback, every tier (s)",
+    "rolling_upgrade": "Upgrade to other images under load: every tier, and the operator",
+    "rollback_s": "Helm rollback to the old images, every tier (s)",
     "install_again_s": "Helm install again, after uninstall (s)",
     "streams_ready_again_s": "Streams Ready again, with their records (s)",
     "drain": "Node drained under load",
@@ -37,13 +37,18 @@ TITLES = {
     "scaling_workers": "Workers by backlog, builtin metrics",
     "scaling_clients": "Clients of one steady load through all of that scaling",
     "scaling_by_cpu": "Servers by CPU, metrics-server",
+    "spark_pods": "A worker whose executor is a pod, with a Stream of two partitions",
+    "helm_test_kafka_s": "`helm test`: a Stream made, 100 records written and read by Kafka, all of it removed (s)",
+    "helm_test_rest_s": "The same by REST (s)",
+    "examples_ready_s": "The chart's examples applied until Stream and Compactor are Ready (s)",
 }
 HEAD = """# Bearlake on a real cluster: figures
 
 Measured by the tests of `tests/kube` (rows below: what was run) on {cores} cores that
 control plane, nodes, servers, stores and clients share: times are upper bounds, and
 other work on the machine lengthens them. Rendered by `tests/kube/report.py`, which only copies what the tests have recorded.
-Planned changes must show 0 failed requests, and everything 0 lost; the tests fail otherwise, and are named below.
+Planned changes must show 0 failed requests, and everything 0 lost; the tests fail otherwise, and are named below. A pod that is killed takes
+the requests under way with it: those of Kafka and Pulsar are sent again by their clients, those of REST and gRPC count as failed, and are unknown, not lost.
 """
 
 

@@ -48,12 +48,17 @@ def build(tag: str, dockerfile: Path, context: Path, target: str | None = None) 
             *("--file", str(dockerfile), str(context)),
         )
     folder.mkdir(exist_ok=True)
+    built, written = _image_id(tag), folder / "image-id"
+    if written.exists() and written.read_text() == built:
+        return folder
+    written.unlink(missing_ok=True)
     (folder / "index.json").unlink(missing_ok=True)
     _buildah("push", "--quiet", "--disable-compression", tag, f"oci:{folder}:{tag}")  # blobs that are there stay
     wanted = set(blobs(folder))
     for blob in (folder / "blobs/sha256").iterdir():
         if blob.name not in wanted:
             blob.unlink()
+    written.write_text(built)
     return folder
 
 
@@ -112,7 +117,7 @@ def unmount_all() -> None:
 
 def _make_base() -> None:
     """Put an image named BASE into buildah's store, if it is not there."""
-    if not _is_stored(BASE):
+    if not _image_id(BASE):
         if not BASE_TAR.exists():
             _debootstrap()
         with tempfile.TemporaryDirectory(dir=STATE) as context:
@@ -156,10 +161,10 @@ def _buildah(*arguments: str) -> None:
     run(*_buildah_command(), *arguments)
 
 
-def _is_stored(name: str) -> bool:
-    return (
-        subprocess.run([*_buildah_command(), "inspect", "--type", "image", name], capture_output=True).returncode == 0
-    )
+def _image_id(name: str) -> str:
+    """The id of an image in buildah's store; "" if it is not there."""
+    words = ("inspect", "--type", "image", "--format", "{{.FromImageID}}", name)
+    return subprocess.run([*_buildah_command(), *words], capture_output=True, text=True).stdout.strip()
 
 
 def _buildah_command() -> list[str]:
