@@ -294,6 +294,27 @@ async def test_a_draining_server_keeps_an_instance_until_what_it_has_given_is_co
     assert kept == [[("t", 0)]] * 50
 
 
+async def test_a_draining_server_lets_the_answer_be_committed_that_was_under_way(rest_servers: MakeServers) -> None:
+    one, two = await rest_servers(2, drain_idle_ms=1, consumer_beat_ms=10_000, consumer_session_ms=30_000)
+    await one.create("t")
+    await produce(one, "t", b"a")
+    client = await Client.create(one, auto_commit_enable=False)
+    await client.subscribe("t")
+    assert values(await client.poll()) == [b"a"]
+    waiting = asyncio.create_task(client.poll())
+    while not one.server.open_count:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    draining = asyncio.create_task(one.server.drain(20_000))
+    for _ in range(50):  # longer than drain_idle_ms
+        await client.assigned()
+    await produce(two, "t", b"b")
+    read = values(await waiting)
+    committed = await client.rest.post(f"{client.base}/offsets")
+    await draining
+
+    assert (read, committed.status) == ([b"b"], 200)
+
+
 @pytest.mark.parametrize(
     ("config", "expected"),
     [

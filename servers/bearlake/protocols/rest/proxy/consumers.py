@@ -118,11 +118,15 @@ class Consumers:
         await asyncio.gather(*(self._end(key, consumer) for key, consumer in list(self._instances.items())))
 
     async def _end(self, key: tuple[str, str], consumer: Consumer) -> None:
-        while consumer.is_held:  # noqa: ASYNC110
+        while True:
+            async with consumer.lock:
+                if (
+                    not consumer.is_held
+                ):  # looked at behind the request that had the lock: it may have answered with records
+                    if self._instances.pop(key, None) is not None:
+                        await self._close(consumer)
+                    return
             await asyncio.sleep(_POLL_S)
-        async with consumer.lock:
-            if self._instances.pop(key, None) is not None:
-                await self._close(consumer)
 
     async def close(self) -> None:
         """End all instances within a bound."""
