@@ -27,6 +27,7 @@ from bearlake_operator.errors import Conflict, Gone, Invalid, Unavailable
 from bearlake_operator.metrics import API_REQUESTS
 
 FIELD_MANAGER = "bearlake-operator"
+APPLY_FORM = "application/apply-patch+yaml"
 PAGE_COUNT = 500
 REQUEST_TIMEOUT_S = 20.0
 DEADLINE_S = 30.0
@@ -69,6 +70,10 @@ KINDS: Mapping[str, Kind] = {
     "Event": Kind("events.k8s.io/v1", "events"),
     "Lease": Kind("coordination.k8s.io/v1", "leases"),
 }
+
+
+OPTIONAL_KINDS = frozenset({"ScaledObject", "TriggerAuthentication"})
+"""Kinds that a cluster may not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +164,18 @@ class Kube:
         await self._session.close()
 
     async def list(self, kind: str, namespace: str | None, labels: str = "") -> Listing:
-        """All resources of a kind, of one namespace or (None) all. A kind that the cluster does not know has none. Raises `Unavailable`."""
+        """All resources of a kind, of one namespace or (None) all. Raises `Unavailable`, `Invalid`.
+
+        One of `OPTIONAL_KINDS` that the cluster does not know has none. What else it does not know is a failure: were our own resources
+        gone with their definition, or not served yet, whatever they asked for would go too.
+        """
+        absent: Resource | None = {"items": [], "metadata": {}} if kind in OPTIONAL_KINDS else None
         found: list[Resource] = []
         version = 0
         query = first = {"limit": str(PAGE_COUNT)} | ({"labelSelector": labels} if labels else {})
         while True:
             try:
-                page = await self._ask("GET", _path(kind, namespace), query=query, absent={"items": [], "metadata": {}})
+                page = await self._ask("GET", _path(kind, namespace), query=query, absent=absent)
             except Gone:  # the pages' version was compacted away meanwhile: from the beginning
                 if query is first:
                     raise
@@ -189,6 +199,17 @@ class Kube:
         metadata = manifest["metadata"]
         path = _path(manifest["kind"], metadata["namespace"], metadata["name"])
         return await self._apply(path, manifest)
+
+    async def hold(self, manifest: Mapping[str, Any], manager: str) -> None:
+        """Let `manager` too own the fields that the manifest names, with the values that they have.
+
+        Raises `Conflict` when somebody has given them others, `Invalid`, `Unavailable`.
+        """
+        metadata = manifest["metadata"]
+        path = _path(manifest["kind"], metadata["namespace"], metadata["name"])
+        await self._ask(
+            "PATCH", path, query={"fieldManager": manager}, body=manifest, form=APPLY_FORM, is_retried_409=False
+        )
 
     async def apply_status(self, resource: Mapping[str, Any], status: Mapping[str, Any]) -> Resource | None:
         """Replace the operator's part of a resource's status; None when the resource has gone. Raises `Invalid`, `Unavailable`."""
@@ -229,8 +250,7 @@ class Kube:
 
     async def _apply(self, path: str, body: Mapping[str, Any], absent: Resource | None = None) -> Resource:
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-        form = "application/apply-patch+yaml"
-        return await self._ask("PATCH", path, query=query, body=body, form=form, absent=absent)
+        return await self._ask("PATCH", path, query=query, body=body, form=APPLY_FORM, absent=absent)
 
     async def _ask(
         self,

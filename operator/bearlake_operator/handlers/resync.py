@@ -12,7 +12,7 @@ from bearlake_operator import metrics
 from bearlake_operator.errors import OperatorError
 from bearlake_operator.handlers.apply import CHILD_KINDS, SELECTOR
 from bearlake_operator.handlers.world import World
-from bearlake_operator.kube import Kube, Listing
+from bearlake_operator.kube import OPTIONAL_KINDS, Kube, Listing
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,9 @@ class Resync:
         await asyncio.sleep(GRACE_S)
         missed: dict[str, int] = {}
         for kind, namespace, found in listings:
-            missed[kind] = missed.get(kind, 0) + self._world.listed(kind, found, namespace)
+            news = self._world.listed(kind, found, namespace)
+            if kind not in OPTIONAL_KINDS:  # these nobody watches: KEDA's statuses change all the time
+                missed[kind] = missed.get(kind, 0) + news
         for kind, count in missed.items():
             metrics.MISSED_EVENTS.labels(kind).inc(count)
             self._deaf[kind] = self._deaf.get(kind, 0) + 1 if count else 0

@@ -14,15 +14,14 @@ import kopf
 from bearlake_operator.handlers.apply import CHILD_KINDS, SELECTOR
 from bearlake_operator.handlers.resync import OWN_KINDS, WatchDead
 from bearlake_operator.handlers.world import World
-from bearlake_operator.kube import KINDS, Access, Resource
+from bearlake_operator.kube import KINDS, OPTIONAL_KINDS, Access, Resource
 
-OPTIONAL_KINDS = frozenset({"ScaledObject", "TriggerAuthentication"})
-"""Kinds that a cluster may not have; listing finds their changes."""
+WATCHED_CHILD_KINDS = tuple(kind for kind in CHILD_KINDS if kind not in OPTIONAL_KINDS)
+"""Those that every cluster has; listing finds the changes of the others."""
 
 
 async def run(access: Access, world: World, namespaces: Sequence[str]) -> None:
     """Watch until cancelled. Raises `WatchDead`, and what ended a watch. `namespaces` of Streams and Compactors; none: all."""
-    watched = [kind for kind in CHILD_KINDS if kind not in OPTIONAL_KINDS]
     stop = threading.Event()
     loop = asyncio.get_running_loop()
     ended = loop.create_future()
@@ -52,7 +51,7 @@ async def run(access: Access, world: World, namespaces: Sequence[str]) -> None:
             end(WatchDead("kopf has stopped watching"))
 
     try:
-        for arguments in ((OWN_KINDS, namespaces, ""), (watched, [access.namespace], SELECTOR)):
+        for arguments in ((OWN_KINDS, namespaces, ""), (WATCHED_CHILD_KINDS, [access.namespace], SELECTOR)):
             # Of its own, and a daemon: the loop's executor would wait for it when the process ends.
             threading.Thread(target=watch, args=arguments, daemon=True, name=f"watch {arguments[0][0]}").start()
         await ended
