@@ -20,6 +20,8 @@ PAGE_COUNT = 1000
 PATTERN_COUNT = 28
 """In the line of one request, which servers take up to 8 KiB of."""
 REQUEST_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 3.0
+"""A server that does not take a connection for so long has gone with its node: the next one is asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,9 @@ class AdminClient:
         self._token = token
         self._accepted = ""
         """The token that was accepted last."""
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S))
+        self._session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+        )
 
     async def close(self) -> None:
         """Close the connections."""

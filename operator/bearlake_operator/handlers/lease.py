@@ -61,7 +61,7 @@ class Leadership:
         try:
             async with asyncio.timeout(GIVE_UP_S):
                 lease = await self._kube.get("Lease", self._kube.namespace, NAME)
-                if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
+                if lease is not None and lease.get("spec", {}).get("holderIdentity") == self._identity:
                     spec = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
                     await self._kube.replace({**lease, "spec": spec})
         except (OperatorError, TimeoutError) as error:
@@ -84,8 +84,8 @@ class Leadership:
         return True
 
     def _may_take(self, lease: Resource) -> bool:
-        spec = lease["spec"]
-        holder = spec.get("holderIdentity", "")
+        spec = lease.get("spec", {})
+        holder = spec.get("holderIdentity") or ""
         if holder in ("", self._identity):
             return True
         record = f"{holder} {spec.get('renewTime')}"
@@ -96,7 +96,7 @@ class Leadership:
 
     def _record(self, lease: Resource | None) -> Resource:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        spec = dict(lease["spec"]) if lease else {}
+        spec = dict(lease.get("spec", {})) if lease else {}
         is_new = spec.get("holderIdentity") != self._identity
         spec |= {
             "holderIdentity": self._identity,

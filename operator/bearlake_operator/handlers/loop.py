@@ -1,4 +1,7 @@
-"""The loop of a worker: work when woken, and again after a while; after a failure, wait longer and longer."""
+"""The loop of a worker: work when woken, and again after a while; after a failure, wait longer and longer.
+
+A failure that nobody has foreseen is one too: it is told as an error, and the other workers go on.
+"""
 
 import asyncio
 import logging
@@ -46,9 +49,10 @@ class Loop:
                 if str(error) != complaint:
                     complaint = str(error)
                     log.warning("not done, trying again", extra={"worker": self.name, "error": complaint})
-                metrics.RECONCILES.labels(self.name, type(error).__name__).inc()
-                wait_s, least_s = pause_s, RETRY_FIRST_S
-                pause_s = min(pause_s * 2, RETRY_MAX_S)
+                wait_s, least_s, pause_s = self._failed(error, pause_s)
+            except Exception as error:  # the boundary of a reconciliation
+                log.exception("a worker has failed, trying again", extra={"worker": self.name})
+                wait_s, least_s, pause_s = self._failed(error, pause_s)
             else:
                 metrics.RECONCILES.labels(self.name, "done").inc()
                 metrics.LAST_SUCCESS.labels(self.name).set_to_current_time()
@@ -56,6 +60,11 @@ class Loop:
             metrics.RECONCILE_SECONDS.labels(self.name).observe(time.perf_counter() - started)
             self.last_turn, self.wait_s = time.monotonic(), wait_s
             await self._rest(wait_s, least_s)
+
+    def _failed(self, error: Exception, pause_s: float) -> tuple[float, float, float]:
+        """How long to wait at most and at least, and at most after the next failure (s)."""
+        metrics.RECONCILES.labels(self.name, type(error).__name__).inc()
+        return pause_s, RETRY_FIRST_S, min(pause_s * 2, RETRY_MAX_S)
 
     async def _rest(self, wait_s: float, least_s: float) -> None:
         """Until woken, or for `wait_s`; news do not shorten `least_s`."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from bearlake_operator import api, metrics
 from bearlake_operator.errors import OperatorError
+from bearlake_operator.handlers.allowance import Allowance
 from bearlake_operator.handlers.world import World
 from bearlake_operator.kube import FIELD_MANAGER, KINDS, Kube
 
@@ -26,6 +27,7 @@ class Notes:
     def __init__(self, kube: Kube, world: World) -> None:
         self._kube = kube
         self._world = world
+        self._allowance = Allowance()
 
     async def show(self, resource: api.Resource, status: Mapping[str, Any]) -> None:
         """Make `status` the resource's. Raises `Invalid`, `Unavailable`."""
@@ -39,8 +41,10 @@ class Notes:
             await self._tell_change(resource, _ready(before), _ready(status))
 
     async def tell(self, resource: api.Resource, reason: str, note: str, *, is_bad: bool = False) -> None:
-        """An Event about a resource; a courtesy, which may fail."""
+        """An Event about a resource; a courtesy, which may fail, and of which there are not too many (see `Allowance`)."""
         metadata = resource["metadata"]
+        if not self._allowance.take(metadata["uid"]):
+            return
         event = {
             "apiVersion": KINDS["Event"].api_version,
             "kind": "Event",

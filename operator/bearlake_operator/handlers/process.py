@@ -5,12 +5,11 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bearlake_operator.admin import AdminClient
-from bearlake_operator.errors import Invalid
-from bearlake_operator.handlers import watches
+from bearlake_operator.handlers import owner, watches
 from bearlake_operator.handlers.apply import Applier
 from bearlake_operator.handlers.health import Health
 from bearlake_operator.handlers.lease import Leadership
@@ -60,17 +59,16 @@ class Operator:
             port = await health.start()
             log.info("probes and metrics", extra={"port": port})
             async with asyncio.TaskGroup() as group:
-                stopper = group.create_task(_until(stop, group), name="stop")
-                await _first_done(stopper, leadership.acquire())
-                if not stop.is_set():
-                    self._owner = await self._find_owner()
-                    await resync.first()
-                    health.is_ready = True
-                    group.create_task(leadership.keep(), name="keep the lease")
-                    group.create_task(watches.run(self._access, self._world, settings.watch_namespaces))
-                    group.create_task(resync.run(), name="list everything")
-                    for loop in loops:
-                        group.create_task(loop.run(), name=loop.name)
+                group.create_task(_until(stop), name="stop")
+                await leadership.acquire()
+                group.create_task(leadership.keep(), name="keep the lease")
+                await resync.first()
+                await self._find_owner()
+                health.is_ready = True
+                group.create_task(watches.run(self._access, self._world, settings.watch_namespaces))
+                group.create_task(resync.run(), name="list everything")
+                for loop in loops:
+                    group.create_task(loop.run(), name=loop.name)
         except* _Stopped:
             log.info("stopping")
         finally:
@@ -112,29 +110,17 @@ class Operator:
         path = self._tokens / layer / self._settings.data_layers[layer].admin.key
         return lambda: path.read_text(encoding="utf-8").strip()
 
-    async def _find_owner(self) -> Resource | None:
-        """The operator's own Deployment: whatever is made goes with it."""
-        name = os.environ.get(DEPLOYMENT_VARIABLE)
-        if not name:
-            return None
-        owner = await self._kube.get("Deployment", self._kube.namespace, name)
-        if owner is None:
-            raise Invalid(f"{DEPLOYMENT_VARIABLE}: there is no Deployment {name} in {self._kube.namespace}")
-        return owner
+    async def _find_owner(self) -> None:
+        """Learn whom everything belongs to, if this process is told; what is another operator's must not be touched."""
+        if name := os.environ.get(DEPLOYMENT_VARIABLE):
+            self._owner = await owner.find(self._kube, name)
+            await owner.check(self._kube, self._world, self._owner)
 
 
 class _Stopped(Exception):
     """Somebody asked the process to stop."""
 
 
-async def _until(stop: asyncio.Event, group: asyncio.TaskGroup) -> None:
+async def _until(stop: asyncio.Event) -> None:
     await stop.wait()
     raise _Stopped
-
-
-async def _first_done(stopper: asyncio.Task[None], wait: Coroutine[object, object, None]) -> None:
-    """Wait for `wait`, unless the stopper ends first."""
-    task = asyncio.ensure_future(wait)
-    await asyncio.wait({stopper, task}, return_when=asyncio.FIRST_COMPLETED)
-    if not task.done():
-        task.cancel()
