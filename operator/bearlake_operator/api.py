@@ -197,6 +197,11 @@ def key_of(resource: Resource) -> tuple[str, str]:
     return resource["metadata"]["namespace"], resource["metadata"]["name"]
 
 
+def is_going(resource: Resource) -> bool:
+    """Whether a resource is being deleted."""
+    return "deletionTimestamp" in resource["metadata"]
+
+
 def oldest_first(resources: Sequence[Resource]) -> list[Resource]:
     """By creation; resources of the same second by namespace and name."""
     return sorted(resources, key=lambda one: (one["metadata"].get("creationTimestamp", ""), *key_of(one)))

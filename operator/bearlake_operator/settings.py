@@ -24,6 +24,10 @@ from bearlake_operator import document
 from bearlake_operator.errors import Invalid
 
 PROTOCOLS = ("kafka", "pulsar", "rest", "grpc")
+LISTENER_NAMES_TAKEN = frozenset({*PROTOCOLS, "pulsar-http", "registry", "admin", "pods"})
+"""What ports and Services of tiers are called already; small letters, digits and dashes."""
+SCALING_SECONDS_MAX = 3600
+"""Longest time for which an autoscaler looks back. Source: Kubernetes, HPAScalingRules."""
 COMPACTOR = "compactor"
 
 
@@ -72,6 +76,9 @@ class Autoscaling:
     def __post_init__(self) -> None:
         if not 1 <= self.min_replicas <= self.max_replicas:
             raise ValueError("minReplicas must be at least 1 and not larger than maxReplicas")
+        for name, seconds in (("scaleUpSeconds", self.scale_up_seconds), ("scaleDownSeconds", self.scale_down_seconds)):
+            if seconds is not None and not 0 <= seconds <= SCALING_SECONDS_MAX:
+                raise ValueError(f"{name} must be from 0 to {SCALING_SECONDS_MAX}")
         if self.has_rates and self.mode is not ScalingMode.BUILTIN:
             raise ValueError("targetRequestsPerSecond and targetBytesPerSecond need mode builtin")
 
@@ -129,9 +136,11 @@ class Tier:
     """Merged into the pod template last: for what no other value says."""
 
     def __post_init__(self) -> None:
-        names = [listener.name for listener in self.listeners]
+        names = [listener.name.lower().replace("_", "-") for listener in self.listeners]
         if len(set(names)) < len(names) or "" in names:
             raise ValueError("every listener needs a name of its own")
+        if taken := sorted(set(names) & LISTENER_NAMES_TAKEN):
+            raise ValueError(f"listeners: the name {taken[0]} is taken; give it another one, such as outside")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -245,11 +245,11 @@ def test_tiers_come_and_go_with_the_streams_that_ask_for_them(found: Scene, oper
     assert found.plane.get("deployment", "bearlake-default-kafka", NAMESPACE)
 
 
-def compactor(name: str, **spec: Any) -> dict[str, Any]:
+def compactor(name: str, namespace: str = "default", **spec: Any) -> dict[str, Any]:
     return {
         "apiVersion": "bearlake.dev/v1alpha1",
         "kind": "Compactor",
-        "metadata": {"name": name, "namespace": "default"},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": spec,
     }
 
@@ -287,15 +287,56 @@ def test_a_compactor_has_the_streams_that_it_chooses(found: Scene, operator: Ope
     found.plane.kubectl("delete", "compactor", "some", "--timeout=30s")
 
 
+def test_an_autoscaler_takes_over_the_number_of_pods_as_it_is(found: Scene, operator: OperatorProcess) -> None:
+    """A field that its only owner names no more falls back to its default: from three workers to one, for all but us."""
+    name = "bearlake-compactor-default-handed"
+
+    def deployment() -> dict[str, Any]:
+        return found.plane.get("deployment", name, NAMESPACE) or {"spec": {}}
+
+    found.plane.apply(compactor("handed", replicas=3))
+    until("there are workers", lambda: deployment()["spec"].get("replicas") == 3, 30)
+
+    found.plane.apply(compactor("handed", autoscaling={"maxReplicas": 5}))
+    until("there is an autoscaler", lambda: found.plane.get("hpa", name, NAMESPACE), 30)
+
+    assert deployment()["spec"]["replicas"] == 3
+    found.plane.kubectl("-n", NAMESPACE, "scale", "deployment", name, "--replicas=4")  # as autoscalers do
+    quiet(found, operator)
+    assert deployment()["spec"]["replicas"] == 4
+    found.plane.apply(compactor("handed", replicas=2))
+    until("the number is ours", lambda: deployment()["spec"]["replicas"] == 2, 30)
+    assert not found.plane.get("hpa", name, NAMESPACE)
+    found.plane.kubectl("delete", "compactor", "handed", "--timeout=30s")
+
+
 def test_pods_that_the_api_server_refuses_are_told_in_its_words(found: Scene, operator: OperatorProcess) -> None:
     template = {"spec": {"terminationGracePeriodSeconds": -1, "restartPolicy": "Sometimes"}}
-    found.plane.apply(compactor("strange", podTemplate=template))
+    found.plane.apply(compactor("strange", NAMESPACE, podTemplate=template))
 
-    until("it says so", lambda: "Sometimes" in found.plane.kubectl("describe", "compactor", "strange"), 60)
-    assert condition(found.plane.get("compactor", "strange"), "Ready") == ("False", "Invalid")
-    found.plane.apply(compactor("strange"))
-    until("it is mended", lambda: found.plane.get("deployment", "bearlake-compactor-default-strange", NAMESPACE), 60)
-    found.plane.kubectl("delete", "compactor", "strange", "--timeout=30s")
+    def described() -> str:
+        return found.plane.kubectl("-n", NAMESPACE, "describe", "compactor", "strange")
+
+    until("it says so", lambda: "Sometimes" in described(), 60)
+    assert condition(found.plane.get("compactor", "strange", NAMESPACE), "Ready") == ("False", "Invalid")
+    found.plane.apply(compactor("strange", NAMESPACE))
+    name = f"bearlake-compactor-{NAMESPACE}-strange"
+    until("it is mended", lambda: found.plane.get("deployment", name, NAMESPACE), 60)
+    found.plane.kubectl("-n", NAMESPACE, "delete", "compactor", "strange", "--timeout=30s")
+
+
+def test_a_compactor_elsewhere_may_not_say_all_of_pods_that_run_beside_secrets(
+    found: Scene, operator: OperatorProcess
+) -> None:
+    found.plane.apply(compactor("sly", podTemplate={"spec": {"serviceAccountName": "bl-operator"}}))
+
+    until("it says so", lambda: "podTemplate: only in the namespace" in described_compactor(found, "sly"), 60)
+    assert not found.plane.get("deployment", "bearlake-compactor-default-sly", NAMESPACE)
+    found.plane.kubectl("delete", "compactor", "sly", "--timeout=30s")
+
+
+def described_compactor(found: Scene, name: str) -> str:
+    return found.plane.kubectl("describe", "compactor", name)
 
 
 def test_a_leader_that_is_killed_is_followed(

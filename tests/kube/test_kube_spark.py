@@ -146,7 +146,7 @@ def rendered() -> tuple[dict[str, Any], dict[str, Any]]:
     )
     spec = {"spark": {"master": "k8s://https://kubernetes.default.svc", "executors": {"count": EXECUTOR_COUNT}}}
     parsed = api.compactor_spec({"metadata": {"namespace": "team", "name": "main"}, "spec": spec})
-    made = {one["kind"]: one for one in compactor.objects(values, parsed, replicas=1)}
+    made = {one["kind"]: one for one in compactor.objects(values, parsed, namespace=NAMESPACE, replicas=1)}
     return made["Deployment"], made["ConfigMap"]["data"]
 
 

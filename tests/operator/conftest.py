@@ -1,4 +1,4 @@
-"""Fixtures of the operator's tests: a metrics API with pods before it (`fixtures.metrics_api_scene`)."""
+"""Fixtures of the operator's tests: an API server in memory, and a metrics API with pods before it (`fixtures.metrics_api_scene`)."""
 
 import json
 import shutil
@@ -6,12 +6,14 @@ from types import SimpleNamespace
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from bearlake_operator.kube import Access, Kube
 from bearlake_operator.metrics_api.process import Follower
 from bearlake_operator.metrics_api.scraper import Scraper
 from bearlake_operator.metrics_api.server import Server
 from fixtures.metrics_api_scene import AUTOSCALER, SETTINGS, World, proxy_of, serve
+from fixtures.small_cluster import SmallCluster
 
 
 @pytest.fixture
@@ -20,6 +22,19 @@ async def stack():
     yield closers
     for close in reversed(closers):
         await close()
+
+
+@pytest.fixture
+async def cluster():
+    made = SmallCluster()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", made.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield made
+    await runner.cleanup()
 
 
 @pytest.fixture

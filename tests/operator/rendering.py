@@ -32,7 +32,7 @@ def compactor_resource(**spec: object) -> api.Resource:
 
 def of_compactor(values: Settings, streams: Sequence[str] = (), **spec: object) -> list[Manifest]:
     parsed = api.compactor_spec(compactor_resource(**spec))
-    return compactor.objects(values, parsed, replicas=parsed.replicas, streams=streams)
+    return compactor.objects(values, parsed, namespace="bearlake", replicas=parsed.replicas, streams=streams)
 
 
 def everything() -> Tier:

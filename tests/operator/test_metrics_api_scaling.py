@@ -24,7 +24,7 @@ def of_tier(**values):
 
 
 def of_compactor(values):
-    (found,) = scaling.of_compactor("c", WORKERS, values, AdminAccess(secret="s"), MARKS)
+    (found,) = scaling.of_compactor("c", "c.lake.svc", WORKERS, values, AdminAccess(secret="s"), MARKS)
     return found
 
 

@@ -233,6 +233,22 @@ async def test_a_status_of_others_is_no_drift(api, client):
     assert len(api.asked) == 1
 
 
+async def test_an_annotation_of_ours_that_is_changed_is_drift_whatever_its_name(api, client):
+    world, note = World(), "service.beta.kubernetes.io/aws-load-balancer-type"
+    applier, wanted = Applier(client, world, lambda: None), manifest("a")
+    wanted["metadata"]["annotations"] = {note: "external"}
+    await applier.ensure([wanted])
+    live = world.get("ConfigMap", "n", "a")
+
+    world.put(
+        "ConfigMap",
+        {**live, "metadata": {**live["metadata"], "resourceVersion": "50", "annotations": {note: "nlb"}}},
+    )
+    await applier.ensure([wanted])
+
+    assert len(api.asked) == 2
+
+
 async def test_what_is_not_wanted_any_more_goes_and_what_is_not_ours_stays(api, client):
     world = World()
     applier = Applier(client, world, lambda: None)

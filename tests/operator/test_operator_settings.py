@@ -63,6 +63,21 @@ def test_the_example_is_read():
             "tiers: {kafka: {listeners: [{name: A, type: nodeport, port: 1}, {name: A, type: nodeport, port: 2}]}}",
             r"^dataLayers\.default\.tiers\.kafka: every listener needs a name of its own$",
         ),
+        (
+            "",
+            "tiers: {kafka: {listeners: [{name: A_B, type: nodeport, port: 1}, {name: a-b, type: nodeport, port: 2}]}}",
+            r"^dataLayers\.default\.tiers\.kafka: every listener needs a name of its own$",
+        ),
+        (
+            "",
+            "tiers: {kafka: {listeners: [{name: PODS, type: nodeport, port: 1}]}}",
+            r"^dataLayers\.default\.tiers\.kafka: listeners: the name pods is taken",
+        ),
+        (
+            "",
+            "tiers: {kafka: {autoscaling: {scaleDownSeconds: 3601}}}",
+            r"^dataLayers\.default\.tiers\.kafka\.autoscaling: scaleDownSeconds must be from 0 to 3600$",
+        ),
     ],
 )
 def test_mistakes_are_told_with_their_path(tmp_path, more, layer, problem):

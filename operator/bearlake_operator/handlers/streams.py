@@ -1,33 +1,33 @@
 """Worker: the streams of one data layer, in batches, and the statuses of their Streams.
 
 Deleting a Stream leaves its records alone, unless `deletionPolicy` is Delete: then a finalizer holds the resource until the stream is
-deleted. Nothing else has a finalizer, so nothing hangs when the operator is not there.
+deleted, and says what keeps it from that, and how to let go without. Nothing else has a finalizer, so nothing hangs when the operator is
+not there.
+
+What is wrong with one Stream is told there, and keeps no other from what it shall be.
 """
 
-import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from bearlake_operator import api
 from bearlake_operator.admin import AdminClient, Backlogs, ObservedStream, StreamChange
 from bearlake_operator.api import Resource
 from bearlake_operator.errors import Invalid, OperatorError, Unavailable
+from bearlake_operator.handlers.finalizers import Finalizers, is_held, is_held_for_nothing
+from bearlake_operator.handlers.many import some_at_once, tried
 from bearlake_operator.handlers.notes import Notes, now_text
 from bearlake_operator.handlers.world import World
-from bearlake_operator.kube import KINDS, Kube
+from bearlake_operator.kube import Kube
 from bearlake_operator.manifests import labels
 from bearlake_operator.reconcile import claims, endpoints, selection, status, streams
-from bearlake_operator.reconcile.claims import FINALIZER, Claim, Key
+from bearlake_operator.reconcile.claims import Claim, Key
 from bearlake_operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-WRITE_COUNT_AT_ONCE = 16
 UNREACHABLE_S = 15.0
 """Time for which a data layer may be silent before Streams that were in order say so: a restart of its pods is no news."""
 
@@ -66,6 +66,7 @@ class StreamWorker:
         self._notes = notes
         self._client = client
         self._problem_of = problem_of
+        self._finalizers = Finalizers(kube, world, notes)
         self._silent_since: float | None = None
 
     async def work(self) -> float:
@@ -74,26 +75,34 @@ class StreamWorker:
         found = claims.decide(everything)
         mine = [one for one in everything if self._is_mine(one)]
         live = [one for one in mine if api.key_of(one) in found]
+        going = [one for one in mine if api.is_going(one) and is_held(one)]
         if self._client is None:
             await self._show_all([(one, self._lost(found[api.key_of(one)])) for one in live])
-            await self._let_go([one for one in mine if api.key_of(one) not in found])
+            await self._finalizers.abandon(going)
             return self._settings.resync_seconds
+        problems = await tried(self._finalizers.let_go([one for one in mine if is_held_for_nothing(one)]))
+        doomed = [one for one in going if not is_held_for_nothing(one)]
         try:
             observed = await self._client.streams() if mine else {}
             backlogs = await self._client.backlogs() if live else None
         except OperatorError as error:
-            told = live if self._is_silent() else [one for one in live if not status.is_synced(one)]
+            is_silent = self._is_silent()
+            told = live if is_silent else [one for one in live if not status.is_synced(one)]
             await self._show_all([(one, self._unreachable(found[api.key_of(one)], str(error))) for one in told])
+            await self._finalizers.show_kept(dict.fromkeys(map(api.key_of, doomed if is_silent else ()), str(error)))
             raise
         self._silent_since = None
-        await self._hold([one for one in live if found[api.key_of(one)].spec.is_deleted_with_resource], found)
-        await self._delete([one for one in mine if api.key_of(one) not in found], found, observed)
-        problems = await self._change(live, found, observed)
-        if problems is not None:
+        problems += await tried(self._finalizers.hold(live, found))
+        problems += await self._finalizers.delete(self._client, doomed, found, observed)
+        refused = await self._change(live, found, observed)
+        if refused is not None:
             observed = await self._client.streams()
-        seen = _Seen(observed, problems or {}, backlogs, self._compacted(found), self._balancers())
-        views = [(one, self._view(found[api.key_of(one)], seen)) for one in live]
-        await self._show_all(views)
+            due = {change.name for _, change in self._due(live, found, observed)}
+            refused = {name: problem for name, problem in refused.items() if name in due}
+        seen = _Seen(observed, refused or {}, backlogs, self._compacted(found), self._balancers())
+        await self._show_all([(one, self._view(found[api.key_of(one)], seen)) for one in live])
+        if problems:
+            raise Unavailable("; ".join(problems))
         return self._settings.resync_seconds
 
     def _is_silent(self) -> bool:
@@ -106,11 +115,10 @@ class StreamWorker:
         layer = resource["spec"].get("dataLayer", "default")
         return layer == self._layer if self._layer is not None else layer not in self._settings.data_layers
 
-    async def _change(
+    def _due(
         self, live: Sequence[Resource], found: Mapping[Key, Claim], observed: Mapping[str, ObservedStream]
-    ) -> dict[str, str] | None:
-        """Make the streams what their resources say; the problems by stream, None when there was nothing to do."""
-        assert self._client is not None
+    ) -> list[tuple[Resource, StreamChange]]:
+        """What has to change so that the streams are what their resources say."""
         changes: list[tuple[Resource, StreamChange]] = []
         for resource in live:
             claim = found[api.key_of(resource)]
@@ -118,70 +126,26 @@ class StreamWorker:
                 applied = resource.get("status", {}).get("appliedConfigs", ())
                 change = streams.change_of(claim.spec, observed.get(claim.spec.name), applied)
                 changes += [(resource, change)] if change is not None else []
+        return changes
+
+    async def _change(
+        self, live: Sequence[Resource], found: Mapping[Key, Claim], observed: Mapping[str, ObservedStream]
+    ) -> dict[str, str] | None:
+        """Make the streams what their resources say; the problems by stream, None when there was nothing to do."""
+        assert self._client is not None
+        changes = self._due(live, found, observed)
         if not changes:
             return None
         log.info("changing streams", extra={"data_layer": self._layer, "count": len(changes)})
-        problems = await self._client.change([change for _, change in changes])
+        try:
+            problems = await self._client.change([change for _, change in changes])
+        except Invalid as error:
+            return {change.name: str(error) for _, change in changes}
         drifted = [(one, change) for one, change in changes if status.is_synced(one) and change.name not in problems]
-        await _some_at_once(
+        await some_at_once(
             lambda pair: self._notes.tell(pair[0], "ChangedElsewhere", streams.drift_of(pair[1])), drifted
         )
         return problems
-
-    async def _delete(
-        self, going: Sequence[Resource], found: Mapping[Key, Claim], observed: Mapping[str, ObservedStream]
-    ) -> None:
-        """Delete the streams of resources that go and that say so, then let the resources go."""
-        assert self._client is not None
-        claimed = {claim.spec.name for claim in found.values() if claim.spec.data_layer == self._layer}
-        held = [one for one in going if FINALIZER in one["metadata"].get("finalizers", ())]
-        specs = [api.stream_spec(one) for one in held]
-        doomed = [
-            spec.name
-            for spec, one in zip(specs, held, strict=True)
-            # Only the incarnation that this resource knew, and not one that another Stream has taken over.
-            if spec.is_deleted_with_resource
-            and spec.name not in claimed
-            and spec.name in observed
-            and observed[spec.name].id == one.get("status", {}).get("streamId")
-        ]
-        if doomed:
-            log.info("deleting streams", extra={"data_layer": self._layer, "streams": doomed})
-            problems = await self._client.delete(doomed)
-            if problems:
-                raise Unavailable("; ".join(f"{name}: {problem}" for name, problem in problems.items()))
-        await self._let_go(held)
-
-    async def _hold(self, resources: Sequence[Resource], found: Mapping[Key, Claim]) -> None:
-        """Put the finalizer on Streams whose deletion means that of their records."""
-        loose = [one for one in resources if FINALIZER not in one["metadata"].get("finalizers", ())]
-        owners = [one for one in loose if found[api.key_of(one)].is_owner]
-        await _some_at_once(lambda one: self._set_finalizers(one, [FINALIZER]), owners)
-
-    async def _let_go(self, resources: Sequence[Resource]) -> None:
-        held = [one for one in resources if FINALIZER in one["metadata"].get("finalizers", ())]
-        await _some_at_once(lambda one: self._set_finalizers(one, []), held)
-
-    async def _set_finalizers(self, resource: Resource, finalizers: Sequence[str]) -> None:
-        metadata = resource["metadata"]
-        body = {
-            "apiVersion": KINDS["Stream"].api_version,
-            "kind": "Stream",
-            "metadata": {
-                "name": metadata["name"],
-                "namespace": metadata["namespace"],
-                "uid": metadata["uid"],
-                "finalizers": list(finalizers),
-            },
-        }
-        try:
-            after = await self._kube.apply(body)
-        except OperatorError as error:
-            if self._world.get("Stream", metadata["namespace"], metadata["name"]) is None:
-                return  # it has gone meanwhile
-            raise Unavailable(str(error)) from error
-        if after["metadata"].get("deletionTimestamp") is None:
-            self._world.put("Stream", after)
 
     async def _show_all(self, views: Sequence[tuple[Resource, status.StreamView]]) -> None:
         now = now_text()
@@ -190,7 +154,7 @@ class StreamWorker:
             resource, view = pair
             await self._notes.show(resource, status.stream(self._settings, self._kube.namespace, resource, view, now))
 
-        await _some_at_once(show, views)
+        await some_at_once(show, views)
 
     def _view(self, claim: Claim, seen: _Seen) -> status.StreamView:
         name = claim.spec.name
@@ -236,25 +200,6 @@ class StreamWorker:
         return status.StreamView(claim=claim, observed=None, problem=problem, is_reachable=False)
 
     def _lost(self, claim: Claim) -> status.StreamView:
-        problem = f"There is no data layer {claim.spec.data_layer!r}."
+        known = ", ".join(self._settings.data_layers)
+        problem = f"There is no data layer {claim.spec.data_layer!r}; there are {known}."
         return status.StreamView(claim=claim, observed=None, problem=problem)
-
-
-async def _some_at_once(work: Callable[[T], Awaitable[None]], items: Sequence[T]) -> None:
-    """Do the work for all items. One that is refused does not keep the others from theirs; silence does. Raises the first problem."""
-    places, problems = asyncio.Semaphore(WRITE_COUNT_AT_ONCE), list[OperatorError]()
-
-    async def one(item: T) -> None:
-        async with places:
-            if any(isinstance(problem, Unavailable) for problem in problems):
-                return
-            try:
-                await work(item)
-            except OperatorError as problem:
-                problems.append(problem)
-
-    async with asyncio.TaskGroup() as group:
-        for item in items:
-            group.create_task(one(item))
-    if problems:
-        raise problems[0]

@@ -1,5 +1,6 @@
 """Worker: the tiers that Streams ask for and the workers of all Compactors, in the operator's own namespace; statuses of Compactors."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,17 +11,20 @@ from bearlake_operator import api
 from bearlake_operator.admin import AdminClient, Backlogs, Commits
 from bearlake_operator.api import CompactorSpec, Resource
 from bearlake_operator.errors import Invalid, OperatorError, Unavailable
-from bearlake_operator.handlers.apply import Applier
+from bearlake_operator.handlers.apply import AUTOSCALER_KINDS, Applier
 from bearlake_operator.handlers.notes import Notes, now_text
 from bearlake_operator.handlers.settling import Settling
 from bearlake_operator.handlers.world import World
 from bearlake_operator.manifests import Manifest, compactor, labels, tier
-from bearlake_operator.reconcile import claims, needs, selection, status
+from bearlake_operator.reconcile import claims, needs, selection, status, trust
 from bearlake_operator.settings import Settings
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
+
+FIGURES_S = 3.0
+"""Longest time that a round waits for the figures of all Compactors: a data layer that hangs must not keep tiers from being repaired."""
 
 
 @dataclass(slots=True)
@@ -28,10 +32,16 @@ class _Plan:
     """What shall be there, and the Compactors that cannot be."""
 
     manifests: list[Manifest] = field(default_factory=list)
+    kept: set[str] = field(default_factory=set)
+    """Groups of objects that stay as they are: of Compactors that say something wrong, until somebody edits them."""
     specs: dict[claims.Key, CompactorSpec] = field(default_factory=dict)
     streams: dict[claims.Key, Sequence[str]] = field(default_factory=dict)
     waits_s: list[float] = field(default_factory=list)
     problems: dict[claims.Key, str] = field(default_factory=dict)
+
+
+_Figures = tuple[Backlogs | None, Commits | None]
+"""What a data layer tells of a Compactor's streams."""
 
 
 class TierWorker:
@@ -58,9 +68,11 @@ class TierWorker:
         """One round; returns the seconds until the next. Raises `Unavailable` when something is left to do."""
         now = datetime.now(UTC)
         plan = self._plan(now)
-        problems = await self._applier.ensure(plan.manifests)
-        if not problems:  # first what is wanted, then what is not: nothing goes before its successor is there
-            problems += await self._applier.prune(plan.manifests)
+        # Autoscalers go before what comes in their place: two of them, or one and a number of ours, would fight over a Deployment.
+        problems = await self._applier.prune(plan.manifests, plan.kept, AUTOSCALER_KINDS)
+        problems += await self._applier.ensure(plan.manifests)
+        # All else goes when its successor is there.
+        problems += await self._applier.prune(plan.manifests, {*plan.kept, *self._applier.troubled})
         await self._show(plan, now)
         if problems:
             raise Unavailable("; ".join(problems))
@@ -76,42 +88,68 @@ class TierWorker:
         for layer, protocols in needs.tiers(self._settings, found.values(), leaving).items():
             for protocol in protocols:
                 plan.manifests += tier.objects(self._settings, layer, protocol)
-        for resource in self._world.of("Compactor"):
-            if "deletionTimestamp" in resource["metadata"]:
-                continue
+        for resource in api.oldest_first([one for one in self._world.of("Compactor") if not api.is_going(one)]):
             key = api.key_of(resource)
             try:
-                spec = api.compactor_spec(resource)
-                if spec.data_layer not in self._settings.data_layers:
-                    raise Invalid(f"There is no data layer {spec.data_layer!r}.")
-                streams, wait_s = self._chosen.take(key, selection.patterns(spec, self._world.of("Stream"), found))
-                plan.waits_s += [wait_s] if wait_s else []
-                plan.manifests += compactor.objects(
-                    self._settings, spec, replicas=needs.replicas(spec, now), streams=streams
-                )
-                plan.specs[key], plan.streams[key] = spec, streams
+                self._add(plan, api.compactor_spec(resource), found, now)
             except Invalid as error:
                 plan.problems[key] = str(error)
-        self._chosen.keep({*plan.specs})
+                if resource["spec"].get("dataLayer", "default") in self._settings.data_layers:
+                    plan.kept.add(labels.compactor_name(*key))
+        plan.kept -= {labels.group_of(one["metadata"]["labels"]) for one in plan.manifests}
+        self._chosen.keep({*plan.specs, *plan.problems})
         return plan
 
+    def _add(self, plan: _Plan, spec: CompactorSpec, found: Mapping[claims.Key, claims.Claim], now: datetime) -> None:
+        """A Compactor's part of the plan. Raises `Invalid`."""
+        if spec.data_layer not in self._settings.data_layers:
+            known = ", ".join(self._settings.data_layers)
+            raise Invalid(f"There is no data layer {spec.data_layer!r}; there are {known}.")
+        if refusal := trust.refusal_of(spec, self._namespace):
+            raise Invalid(refusal)
+        name = labels.compactor_name(spec.namespace, spec.name)
+        if any(labels.group_of(one["metadata"]["labels"]) == name for one in plan.manifests):
+            raise Invalid(f"Something older has objects of the name {name}: give this Compactor another name.")
+        key = spec.namespace, spec.name
+        streams, wait_s = self._chosen.take(key, selection.patterns(spec, self._world.of("Stream"), found))
+        replicas = needs.replicas(spec, now)
+        plan.manifests += compactor.objects(
+            self._settings, spec, namespace=self._namespace, replicas=replicas, streams=streams
+        )
+        plan.waits_s += [wait_s] if wait_s else []
+        plan.specs[key], plan.streams[key] = spec, streams
+
     async def _show(self, plan: _Plan, now: datetime) -> None:
+        figures = await self._figures(plan)
         for resource in self._world.of("Compactor"):
             key = api.key_of(resource)
             if key in plan.problems:
-                view = status.CompactorView(problem=plan.problems[key])
+                view = self._wrong(key, plan)
             elif key in plan.specs:
-                view = await self._view(plan.specs[key], plan.streams[key], now)
+                view = self._view(plan.specs[key], plan.streams[key], figures.get(key, (None, None)), now)
             else:
                 continue
             await self._notes.show(resource, status.compactor(resource, view, now_text()))
 
-    async def _view(self, spec: CompactorSpec, streams: Sequence[str], now: datetime) -> status.CompactorView:
+    def _wrong(self, key: claims.Key, plan: _Plan) -> status.CompactorView:
+        """A Compactor that cannot be as it says: what it was before goes on, unless the name is another's."""
+        name = labels.compactor_name(*key)
+        kept: Resource = self._world.get("Deployment", self._namespace, name) or {} if name in plan.kept else {}
+        seen = kept.get("status", {})
+        return status.CompactorView(
+            problem=plan.problems[key],
+            replicas=seen.get("replicas", 0),
+            ready_replicas=seen.get("readyReplicas", 0),
+        )
+
+    def _view(
+        self, spec: CompactorSpec, streams: Sequence[str], figures: _Figures, now: datetime
+    ) -> status.CompactorView:
         name = labels.compactor_name(spec.namespace, spec.name)
         deployment: Resource = self._world.get("Deployment", self._namespace, name) or {}
         seen = deployment.get("status", {})
         wanted = deployment.get("spec", {}).get("replicas", needs.replicas(spec, now))
-        backlogs, commits = await self._figures(spec.data_layer, streams)
+        backlogs, commits = figures
         selector = labels.compactor_selector(spec.data_layer, name)
         return status.CompactorView(
             problem=self._applier.problem_of(name),
@@ -125,9 +163,20 @@ class TierWorker:
             streams=streams,
         )
 
-    async def _figures(self, layer: str, streams: Sequence[str]) -> tuple[Backlogs | None, Commits | None]:
-        client = self._clients[layer]
-        return await _or_none(client.backlogs(streams)), await _or_none(client.commits(streams))
+    async def _figures(self, plan: _Plan) -> Mapping[claims.Key, _Figures]:
+        """Backlog and commits of each Compactor, as far as they are told soon."""
+        found: dict[claims.Key, _Figures] = {}
+
+        async def ask(key: claims.Key, client: AdminClient, streams: Sequence[str]) -> None:
+            found[key] = await _or_none(client.backlogs(streams)), await _or_none(client.commits(streams))
+
+        try:
+            async with asyncio.timeout(FIGURES_S), asyncio.TaskGroup() as group:
+                for key, spec in plan.specs.items():
+                    group.create_task(ask(key, self._clients[spec.data_layer], plan.streams[key]))
+        except TimeoutError:
+            log.warning("figures of Compactors are late", extra={"count": len(plan.specs) - len(found)})
+        return found
 
 
 async def _or_none(asked: Awaitable[T]) -> T | None:

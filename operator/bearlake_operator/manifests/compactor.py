@@ -14,8 +14,10 @@ PATTERN_COUNT_MAX = 28
 """Patterns for which an autoscaler is told the backlog of just these streams: a request's line holds no more. Beyond, it is that of all."""
 
 
-def objects(settings: Settings, spec: CompactorSpec, *, replicas: int, streams: Sequence[str] = ()) -> list[Manifest]:
-    """The desired objects, without namespace and owner. Raises `Invalid`.
+def objects(
+    settings: Settings, spec: CompactorSpec, *, namespace: str, replicas: int, streams: Sequence[str] = ()
+) -> list[Manifest]:
+    """The desired objects, without owner, for the operator's `namespace`. Raises `Invalid`.
 
     `replicas` is what the schedule says now, if there is no autoscaling; `streams` are the patterns of its streams, none: all.
     """
@@ -54,7 +56,10 @@ def objects(settings: Settings, spec: CompactorSpec, *, replicas: int, streams: 
         _service(name, marks),
     ]
     if spec.autoscaling is not None:
-        found += scaling.of_compactor(name, spec.autoscaling, values.autoscaling, data_layer.admin, marks, measured)
+        host = f"{name}.{namespace}.svc"
+        found += scaling.of_compactor(
+            name, host, spec.autoscaling, values.autoscaling, data_layer.admin, marks, measured
+        )
     return found
 
 

@@ -29,6 +29,11 @@ def compactor_name(namespace: str, name: str) -> str:
     return _bounded(f"bearlake-compactor-{namespace}-{name}")
 
 
+def group_of(labels: Mapping[str, str]) -> str:
+    """The tier, or the Compactor's workers, that an object with these labels belongs to: the name of its Deployment."""
+    return labels.get(COMPACTOR) or tier_name(labels.get(DATA_LAYER, ""), labels.get(COMPONENT, ""))
+
+
 def _bounded(name: str) -> str:
     """The name, or its beginning with a hash: Services have names of at most 63 characters, and some add to this one."""
     if len(name) <= NAME_LENGTH_MAX:

@@ -42,6 +42,7 @@ def of_tier(name: str, scaling: Autoscaling, marks: Mapping[str, str]) -> Manife
 
 def of_compactor(
     name: str,
+    host: str,
     scaling: CompactorScaling,
     values: Autoscaling | None,
     admin: AdminAccess,
@@ -50,13 +51,14 @@ def of_compactor(
 ) -> list[Manifest]:
     """The autoscaler of a Compactor's Deployment: by backlog with KEDA or Bearlake's own metrics API, else by CPU.
 
+    `host` is where any worker answers, from everywhere in the cluster: KEDA asks from its own namespace.
     `values` are those of the data layer's tier of workers: where the metric comes from, and how slowly workers go. `streams` are the
     patterns of the streams whose backlog counts; none: all.
     """
     values = values or Autoscaling()
     behavior = _behavior(values.scale_up_seconds, _or(values.scale_down_seconds, WORKER_DOWN_SECONDS))
     if values.mode is ScalingMode.KEDA:
-        return _by_keda(name, scaling, admin, marks, behavior, streams)
+        return _by_keda(name, host, scaling, admin, marks, behavior, streams)
     metric = _cpu(scaling.target_cpu_percent)
     if values.mode is ScalingMode.BUILTIN:
         metric = _backlog(marks, scaling.target_backlog_bytes)
@@ -65,6 +67,7 @@ def of_compactor(
 
 def _by_keda(
     name: str,
+    host: str,
     scaling: CompactorScaling,
     admin: AdminAccess,
     marks: Mapping[str, str],
@@ -82,7 +85,7 @@ def _by_keda(
     trigger = {
         "type": "metrics-api",
         "metadata": {
-            "url": f"http://{name}:{config.ADMIN_PORT}/v1/compaction/backlog?{query}",
+            "url": f"http://{host}:{config.ADMIN_PORT}/v1/compaction/backlog?{query}",
             "valueLocation": "size_bytes",
             "targetValue": str(scaling.target_backlog_bytes),
             "authMode": "bearer",

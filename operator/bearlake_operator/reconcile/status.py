@@ -115,6 +115,18 @@ def stream(settings: Settings, namespace: str, resource: Resource, view: StreamV
     return shown
 
 
+def leaving(resource: Resource, problem: str, now: str) -> dict[str, Any]:
+    """The status of a Stream that is being deleted, and whose records cannot be: why, and how to get out."""
+    namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
+    keep = """--type merge -p '{"spec":{"deletionPolicy":"Retain"}}'"""
+    message = (
+        f"The Stream stays until its records are deleted, which cannot be done now: {problem}. "
+        f"To let it go and keep the records: kubectl -n {namespace} patch stream {name} {keep}"
+    )
+    shown = conditions([Condition("Ready", False, "DeletionBlocked", message)], resource, now)
+    return {**resource.get("status", {}), "observedGeneration": shown[0]["observedGeneration"], "conditions": shown}
+
+
 def _stream_conditions(view: StreamView) -> list[Condition]:
     claim = view.claim
     if not claim.is_owner:
@@ -190,9 +202,18 @@ class CompactorView:
     streams: Sequence[str] = ()
 
 
+_BACKLOG_FIELDS = ("backlogBytes", "backlog", "lagSeconds", "lag")
+_COMMIT_FIELDS = ("commitCount", "lastCommits", "lastCommitTime")
+
+
 def compactor(resource: Resource, view: CompactorView, now: str) -> dict[str, Any]:
-    """The status of a Compactor."""
-    shown: dict[str, Any] = {
+    """The status of a Compactor; figures that are not told now stay what they were."""
+    before = resource.get("status", {})
+    untold = (
+        *(_BACKLOG_FIELDS if view.backlog is None else ()),
+        *(_COMMIT_FIELDS if view.commits is None else ()),
+    )
+    shown: dict[str, Any] = {key: before[key] for key in untold if key in before} | {
         "observedGeneration": resource["metadata"].get("generation", 0),
         "replicas": view.replicas,
         "readyReplicas": view.ready_replicas,

@@ -1,0 +1,430 @@
+"""Workers of tiers and streams, against an API server in memory: what is wrong with one resource is told there, and holds up no other."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from bearlake_operator.admin import Backlog, Backlogs, Commits, ObservedStream
+from bearlake_operator.errors import Unavailable
+from bearlake_operator.handlers import allowance, tiers
+from bearlake_operator.handlers.apply import NUMBER_KEEPER, Applier
+from bearlake_operator.handlers.notes import Notes
+from bearlake_operator.handlers.resync import Resync
+from bearlake_operator.handlers.streams import UNREACHABLE_S, StreamWorker
+from bearlake_operator.handlers.tiers import TierWorker
+from bearlake_operator.handlers.world import World
+from bearlake_operator.kube import Access, Kube
+from bearlake_operator.reconcile.claims import FINALIZER
+from bearlake_operator.settings import AdminAccess, Autoscaling, DataLayer, ScalingMode, Settings, Tier
+
+LAYER = DataLayer(settings={}, admin=AdminAccess(secret="token"))
+SETTINGS = Settings(image="server", compactor_image="compactor", data_layers={"default": LAYER})
+WORKERS = "bearlake-compactor-team-main"
+GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [FINALIZER]}
+
+
+class Lake:
+    """A data layer: its streams, and what it says to some requests."""
+
+    def __init__(self):
+        self.kept = {}
+        self.problems = {}
+        self.is_silent = False
+        self.are_figures_late = False
+
+    async def streams(self):
+        if self.is_silent:
+            raise Unavailable("it has no server yet")
+        return dict(self.kept)
+
+    async def backlogs(self, patterns=()):
+        if self.are_figures_late:
+            await asyncio.Event().wait()
+        return Backlogs(whole=Backlog(size_bytes=5), streams={})
+
+    async def commits(self, patterns=()):
+        return Commits(count=0, streams=[])
+
+    async def change(self, changes):
+        for one in changes:
+            self.kept[one.name] = ObservedStream(
+                name=one.name, id=f"id of {one.name}", partitions=one.partitions or 1, configs=dict(one.set_configs)
+            )
+        return {one.name: self.problems[one.name] for one in changes if one.name in self.problems}
+
+    async def delete(self, names):
+        for name in set(names) - set(self.problems):
+            self.kept.pop(name, None)
+        return {name: self.problems[name] for name in names if name in self.problems}
+
+
+class Operator:
+    """One operator without a process: `tiers` and `streams` make one round each, of the world as it is then."""
+
+    def __init__(self, cluster):
+        self.kube = Kube(Access(server=cluster.url, namespace="lake"))
+        self.lake = Lake()
+        self.start(SETTINGS)
+
+    def start(self, settings, layer="default"):
+        """As a new process, with these settings."""
+        self.world = World()
+        notes = Notes(self.kube, self.world)
+        self.resync = Resync(self.kube, self.world, (), 60)
+        self.applier = Applier(self.kube, self.world, lambda: None)
+        self._tiers = TierWorker(settings, "lake", self.world, self.applier, notes, {"default": self.lake})
+        client = self.lake if layer else None
+        self._streams = StreamWorker(settings, layer, self.kube, self.world, notes, client, self.applier.problem_of)
+
+    async def tiers(self):
+        await self.resync.first()
+        return await self._tiers.work()
+
+    async def streams(self):
+        await self.resync.first()
+        return await self._streams.work()
+
+
+@pytest.fixture
+async def operator(cluster):
+    made = Operator(cluster)
+    yield made
+    await made.kube.close()
+
+
+def resource(kind, name, namespace, created="2026-01-01T00:00:00Z", **spec):
+    metadata = {"namespace": namespace, "name": name, "creationTimestamp": created, "generation": 1}
+    return {"apiVersion": "bearlake.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def compactor(name="main", namespace="team", **spec):
+    return resource("Compactor", name, namespace, **spec)
+
+
+def stream(name="orders", **spec):
+    return resource("Stream", name, "team", **spec)
+
+
+def ready(cluster, kind, name, namespace="team"):
+    conditions = cluster.get(kind, name, namespace)["status"]["conditions"]
+    (found,) = [one for one in conditions if one["type"] == "Ready"]
+    return found["status"], found["reason"], found["message"]
+
+
+# Compactors.
+
+
+async def test_of_two_compactors_whose_objects_have_one_name_the_older_has_workers(cluster, operator):
+    cluster.add(compactor("a-night", "team"), compactor("night", "team-a", created="2026-01-02T00:00:00Z"))
+
+    await operator.tiers()
+    written = len(cluster.asked)
+    await operator.tiers()
+
+    assert len(cluster.asked) == written, "they fight"
+    assert ready(cluster, "Compactor", "a-night")[1] == "WorkersNotReady"
+    _, reason, message = ready(cluster, "Compactor", "night", "team-a")
+    assert (reason, "bearlake-compactor-team-a-night" in message) == ("Invalid", True)
+    assert cluster.get("Deployment", "bearlake-compactor-team-a-night")["spec"]["replicas"] == 1
+
+
+async def test_workers_go_on_as_they_are_while_their_compactor_says_something_wrong(cluster, operator):
+    cluster.add(compactor())
+    await operator.tiers()
+    cluster.change("Deployment", WORKERS, status={"replicas": 1, "readyReplicas": 1})
+    window = {"start": "22:00", "end": "06:00", "timeZone": "Mars/Base", "replicas": 9}
+
+    cluster.change("Compactor", "main", "team", spec={"schedule": [window]})
+    await operator.tiers()
+
+    assert ready(cluster, "Compactor", "main")[1:] == ("Invalid", "schedule: there is no time zone 'Mars/Base'")
+    assert cluster.get("Compactor", "main", "team")["status"]["readyReplicas"] == 1
+    assert cluster.get("Deployment", WORKERS) is not None
+
+
+async def test_workers_of_a_data_layer_that_is_not_configured_any_more_go(cluster, operator):
+    cluster.add(compactor())
+    await operator.tiers()
+
+    cluster.change("Compactor", "main", "team", spec={"dataLayer": "gone"})
+    await operator.tiers()
+
+    assert cluster.get("Deployment", WORKERS) is None
+    assert ready(cluster, "Compactor", "main")[2] == "There is no data layer 'gone'; there are default."
+
+
+async def test_an_object_that_is_refused_keeps_only_its_own_group_from_being_tidied(cluster, operator):
+    cluster.add(compactor(), compactor("other"))
+    await operator.tiers()
+    cluster.refuse[("PATCH", f"/deployments/{WORKERS}")] = 422
+    cluster.change("Compactor", "main", "team", spec={"replicas": 3})
+    cluster.add(
+        {"kind": "Service", "metadata": {**service_marks(cluster, WORKERS), "name": "old", "namespace": "lake"}}
+    )
+    cluster.change("Compactor", "other", "team", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+
+    with pytest.raises(Unavailable, match="refused with 422"):
+        await operator.tiers()
+
+    assert cluster.get("Deployment", "bearlake-compactor-team-other") is None
+    assert cluster.get("Service", "old") is not None
+    cluster.refuse.clear()
+    await operator.tiers()
+    assert cluster.get("Service", "old") is None
+
+
+def service_marks(cluster, name):
+    return {"labels": cluster.get("Service", name)["metadata"]["labels"]}
+
+
+async def test_what_was_refused_and_is_not_wanted_any_more_is_no_problem(cluster, operator):
+    cluster.refuse[("PATCH", f"/horizontalpodautoscalers/{WORKERS}")] = 422
+    cluster.add(compactor(autoscaling={"maxReplicas": 5}))
+    with pytest.raises(Unavailable):
+        await operator.tiers()
+    assert ready(cluster, "Compactor", "main")[1] == "Invalid"
+
+    cluster.change("Compactor", "main", "team", spec={})
+    await operator.tiers()
+
+    assert ready(cluster, "Compactor", "main")[1] == "WorkersNotReady"
+
+
+@pytest.mark.parametrize(
+    ("spec", "refused"),
+    [
+        ({"podTemplate": {"spec": {"serviceAccountName": "bl-operator"}}}, "podTemplate"),
+        ({"spark": {"conf": {"spark.jars": "https://example.com/a.jar"}}}, "spark.conf"),
+        ({"spark": {"master": "k8s://https://example.com"}}, "spark.master k8s://https://example.com"),
+        ({"spark": {"master": "local[2]"}}, ""),
+    ],
+)
+async def test_workers_run_beside_secrets_so_that_compactors_of_others_may_not_say_all(
+    cluster, operator, spec, refused
+):
+    cluster.add(compactor(**spec), compactor("near", "lake", **spec))
+
+    with_rights = {"default": LAYER}
+    operator.start(replace(SETTINGS, data_layers=with_rights, spark_service_account="spark"))
+    await operator.tiers()
+
+    _, reason, message = ready(cluster, "Compactor", "main")
+    assert (reason == "Invalid", message.startswith(f"{refused}: only in the namespace lake")) == (bool(refused),) * 2
+    assert (cluster.get("Deployment", WORKERS) is None) is bool(refused)
+    assert cluster.get("Deployment", "bearlake-compactor-lake-near") is not None
+
+
+async def test_a_data_layer_that_hangs_keeps_no_round_and_its_figures_stay(cluster, operator, monkeypatch):
+    cluster.add(compactor())
+    await operator.tiers()
+    assert cluster.get("Compactor", "main", "team")["status"]["backlogBytes"] == 5
+
+    monkeypatch.setattr(tiers, "FIGURES_S", 0.01)
+    operator.lake.are_figures_late = True
+    cluster.change("Compactor", "main", "team", spec={"replicas": 2})
+    await operator.tiers()
+
+    assert cluster.get("Deployment", WORKERS)["spec"]["replicas"] == 2
+    assert cluster.get("Compactor", "main", "team")["status"]["backlogBytes"] == 5
+
+
+# Numbers of pods.
+
+
+async def test_an_autoscaler_takes_over_the_number_of_pods_as_it_is(cluster, operator):
+    """A field whose only owner drops it falls back to its default, which is one pod. Source: KEP-555."""
+    cluster.add(compactor(replicas=4))
+    await operator.tiers()
+
+    cluster.change("Compactor", "main", "team", spec={"autoscaling": {"maxReplicas": 9}})
+    cluster.asked.clear()
+    await operator.tiers()
+
+    changes = [one for one in cluster.asked if one[1].endswith(f"/deployments/{WORKERS}")]
+    assert [(manager, body["spec"].get("replicas")) for _, _, manager, body in changes] == [
+        (NUMBER_KEEPER, 4),
+        ("bearlake-operator", None),
+    ]
+    cluster.asked.clear()
+    operator.start(SETTINGS)  # whoever has the number by now, it is not the operator's any more
+    await operator.tiers()
+    assert NUMBER_KEEPER not in {manager for _, _, manager, _ in cluster.asked}
+
+
+async def test_a_number_that_somebody_has_set_meanwhile_is_theirs(cluster, operator):
+    cluster.add(compactor(replicas=4))
+    await operator.tiers()
+    cluster.refuse[("PATCH", f"/deployments/{WORKERS}")] = 409
+
+    cluster.change("Compactor", "main", "team", spec={"autoscaling": {"maxReplicas": 9}})
+    cluster.asked.clear()
+    operator.applier._kube.apply = given = Given(cluster)
+    await operator.tiers()
+
+    assert [one[2] for one in cluster.asked if one[1].endswith(f"/deployments/{WORKERS}")] == [NUMBER_KEEPER]
+    assert "Deployment" in given.kinds
+
+
+class Given:
+    """Takes the place of `Kube.apply`: keeps what is applied, and asks nobody."""
+
+    def __init__(self, cluster):
+        self._cluster = cluster
+        self.kinds = []
+
+    async def __call__(self, manifest):
+        self.kinds.append(manifest["kind"])
+        self._cluster.add(manifest)
+        return self._cluster.get(manifest["kind"], manifest["metadata"]["name"])
+
+
+async def test_no_pods_are_not_kept_for_an_autoscaler_which_would_leave_them_alone(cluster, operator):
+    cluster.add(compactor(replicas=0))
+    await operator.tiers()
+
+    cluster.change("Compactor", "main", "team", spec={"autoscaling": {"maxReplicas": 9}})
+    cluster.asked.clear()
+    await operator.tiers()
+
+    assert NUMBER_KEEPER not in {manager for _, _, manager, _ in cluster.asked}
+
+
+@pytest.mark.parametrize("spec", [{"autoscaling": {"maxReplicas": 9}}, {"replicas": 3}])
+async def test_an_autoscaler_goes_before_what_comes_in_its_place(cluster, operator, spec):
+    """Two of them, or one and a number of ours, would fight; KEDA's webhook refuses a second one."""
+    cluster.add(compactor(autoscaling={"maxReplicas": 9}))
+    await operator.tiers()
+    cluster.asked.clear()
+
+    keda = Tier(autoscaling=Autoscaling(mode=ScalingMode.KEDA))
+    operator.start(replace(SETTINGS, data_layers={"default": replace(LAYER, tiers={"compactor": keda})}))
+    cluster.change("Compactor", "main", "team", spec=spec)
+    await operator.tiers()
+
+    verbs = [(verb, path.split("/")[-2]) for verb, path, *_ in cluster.asked]
+    assert verbs[0] == ("DELETE", "horizontalpodautoscalers")
+    assert (("PATCH", "scaledobjects") in verbs) is ("autoscaling" in spec)
+
+
+# Streams.
+
+
+async def test_a_stream_that_cannot_be_deleted_says_how_to_get_out_and_holds_up_nobody(cluster, operator):
+    cluster.add(stream("stuck", deletionPolicy="Delete"), stream("fine", deletionPolicy="Delete"))
+    await operator.streams()
+    operator.lake.problems["stuck"] = "its table is locked"
+    for name in ("stuck", "fine"):
+        cluster.change("Stream", name, "team", metadata=GOING)
+    cluster.add(stream("new"))
+
+    with pytest.raises(Unavailable, match="stuck is not deleted: its table is locked"):
+        await operator.streams()
+
+    assert set(operator.lake.kept) == {"stuck", "new"}
+    assert cluster.get("Stream", "fine", "team") is None
+    assert ready(cluster, "Stream", "new")[1] == "TierNotReady"
+    status, reason, message = ready(cluster, "Stream", "stuck")
+    assert (status, reason) == ("False", "DeletionBlocked")
+    assert "its table is locked" in message
+    assert """kubectl -n team patch stream stuck --type merge -p '{"spec":{"deletionPolicy":"Retain"}}'""" in message
+    assert ("Warning", "DeletionBlocked", "stuck") in cluster.events()
+    assert cluster.get("Stream", "stuck", "team")["status"]["streamId"] == "id of stuck"
+
+
+async def test_a_stream_whose_data_layer_is_silent_says_after_a_while_why_it_stays(cluster, operator, monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("bearlake_operator.handlers.streams.time.monotonic", lambda: now)
+    cluster.add(stream(deletionPolicy="Delete"))
+    await operator.streams()
+    cluster.change("Stream", "orders", "team", metadata=GOING)
+    operator.lake.is_silent = True
+
+    with pytest.raises(Unavailable):
+        await operator.streams()
+    assert ready(cluster, "Stream", "orders")[1] == "TierNotReady"
+    now += UNREACHABLE_S + 1
+    with pytest.raises(Unavailable):
+        await operator.streams()
+
+    assert ready(cluster, "Stream", "orders")[1] == "DeletionBlocked"
+
+
+async def test_a_stream_whose_records_shall_stay_after_all_goes_though_the_data_layer_is_silent(cluster, operator):
+    cluster.add(stream(deletionPolicy="Delete"), stream("kept", deletionPolicy="Delete"))
+    await operator.streams()
+    cluster.change("Stream", "orders", "team", metadata=GOING, spec={"deletionPolicy": "Retain"})
+    cluster.change("Stream", "kept", "team", spec={"deletionPolicy": "Retain"})
+    operator.lake.is_silent = True
+
+    with pytest.raises(Unavailable):
+        await operator.streams()
+
+    assert cluster.get("Stream", "orders", "team") is None
+    assert cluster.get("Stream", "kept", "team")["metadata"]["finalizers"] == []
+    assert set(operator.lake.kept) == {"orders", "kept"}
+
+
+async def test_a_stream_of_an_unknown_data_layer_goes_and_tells_that_its_records_stay(cluster, operator):
+    operator.start(SETTINGS, layer=None)
+    cluster.add(stream(dataLayer="gone", deletionPolicy="Delete"))
+    cluster.change("Stream", "orders", "team", metadata=GOING)
+
+    await operator.streams()
+
+    assert cluster.get("Stream", "orders", "team") is None
+    assert cluster.events() == [("Warning", "RecordsKept", "orders")]
+
+
+async def test_a_finalizer_that_is_refused_holds_up_no_other_stream(cluster, operator):
+    cluster.refuse[("PATCH", "/streams/refused")] = 403
+    cluster.add(stream("refused", deletionPolicy="Delete"), stream("fine", deletionPolicy="Delete"), stream("plain"))
+
+    with pytest.raises(Unavailable, match="refused with 403"):
+        await operator.streams()
+
+    assert cluster.get("Stream", "fine", "team")["metadata"]["finalizers"] == [FINALIZER]
+    assert {"fine", "plain"} <= set(operator.lake.kept)
+
+
+async def test_a_refusal_of_what_is_done_already_is_none(cluster, operator):
+    """The first server had made the stream, and its answer was lost; the second one said that it exists."""
+    operator.lake.problems["orders"] = "it exists"
+    cluster.add(stream())
+
+    await operator.streams()
+
+    assert ready(cluster, "Stream", "orders")[1] == "TierNotReady"
+
+
+# Events.
+
+
+async def test_what_flaps_has_a_few_events_and_then_one_now_and_then(cluster, operator, monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(allowance.time, "monotonic", lambda: now)
+    notes = Notes(operator.kube, operator.world)
+    cluster.add(stream(), stream("calm"))
+    flapping, calm = (cluster.get("Stream", name, "team") for name in ("orders", "calm"))
+
+    for _ in range(100):
+        await notes.tell(flapping, "Flapped", "Again.")
+    await notes.tell(calm, "Changed", "Once.")
+    assert len(cluster.events()) == allowance.COUNT_AT_ONCE + 1
+    now += allowance.EVERY_S
+    await notes.tell(flapping, "Flapped", "Again.")
+    await notes.tell(flapping, "Flapped", "Again.")
+
+    assert len(cluster.events()) == allowance.COUNT_AT_ONCE + 2
+
+
+async def test_resources_that_have_been_calm_are_forgotten(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(allowance.time, "monotonic", lambda: now)
+    taken = allowance.Allowance()
+    assert taken.take("a")
+
+    now += 2 * allowance.EVERY_S
+    assert taken.take("b")
+
+    assert set(taken._left) == {"b"}
