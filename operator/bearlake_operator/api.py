@@ -13,6 +13,8 @@ from bearlake_operator.errors import Invalid
 GROUP = "bearlake.dev"
 VERSION = "v1alpha1"
 UNLIMITED = "unlimited"
+MAIN_CONTAINER = "bearlake"
+"""Name of the container of servers and workers in their pods."""
 
 Resource = Mapping[str, Any]
 """A Kubernetes object as JSON has it."""
@@ -115,8 +117,25 @@ def compactor_spec(resource: Resource) -> CompactorSpec:
         spark_executors=_executors(spark.get("executors", {})),
         schedule=tuple(_window(window) for window in spec.get("schedule", ())),
         priority_class_name=spec.get("priorityClassName", ""),
-        pod_template=spec.get("podTemplate", {}),
+        pod_template=_pod_template(spec.get("podTemplate", {})),
     )
+
+
+def _pod_template(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is merged into a pod template, if it has the shape of one: no schema looks into it. Raises `Invalid`."""
+    for part in ("metadata", "metadata.labels", "metadata.annotations", "spec"):
+        value: Any = template
+        for key in part.split("."):
+            value = value.get(key, {})
+            if not isinstance(value, Mapping):
+                raise Invalid(f"podTemplate.{part}: expected an object")
+    containers = template.get("spec", {}).get("containers", [{"name": MAIN_CONTAINER}])
+    names = [one.get("name") for one in containers if isinstance(one, Mapping)] if isinstance(containers, list) else []
+    if MAIN_CONTAINER not in names:
+        raise Invalid(
+            f"podTemplate.spec.containers: one must have the name {MAIN_CONTAINER}; they replace what there was"
+        )
+    return template
 
 
 def _executors(executors: Mapping[str, Any]) -> dict[str, int]:

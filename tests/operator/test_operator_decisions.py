@@ -269,6 +269,15 @@ def test_the_same_world_gives_the_same_status_at_any_time():
     assert shown(resource, view, now="2026-09-09T09:09:09Z") == resource["status"]
 
 
+def test_every_attempt_to_reach_a_data_layer_has_its_words_and_only_the_first_ones_are_shown():
+    resource = stream()
+    resource["status"] = shown(resource, view_of(resource, problem="timeout", is_reachable=False))
+
+    again = shown(resource, view_of(resource, problem="connection refused", is_reachable=False))
+
+    assert again == resource["status"]
+
+
 def test_a_condition_that_changes_gets_a_new_time_and_the_others_keep_theirs():
     resource = stream()
     resource["status"] = shown(

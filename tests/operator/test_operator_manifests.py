@@ -139,6 +139,21 @@ def test_executors_have_the_files_that_the_object_store_asks_for():
     assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/tmp", "/etc/bearlake/secrets/lake-keys"]
 
 
+def test_containers_beside_the_worker_are_no_drivers():
+    values = rendering.replace(rendering.example(), spark_service_account="bearlake-spark")
+    beside = [{"name": "sidecar", "image": "s"}, {"name": "bearlake", "image": "b"}]
+    objects = rendering.of_compactor(
+        values,
+        spark={"master": "k8s://https://kubernetes.default.svc"},
+        podTemplate={"spec": {"containers": beside}},
+    )
+
+    sidecar, worker = one(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+
+    assert sidecar == {"name": "sidecar", "image": "s"}
+    assert [variable["name"] for variable in worker["env"]] == ["BEARLAKE_SPARK__KUBERNETES__DRIVER_POD"]
+
+
 def test_executors_are_no_pods_where_nobody_may_make_them():
     with pytest.raises(Invalid, match=r"^spark\.master: .* sparkOnKubernetes\.enabled"):
         rendering.of_compactor(rendering.example(), spark={"master": "k8s://https://kubernetes.default.svc"})

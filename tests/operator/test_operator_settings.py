@@ -171,6 +171,24 @@ def test_a_compactor_is_read():
     assert spec.schedule == (api.Window(days=("Sat",), start_minute=1350, end_minute=360, time_zone="UTC", replicas=9),)
 
 
+@pytest.mark.parametrize(
+    ("template", "problem"),
+    [
+        ({"metadata": None}, r"^podTemplate\.metadata: expected an object$"),
+        ({"metadata": {"annotations": []}}, r"^podTemplate\.metadata\.annotations: expected an object$"),
+        ({"spec": "x"}, r"^podTemplate\.spec: expected an object$"),
+        (
+            {"spec": {"containers": [{"name": "other"}]}},
+            r"^podTemplate\.spec\.containers: one must have the name bearlake",
+        ),
+        ({"spec": {"containers": "x"}}, r"^podTemplate\.spec\.containers: one must have"),
+    ],
+)
+def test_what_is_no_pod_template_is_told(template, problem):
+    with pytest.raises(Invalid, match=problem):
+        api.compactor_spec({"metadata": {"namespace": "a", "name": "main"}, "spec": {"podTemplate": template}})
+
+
 @pytest.mark.parametrize("name", ["streams", "compactors"])
 def test_crds_are_small_enough_for_client_side_apply(name):
     path = CRDS / f"{name}.yaml"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bearlake_operator.api import MAIN_CONTAINER
 from bearlake_operator.manifests import Manifest, config, labels
 from bearlake_operator.settings import DataLayer, ListenerType, Settings, Tier
 
@@ -58,7 +59,7 @@ def _container(settings: Settings, data_layer: DataLayer, name: str, tier: Tier)
     is_compactor = name == "compactor"
     probe = {"httpGet": {"path": "/readyz", "port": "admin"}, "timeoutSeconds": 2}
     container: Manifest = {
-        "name": "bearlake",
+        "name": MAIN_CONTAINER,
         "image": settings.compactor_image if is_compactor else settings.image,
         "imagePullPolicy": settings.image_pull_policy,
         "args": ["serve", name, "--config", f"{config.FOLDER}/{config.FILE}"],

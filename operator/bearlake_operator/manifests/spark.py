@@ -8,7 +8,7 @@ Deployment nor its autoscaler takes them for workers.
 import json
 from typing import Any
 
-from bearlake_operator.api import CompactorSpec
+from bearlake_operator.api import MAIN_CONTAINER, CompactorSpec
 from bearlake_operator.errors import Invalid
 from bearlake_operator.manifests import Manifest, config, labels, pods
 from bearlake_operator.settings import DataLayer, Settings
@@ -52,22 +52,24 @@ def kubernetes_settings(settings: Settings, spec: CompactorSpec) -> dict[str, An
 
 def make_driver(pod: Manifest) -> None:
     """Let the workers' pod template be that of Spark's drivers: executors belong to the pod, and reach it by two ports."""
-    (worker,) = pod["spec"]["containers"]
+    worker = _worker(pod)
     own_name = {"fieldRef": {"fieldPath": "metadata.name"}}
-    worker["env"].append({"name": "BEARLAKE_SPARK__KUBERNETES__DRIVER_POD", "valueFrom": own_name})
-    worker["ports"] += [{"name": name, "containerPort": port} for name, port in PORTS.items()]
+    driver = {"name": "BEARLAKE_SPARK__KUBERNETES__DRIVER_POD", "valueFrom": own_name}
+    worker["env"] = [*worker.get("env", ()), driver]
+    ports = [{"name": name, "containerPort": port} for name, port in PORTS.items()]
+    worker["ports"] = [*worker.get("ports", ()), *ports]
 
 
 def template(settings: Settings, data_layer: DataLayer, pod: Manifest) -> Manifest:
     """What executors' pods are made from, given the workers' pod template: as restricted and placed as these, with what the object
     store asks for and no other secret."""
     spec = pod["spec"]
-    (worker,) = spec["containers"]
+    worker = _worker(pod)
     of_store = json.dumps(data_layer.settings.get("object_store", {}))
     secrets = [secret for secret in data_layer.files if f"{config.FILES_FOLDER}/{secret}/" in of_store]
     container = {
         "name": CONTAINER,
-        "securityContext": worker["securityContext"],
+        **({"securityContext": worker["securityContext"]} if "securityContext" in worker else {}),
         "env": [one for one in pods.secret_variables(data_layer) if not one["name"].startswith(DRIVER_ONLY)],
         "volumeMounts": [
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - an emptyDir
@@ -88,3 +90,9 @@ def template(settings: Settings, data_layer: DataLayer, pod: Manifest) -> Manife
             "volumes": [{"name": "tmp", "emptyDir": {}}, *pods.file_volumes(secrets)],
         },
     }
+
+
+def _worker(pod: Manifest) -> Manifest:
+    """The worker's own container; `podTemplate` may have put others beside it."""
+    found: Manifest = next(one for one in pod["spec"]["containers"] if one["name"] == MAIN_CONTAINER)
+    return found

@@ -47,16 +47,18 @@ def conditions(found: Sequence[Condition], resource: Resource, now: str) -> list
     shown = []
     for one in found:
         status = {True: "True", False: "False", None: "Unknown"}[one.is_true]
-        old = before.get(one.type)
-        is_same = old is not None and old["status"] == status and old["lastTransitionTime"] != NEVER
+        old = before.get(one.type, {})
+        is_same = old.get("status") == status and old["lastTransitionTime"] != NEVER
+        # What is not known is told once: the words of every attempt to learn it differ.
+        is_told = is_same and one.is_true is None and old["reason"] == one.reason
         shown.append(
             {
                 "type": one.type,
                 "status": status,
                 "observedGeneration": resource["metadata"].get("generation", 0),
                 "reason": one.reason,
-                "message": one.message,
-                "lastTransitionTime": old["lastTransitionTime"] if is_same and old else now,
+                "message": old["message"] if is_told else one.message,
+                "lastTransitionTime": old["lastTransitionTime"] if is_same else now,
             }
         )
     return shown
