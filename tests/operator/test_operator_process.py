@@ -1,6 +1,8 @@
 """The operator's process: it acts only when it leads and has the namespace, and outlives what goes wrong in one of its workers."""
 
 import asyncio
+import os
+import signal
 
 import pytest
 
@@ -55,7 +57,29 @@ async def test_what_is_left_of_an_operator_that_has_gone_is_taken_over(cluster, 
         await owner.find(kube, "nobody")
 
 
-async def test_a_process_that_fails_to_get_the_lease_does_nothing_else(cluster, tmp_path, monkeypatch):
+def operator_of(cluster):
+    layer = DataLayer(settings={}, admin=AdminAccess(secret="token"))
+    settings = Settings(image="server", compactor_image="compactor", data_layers={"default": layer})
+    return Operator(settings, Access(server=cluster.url, namespace="lake"), host="127.0.0.1", port=0)
+
+
+async def test_a_process_that_stands_by_ends_when_it_is_asked_to(cluster, monkeypatch):
+    standing_by = asyncio.Event()
+
+    async def acquire(self):
+        standing_by.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Leadership, "acquire", acquire)
+    running = asyncio.ensure_future(operator_of(cluster).run())
+    await standing_by.wait()
+
+    os.kill(os.getpid(), signal.SIGTERM)
+
+    assert await running is None
+
+
+async def test_a_process_that_fails_to_get_the_lease_does_nothing_else(cluster, monkeypatch):
     async def acquire(self):
         raise OSError("no token")
 
@@ -66,12 +90,9 @@ async def test_a_process_that_fails_to_get_the_lease_does_nothing_else(cluster, 
 
     monkeypatch.setattr(Leadership, "acquire", acquire)
     monkeypatch.setattr(Resync, "first", first)
-    layer = DataLayer(settings={}, admin=AdminAccess(secret="token"))
-    settings = Settings(image="server", compactor_image="compactor", data_layers={"default": layer})
-    operator = Operator(settings, Access(server=cluster.url, namespace="lake"), host="127.0.0.1", port=0)
 
     with pytest.raises(ExceptionGroup) as failure:
-        await operator.run()
+        await operator_of(cluster).run()
 
     assert failure.group_contains(OSError, match="no token")
     assert not listed
