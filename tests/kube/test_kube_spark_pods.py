@@ -36,9 +36,13 @@ def executors(release: Release) -> list[dict[str, Any]]:
 
 
 def test_executors_that_are_pods_fill_the_table(release: Release, note: Note) -> None:
-    resource = {"apiVersion": "bearlake.dev/v1alpha1", "kind": "Compactor", "metadata": {"name": "pods"}}
+    resource = {
+        "apiVersion": "bearlake.dev/v1alpha1",
+        "kind": "Compactor",
+        "metadata": {"name": "pods", "namespace": NAMESPACE},
+    }
     release.cluster.apply({**resource, "spec": {"replicas": 1, "spark": SPARK}})
-    release.wait("compactor", "pods")
+    release.cluster.kubectl("-n", NAMESPACE, "wait", "compactor/pods", "--for=condition=Ready", "--timeout=300s")
     producer = confluent_kafka.Producer({"bootstrap.servers": ",".join(release.outside("kafka")), "acks": "all"})
     for number in range(RECORD_COUNT):
         producer.produce("orders", b"%d" % number, partition=number % 2)
@@ -61,6 +65,6 @@ def test_executors_that_are_pods_fill_the_table(release: Release, note: Note) ->
 
 
 def test_executors_go_with_the_worker(release: Release) -> None:
-    release.cluster.kubectl("delete", "compactor", "pods")
+    release.cluster.kubectl("-n", NAMESPACE, "delete", "compactor", "pods")
 
     until("no executors", lambda: not executors(release), 120)
