@@ -47,8 +47,9 @@ HEAD = """# Bearlake on a real cluster: figures
 Measured by the tests of `tests/kube` (rows below: what was run) on {cores} cores that
 control plane, nodes, servers, stores and clients share: times are upper bounds, and
 other work on the machine lengthens them. Rendered by `tests/kube/report.py`, which only copies what the tests have recorded.
-Planned changes must show 0 failed requests, and everything 0 lost; the tests fail otherwise, and are named below. A pod that is killed takes
-the requests under way with it: those of Kafka and Pulsar are sent again by their clients, those of REST and gRPC count as failed, and are unknown, not lost.
+Planned changes must show 0 failed requests, and everything 0 lost; the tests fail otherwise, and are named below.
+A pod that is killed takes the requests under way with it: those of Kafka and Pulsar are sent again by their clients,
+those of REST and gRPC count as failed.
 """
 
 
