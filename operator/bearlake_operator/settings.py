@@ -28,6 +28,8 @@ LISTENER_NAMES_TAKEN = frozenset({*PROTOCOLS, "pulsar-http", "registry", "admin"
 """What ports and Services of tiers are called already; small letters, digits and dashes."""
 SCALING_SECONDS_MAX = 3600
 """Longest time for which an autoscaler looks back. Source: Kubernetes, HPAScalingRules."""
+ADVERTISING = ("kafka", "pulsar")
+"""Protocols whose servers tell clients addresses: they open further listeners themselves, each with addresses of its own."""
 COMPACTOR = "compactor"
 
 
@@ -48,7 +50,7 @@ class ListenerType(Enum):
     INTERNAL = "internal"
     """From inside the cluster: clients are told the pods' addresses."""
     NODE_PORT = "nodeport"
-    """Through a port of every node; clients are told their node's address."""
+    """Through a port of the nodes; clients are told their server's node."""
     LOAD_BALANCER = "loadbalancer"
     """Through one load balancer for all pods: any server serves any partition."""
 
@@ -95,12 +97,13 @@ class TierListener:
     name: str
     type: ListenerType
     port: int
+    """Port of its Service. That of an internal listener which tells no addresses (Pulsar's HTTP API, the schema registry) leads to it."""
     node_port: int = 0
     """Port of the nodes; 0: Kubernetes chooses."""
     advertised_host: str = ""
-    """Host that clients are told; empty: the node's address, or what the load balancer got."""
+    """Host that clients are told; empty: the address of their server's node, or what the load balancer got."""
     tls_secret: str = ""
-    """Secret with tls.crt and tls.key; empty: no TLS."""
+    """Secret with tls.crt and tls.key; empty: no TLS. For Kafka and Pulsar only, whose servers open the listener themselves."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations of the Service."""
 
@@ -136,7 +139,7 @@ class Tier:
     """Merged into the pod template last: for what no other value says."""
 
     def __post_init__(self) -> None:
-        names = [listener.name.lower().replace("_", "-") for listener in self.listeners]
+        names = [listener.name.lower().replace("_", "-") for listener in self.listeners]  # parts of Services' names
         if len(set(names)) < len(names) or "" in names:
             raise ValueError("every listener needs a name of its own")
         if taken := sorted(set(names) & LISTENER_NAMES_TAKEN):
@@ -181,6 +184,12 @@ class DataLayer:
                 f"tiers: unknown {', '.join(sorted(unknown))}; known are {', '.join((*PROTOCOLS, COMPACTOR))}"
             )
         for name in PROTOCOLS:
+            secure = [listener.name for listener in self.tier(name).listeners if listener.tls_secret]
+            if secure and name not in ADVERTISING:
+                raise ValueError(
+                    f"tiers.{name}.listeners: tlsSecret of {secure[0]}: listeners of kafka and pulsar have one; "
+                    f"give settings.listeners.{name}.tls_certificate_file and tls_key_file, or end TLS before the Service"
+                )
             scaling = self.tier(name).autoscaling
             if (
                 scaling

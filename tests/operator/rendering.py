@@ -80,6 +80,10 @@ WORLDS: dict[str, Callable[[], list[Manifest]]] = {
     "pulsar-outside": lambda: outside(
         "pulsar", TierListener(name="OUT", type=ListenerType.NODE_PORT, port=6660, node_port=30660)
     ),
+    "pulsar-http-outside": lambda: outside(
+        "pulsar", TierListener(name="ADMIN-OUT", type=ListenerType.NODE_PORT, port=8080, node_port=30080)
+    ),
+    "compactor-guarded": lambda: of_compactor(with_tier("compactor", Tier(network_policy=True))),
     "rest-outside": lambda: outside(
         "rest", TierListener(name="registry-out", type=ListenerType.LOAD_BALANCER, port=8081)
     ),

@@ -219,7 +219,9 @@ def test_a_stream_that_is_served_shows_where_and_what_it_holds():
     values = settings(
         kafka=Tier(listeners=(TierListener(name="EXTERNAL", type=ListenerType.NODE_PORT, port=9094, node_port=30094),))
     )
-    view = view_of(resource, observed=observed(1, record_count=7), backlog=Backlog(size_bytes=5, age_ms=71_000))
+    hosts = endpoints.Hosts(nodes={"bearlake-default-kafka": ["192.0.2.1", "192.0.2.2"]})
+    backlog = Backlog(size_bytes=5, age_ms=71_000)
+    view = view_of(resource, observed=observed(1, record_count=7), backlog=backlog, hosts=hosts)
 
     found = shown(resource, view, values=values)
 
@@ -230,7 +232,7 @@ def test_a_stream_that_is_served_shows_where_and_what_it_holds():
     )
     assert [(one["protocol"], one["listener"], one["address"]) for one in found["endpoints"]] == [
         ("kafka", "internal", "bearlake-default-kafka.bearlake.svc:9092"),
-        ("kafka", "EXTERNAL", "<node>:30094"),
+        ("kafka", "EXTERNAL", "192.0.2.1:30094,192.0.2.2:30094"),
         ("rest", "internal", "http://bearlake-default-rest.bearlake.svc:8082"),
         ("registry", "internal", "http://bearlake-default-rest.bearlake.svc:8081"),
     ]
@@ -347,8 +349,8 @@ def test_a_load_balancer_is_an_endpoint_as_soon_as_it_has_an_address():
     service = {"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}}
 
     found = [
-        endpoints.endpoints(values, "bearlake", "default", ["kafka"], {"bearlake-default-kafka-public": host})
-        for host in ("", endpoints.balancer_host(service))
+        endpoints.endpoints(values, "bearlake", "default", ["kafka"], endpoints.Hosts(balancers))
+        for balancers in ({}, {"bearlake-default-kafka-public": endpoints.balancer_host(service)})
     ]
 
     assert [len(one) for one in found] == [1, 2]
@@ -362,6 +364,7 @@ def test_addresses_are_what_clients_of_the_protocol_take():
             TierListener(
                 name="TLS", type=ListenerType.LOAD_BALANCER, port=6651, advertised_host="p.test", tls_secret="x"
             ),
+            TierListener(name="ADMIN", type=ListenerType.NODE_PORT, port=8080, node_port=30080),
         )
     )
     rest = Tier(
@@ -371,17 +374,73 @@ def test_addresses_are_what_clients_of_the_protocol_take():
         )
     )
 
-    found = endpoints.endpoints(settings(pulsar=pulsar, rest=rest), "bearlake", "default", ["pulsar", "rest"], {})
+    nodes = {"bearlake-default-pulsar": ["192.0.2.1", "192.0.2.2"], "bearlake-default-rest": ["2001:db8::1"]}
+
+    found = endpoints.endpoints(
+        settings(pulsar=pulsar, rest=rest), "bearlake", "default", ["pulsar", "rest"], endpoints.Hosts(nodes=nodes)
+    )
 
     assert [(one["protocol"], one["address"]) for one in found] == [
         ("pulsar", "pulsar://bearlake-default-pulsar.bearlake.svc:6650"),
         ("pulsar-http", "http://bearlake-default-pulsar.bearlake.svc:8080"),
         ("pulsar", "pulsar+ssl://p.test:6651"),
+        ("pulsar-http", "http://192.0.2.1:30080"),
         ("rest", "http://bearlake-default-rest.bearlake.svc:8082"),
         ("registry", "http://bearlake-default-rest.bearlake.svc:8081"),
-        ("registry", "http://<node>:30081"),
+        ("registry", "http://[2001:db8::1]:30081"),
         ("rest", "http://bearlake-default-rest-more.bearlake.svc:8443"),
     ]
+
+
+def test_an_address_is_secure_when_servers_say_so_by_their_settings():
+    rest = Tier(
+        settings={"listeners": {"rest": {"tls_certificate_file": "/c", "tls_key_file": "/k"}}},
+        listeners=(TierListener(name="OUT", type=ListenerType.INTERNAL, port=443),),
+    )
+
+    found = endpoints.endpoints(settings(rest=rest), "bearlake", "default", ["rest"], endpoints.Hosts())
+
+    assert [one["address"] for one in found] == [
+        "https://bearlake-default-rest.bearlake.svc:8082",
+        "http://bearlake-default-rest.bearlake.svc:8081",
+        "https://bearlake-default-rest-out.bearlake.svc:443",
+    ]
+
+
+def test_clients_are_told_few_nodes_and_none_before_one_is_ready():
+    kafka = Tier(listeners=(TierListener(name="OUT", type=ListenerType.NODE_PORT, port=9094, node_port=30094),))
+
+    def addresses(count):
+        hosts = endpoints.Hosts(
+            nodes={"bearlake-default-kafka": [f"192.0.2.{number}" for number in range(1, count + 1)]}
+        )
+        found = endpoints.endpoints(settings(kafka=kafka), "bearlake", "default", ["kafka"], hosts)
+        return [one["address"] for one in found if one["listener"] == "OUT"]
+
+    assert addresses(0) == []
+    assert addresses(4) == ["192.0.2.1:30094,192.0.2.2:30094,192.0.2.3:30094"]
+
+
+def test_nodes_are_those_of_pods_that_serve_and_stay():
+    def pod(host, tier="kafka", ready="True", **metadata):
+        marks = {"bearlake.dev/data-layer": "default", "app.kubernetes.io/component": tier}
+        conditions = [{"type": "Ready", "status": ready}]
+        return {"metadata": {"labels": marks, **metadata}, "status": {"hostIP": host, "conditions": conditions}}
+
+    pods = [
+        pod("192.0.2.3"),
+        pod("192.0.2.1"),
+        pod("192.0.2.3"),
+        pod("192.0.2.4", ready="False"),
+        pod("192.0.2.5", deletionTimestamp=NOW),
+        pod("192.0.2.2", tier="rest"),
+        {"metadata": {}},
+    ]
+
+    assert endpoints.nodes_of(pods) == {
+        "bearlake-default-kafka": ["192.0.2.1", "192.0.2.3"],
+        "bearlake-default-rest": ["192.0.2.2"],
+    }
 
 
 def test_what_keeps_pods_from_coming_is_told():

@@ -8,10 +8,12 @@ from aiohttp import web
 
 from bearlake_operator import kube
 from bearlake_operator.errors import Conflict, Invalid, Unavailable
+from bearlake_operator.handlers import hosts
 from bearlake_operator.handlers.apply import Applier
 from bearlake_operator.handlers.lease import Leadership, LeaseLost
 from bearlake_operator.handlers.world import World
 from bearlake_operator.kube import Access, Kube
+from bearlake_operator.settings import AdminAccess, DataLayer, ListenerType, Settings, Tier, TierListener
 
 MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "n", "name": "a"}, "data": {"k": "v"}}
 
@@ -261,6 +263,29 @@ async def test_what_is_not_wanted_any_more_goes_and_what_is_not_ours_stays(api, 
     assert [(verb, path) for verb, path, *_ in api.asked if verb == "DELETE"] == [
         ("DELETE", "/api/v1/namespaces/n/configmaps/b")
     ]
+
+
+@pytest.mark.parametrize(
+    ("listener", "expected"),
+    [
+        ({"type": ListenerType.NODE_PORT}, {"bearlake-default-kafka": ["192.0.2.1"]}),
+        ({"type": ListenerType.NODE_PORT, "advertised_host": "kafka.example.com"}, None),
+        ({"type": ListenerType.LOAD_BALANCER}, None),
+    ],
+)
+async def test_pods_are_asked_for_only_where_clients_are_told_nodes(api, client, listener, expected):
+    marks = {"bearlake.dev/data-layer": "default", "app.kubernetes.io/component": "kafka"}
+    status = {"hostIP": "192.0.2.1", "conditions": [{"type": "Ready", "status": "True"}]}
+    pod = {"metadata": {"namespace": "n", "name": "a", "labels": marks}, "status": status}
+    api.answer = lambda *_: (200, {"metadata": {"resourceVersion": "7"}, "items": [pod]})
+    tier = Tier(listeners=(TierListener(name="OUT", port=9094, **listener),))
+    layer = DataLayer(settings={}, admin=AdminAccess(secret="token"), tiers={"kafka": tier})
+    values = Settings(image="server", compactor_image="compactor", data_layers={"default": layer})
+
+    found = await hosts.of_layer(values, "default", client, World())
+
+    assert found.nodes == (expected or {})
+    assert [path.partition("?")[0] for _, path, *_ in api.asked] == (["/api/v1/namespaces/n/pods"] if expected else [])
 
 
 async def test_an_object_that_is_refused_does_not_keep_the_others(api, client):

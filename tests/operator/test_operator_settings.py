@@ -60,23 +60,28 @@ def test_the_example_is_read():
         ),
         (
             "",
-            "tiers: {kafka: {listeners: [{name: A, type: nodeport, port: 1}, {name: A, type: nodeport, port: 2}]}}",
+            "tiers: {kafka: {listeners: [{name: A, type: nodeport, port: 1}, {name: a, type: nodeport, port: 2}]}}",
             r"^dataLayers\.default\.tiers\.kafka: every listener needs a name of its own$",
         ),
         (
             "",
-            "tiers: {kafka: {listeners: [{name: A_B, type: nodeport, port: 1}, {name: a-b, type: nodeport, port: 2}]}}",
+            "tiers: {kafka: {listeners: [{name: A_B, type: internal, port: 1}, {name: a-b, type: internal, port: 2}]}}",
             r"^dataLayers\.default\.tiers\.kafka: every listener needs a name of its own$",
         ),
         (
             "",
-            "tiers: {kafka: {listeners: [{name: PODS, type: nodeport, port: 1}]}}",
+            "tiers: {kafka: {listeners: [{name: PODS, type: internal, port: 1}]}}",
             r"^dataLayers\.default\.tiers\.kafka: listeners: the name pods is taken",
         ),
         (
             "",
             "tiers: {kafka: {autoscaling: {scaleDownSeconds: 3601}}}",
             r"^dataLayers\.default\.tiers\.kafka\.autoscaling: scaleDownSeconds must be from 0 to 3600$",
+        ),
+        (
+            "",
+            "tiers: {rest: {listeners: [{name: OUT, type: nodeport, port: 443, tlsSecret: x}]}}",
+            r"^dataLayers\.default: tiers\.rest\.listeners: tlsSecret of OUT: .* settings\.listeners\.rest\.tls_certificate_file",
         ),
     ],
 )

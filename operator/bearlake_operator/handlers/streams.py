@@ -16,6 +16,7 @@ from bearlake_operator import api
 from bearlake_operator.admin import AdminClient, Backlogs, ObservedStream, StreamChange
 from bearlake_operator.api import Resource
 from bearlake_operator.errors import Invalid, OperatorError, Unavailable
+from bearlake_operator.handlers import hosts
 from bearlake_operator.handlers.finalizers import Finalizers, is_held, is_held_for_nothing
 from bearlake_operator.handlers.many import some_at_once, tried
 from bearlake_operator.handlers.notes import Notes, now_text
@@ -34,13 +35,13 @@ UNREACHABLE_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a round has seen: streams, problems and backlogs by stream, the patterns of each Compactor, load balancers by Service."""
+    """What a round has seen: streams, problems and backlogs by stream, the patterns of each Compactor, where tiers are."""
 
     observed: Mapping[str, ObservedStream]
     problems: Mapping[str, str]
     backlogs: Backlogs | None
     compacted: Sequence[Sequence[str]]
-    balancers: Mapping[str, str]
+    hosts: endpoints.Hosts
 
 
 class StreamWorker:
@@ -99,7 +100,9 @@ class StreamWorker:
             observed = await self._client.streams()
             due = {change.name for _, change in self._due(live, found, observed)}
             refused = {name: problem for name, problem in refused.items() if name in due}
-        seen = _Seen(observed, refused or {}, backlogs, self._compacted(found), self._balancers())
+        assert self._layer is not None
+        places = await hosts.of_layer(self._settings, self._layer, self._kube, self._world)
+        seen = _Seen(observed, refused or {}, backlogs, self._compacted(found), places)
         await self._show_all([(one, self._view(found[api.key_of(one)], seen)) for one in live])
         if problems:
             raise Unavailable("; ".join(problems))
@@ -167,7 +170,7 @@ class StreamWorker:
             waiting=[text for protocol in claim.spec.protocols if (text := self._waiting(protocol))],
             backlog=seen.backlogs.streams.get(name, status.NO_BACKLOG) if seen.backlogs else status.NO_BACKLOG,
             has_compactor=any(selection.covers(one, name) for one in seen.compacted),
-            balancers=seen.balancers,
+            hosts=seen.hosts,
         )
 
     def _compacted(self, found: Mapping[Key, Claim]) -> Sequence[Sequence[str]]:
@@ -181,10 +184,6 @@ class StreamWorker:
             if spec.data_layer == self._layer and "deletionTimestamp" not in resource["metadata"]:
                 chosen.append(selection.patterns(spec, self._world.of("Stream"), found))
         return chosen
-
-    def _balancers(self) -> Mapping[str, str]:
-        services = self._world.of("Service")
-        return {one["metadata"]["name"]: host for one in services if (host := endpoints.balancer_host(one))}
 
     def _waiting(self, protocol: str) -> str:
         """The protocol, and what keeps its pods from coming, when none of them serves."""

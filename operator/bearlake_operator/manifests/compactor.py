@@ -7,7 +7,7 @@ from typing import Any
 
 from bearlake_operator.api import CompactorSpec
 from bearlake_operator.manifests import Manifest, config, labels, pods, scaling, spark
-from bearlake_operator.manifests.tier import deployment
+from bearlake_operator.manifests.tier import deployment, network_policy
 from bearlake_operator.settings import COMPACTOR, Settings
 
 PATTERN_COUNT_MAX = 28
@@ -55,6 +55,8 @@ def objects(
         deployment(name, marks, template, replicas=None if spec.autoscaling else replicas),
         _service(name, marks),
     ]
+    if values.network_policy:
+        found.append(network_policy(name, marks, list(spark.PORTS.values()) if spark.has_pods(spec) else []))
     if spec.autoscaling is not None:
         host = f"{name}.{namespace}.svc"
         found += scaling.of_compactor(

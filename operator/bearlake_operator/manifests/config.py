@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bearlake_operator.manifests import Manifest, labels
-from bearlake_operator.settings import DataLayer, Tier
+from bearlake_operator.settings import ADVERTISING, DataLayer, Tier, TierListener
 
 FILE = "bearlake.yaml"
 FOLDER = "/etc/bearlake/settings"
@@ -30,16 +30,24 @@ PORTS: Mapping[str, Mapping[str, int]] = {
 """Listeners of each kind of server by their names in the settings."""
 
 
-ADVERTISING = ("kafka", "pulsar")
-"""Protocols whose servers tell clients addresses, so that each listener beside the first is one of theirs, with addresses of its own."""
-
-
 def ports(name: str, tier: Tier) -> dict[str, int]:
     """The tier's internal listeners; `tier.port` is that of the first."""
     found = dict(PORTS[name])
     if tier.port and found:
         found[next(iter(found))] = tier.port
     return found
+
+
+def is_opened(name: str, tier: Tier, listener: TierListener) -> bool:
+    """Whether servers open a further listener themselves. One with the port of an internal listener that tells no addresses
+    (`pulsar_http`, all of REST's and gRPC's) only brings clients to that."""
+    return name in ADVERTISING and listener.port not in ports(name, tier).values()
+
+
+def stands_for(name: str, tier: Tier, listener: TierListener) -> str:
+    """The internal listener that clients of a further one speak with: the one with its port, or the first."""
+    internal = ports(name, tier)
+    return next((one for one, port in internal.items() if port == listener.port), next(iter(internal)))
 
 
 def document(data_layer: DataLayer, name: str, tier: Tier) -> dict[str, Any]:

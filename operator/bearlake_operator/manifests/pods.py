@@ -5,7 +5,7 @@ from typing import Any
 
 from bearlake_operator.api import MAIN_CONTAINER
 from bearlake_operator.manifests import Manifest, config, labels
-from bearlake_operator.settings import DataLayer, ListenerType, Settings, Tier
+from bearlake_operator.settings import DataLayer, ListenerType, Settings, Tier, TierListener
 
 USER_ID = 65532
 GRACE_MORE_SECONDS = 30
@@ -68,7 +68,7 @@ def _container(settings: Settings, data_layer: DataLayer, name: str, tier: Tier)
             {"name": port_name(listener), "containerPort": port}
             for listener, port in [
                 *config.ports(name, tier).items(),
-                *((listener.name, listener.port) for listener in tier.listeners if name in config.ADVERTISING),
+                *((listener.name, listener.port) for listener in _opened(name, tier)),
                 ("admin", config.ADMIN_PORT),
             ]
         ],
@@ -118,15 +118,19 @@ def _own_variables(name: str, tier: Tier) -> list[Manifest]:
         {"name": f"BEARLAKE_LISTENERS__{listener.upper()}__ADVERTISED_HOST", "value": "$(POD_IP)"}
         for listener in config.PORTS[name]
     ]
-    if name in config.ADVERTISING and tier.listeners:
-        variables.append({"name": f"BEARLAKE_LISTENERS__{name.upper()}_MORE", "value": _more_listeners(tier)})
+    if opened := _opened(name, tier):
+        variables.append({"name": f"BEARLAKE_LISTENERS__{name.upper()}_MORE", "value": _more_listeners(opened)})
     return variables
 
 
-def _more_listeners(tier: Tier) -> str:
+def _opened(name: str, tier: Tier) -> Sequence[TierListener]:
+    return [listener for listener in tier.listeners if config.is_opened(name, tier, listener)]
+
+
+def _more_listeners(opened: Sequence[TierListener]) -> str:
     """The further listeners as YAML on one line; Kubernetes puts the node's address in."""
     shown = []
-    for listener in tier.listeners:
+    for listener in opened:
         host = listener.advertised_host or ("$(NODE_IP)" if listener.type is ListenerType.NODE_PORT else "$(POD_IP)")
         words = [f"name: {listener.name}", "host: 0.0.0.0", f"port: {listener.port}", f'advertised_host: "{host}"']
         if listener.node_port:

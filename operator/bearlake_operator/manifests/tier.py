@@ -1,6 +1,6 @@
 """All objects of a protocol's tier: its settings, its pods, how clients reach them, how many there are, and what may take them away."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from bearlake_operator.manifests import Manifest, config, labels, pods, scaling
 from bearlake_operator.settings import ListenerType, Settings, Tier, TierListener
@@ -43,7 +43,8 @@ def objects(settings: Settings, layer_name: str, protocol: str) -> list[Manifest
     if tier.disruption_budget:
         found.append(_disruption_budget(name, marks, tier.max_unavailable))
     if tier.network_policy:
-        found.append(_network_policy(name, marks, protocol, tier))
+        opened = [one.port for one in tier.listeners if config.is_opened(protocol, tier, one)]
+        found.append(network_policy(name, marks, [*config.ports(protocol, tier).values(), *opened]))
     return found
 
 
@@ -106,29 +107,23 @@ def listener_service_name(layer_name: str, protocol: str, listener: TierListener
     return f"{labels.tier_name(layer_name, protocol)}-{pods.port_name(listener.name)}"
 
 
-def stands_for(protocol: str, tier: Tier, listener: TierListener) -> str:
-    """The internal listener that clients of a further one speak with: the one with its port, or the first."""
-    internal = config.ports(protocol, tier)
-    return next((one for one, port in internal.items() if port == listener.port), next(iter(internal)))
-
-
 def _listener_service(
     name: str, marks: Mapping[str, str], protocol: str, tier: Tier, listener: TierListener
 ) -> Manifest:
-    """Where clients of a listener start: the servers' own of that name, or with other protocols the one that it stands for."""
-    is_advertised = protocol in config.ADVERTISING
-    same = stands_for(protocol, tier, listener)
+    """Where clients of a listener start: the one of that name if servers open it, else the internal one that it stands for."""
+    is_opened = config.is_opened(protocol, tier, listener)
+    same = config.stands_for(protocol, tier, listener)
     port: Manifest = {
         "name": pods.port_name(listener.name),
         "port": listener.port,
-        "targetPort": pods.port_name(listener.name if is_advertised else same),
+        "targetPort": pods.port_name(listener.name if is_opened else same),
     }
     if listener.node_port:
         port["nodePort"] = listener.node_port
     spec: Manifest = {"type": _SERVICE_TYPES[listener.type], "selector": dict(marks), "ports": [port]}
     if listener.type is not ListenerType.INTERNAL:
         # Clients that are told the node of their server need no second hop; others may come to any node.
-        is_local = is_advertised and listener.type is ListenerType.NODE_PORT
+        is_local = is_opened and listener.type is ListenerType.NODE_PORT
         spec["externalTrafficPolicy"] = "Local" if is_local else "Cluster"
     return {
         "apiVersion": "v1",
@@ -165,8 +160,8 @@ def _disruption_budget(name: str, marks: Mapping[str, str], max_unavailable: int
     }
 
 
-def _network_policy(name: str, marks: Mapping[str, str], protocol: str, tier: Tier) -> Manifest:
-    ports = [*config.ports(protocol, tier).values(), *(listener.port for listener in tier.listeners), config.ADMIN_PORT]
+def network_policy(name: str, marks: Mapping[str, str], ports: Sequence[int]) -> Manifest:
+    """Lets in what comes to these ports, and to the admin API's (which asks for its token), from anywhere; what goes out is not limited."""
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -174,6 +169,6 @@ def _network_policy(name: str, marks: Mapping[str, str], protocol: str, tier: Ti
         "spec": {
             "podSelector": {"matchLabels": dict(marks)},
             "policyTypes": ["Ingress"],
-            "ingress": [{"ports": [{"port": port, "protocol": "TCP"} for port in ports]}],
+            "ingress": [{"ports": [{"port": port, "protocol": "TCP"} for port in (*ports, config.ADMIN_PORT)]}],
         },
     }

@@ -4,7 +4,7 @@ Ages change all the time: they are shown in steps (10 s, 1 min …), and only wh
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from bearlake_operator.reconcile.claims import Claim
 from bearlake_operator.settings import Settings
 
 NO_BACKLOG = Backlog()
+NO_HOSTS = endpoints.Hosts()
 FRESHNESS_MS = 10_000
 """Of a stream whose `table.freshness_ms` is not set."""
 BEHIND_COUNT = 10
@@ -69,7 +70,7 @@ class StreamView:
     """What was seen of a Stream.
 
     `problem`: what the data layer, or its absence, said. `waiting`: tiers that are not ready yet. `has_compactor`: whether some Compactor
-    has the stream. `balancers`: see `endpoints`.
+    has the stream.
     """
 
     claim: Claim
@@ -80,7 +81,7 @@ class StreamView:
     waiting: Sequence[str] = ()
     backlog: Backlog = NO_BACKLOG
     has_compactor: bool = False
-    balancers: Mapping[str, str] = field(default_factory=dict)
+    hosts: endpoints.Hosts = NO_HOSTS
 
 
 def stream(settings: Settings, namespace: str, resource: Resource, view: StreamView, now: str) -> dict[str, Any]:
@@ -105,7 +106,7 @@ def stream(settings: Settings, namespace: str, resource: Resource, view: StreamV
         "recordCount": observed.record_count,
         "sizeBytes": observed.size_bytes,
         "appliedConfigs": sorted(spec.configs),
-        "endpoints": endpoints.endpoints(settings, namespace, spec.data_layer, spec.protocols, view.balancers),
+        "endpoints": endpoints.endpoints(settings, namespace, spec.data_layer, spec.protocols, view.hosts),
     }
     if _has_table(observed):
         table = observed.configs.get("table.name") or spec.name.replace(".", "_")
