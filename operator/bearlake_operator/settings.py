@@ -99,13 +99,24 @@ class TierListener:
     port: int
     """Port of its Service. That of an internal listener which tells no addresses (Pulsar's HTTP API, the schema registry) leads to it."""
     node_port: int = 0
-    """Port of the nodes; 0: Kubernetes chooses."""
+    """Port of the nodes, with the type `nodeport`: servers tell it to clients, so that it must be known before there is a Service."""
     advertised_host: str = ""
     """Host that clients are told; empty: the address of their server's node, or what the load balancer got."""
     tls_secret: str = ""
     """Secret with tls.crt and tls.key; empty: no TLS. For Kafka and Pulsar only, whose servers open the listener themselves."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations of the Service."""
+
+    def __post_init__(self) -> None:
+        if (self.type is ListenerType.NODE_PORT) != bool(self.node_port):
+            raise ValueError(
+                f"nodePort of {self.name}: a listener of the type nodeport needs one, and no other has one"
+            )
+
+    @property
+    def client_port(self) -> int:
+        """The port that clients are told."""
+        return self.node_port or self.port
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -268,8 +268,8 @@ async def test_what_is_not_wanted_any_more_goes_and_what_is_not_ours_stays(api, 
 @pytest.mark.parametrize(
     ("listener", "expected"),
     [
-        ({"type": ListenerType.NODE_PORT}, {"bearlake-default-kafka": ["192.0.2.1"]}),
-        ({"type": ListenerType.NODE_PORT, "advertised_host": "kafka.example.com"}, None),
+        ({"type": ListenerType.NODE_PORT, "node_port": 30094}, {"bearlake-default-kafka": ["192.0.2.1"]}),
+        ({"type": ListenerType.NODE_PORT, "node_port": 30094, "advertised_host": "kafka.example.com"}, None),
         ({"type": ListenerType.LOAD_BALANCER}, None),
     ],
 )

@@ -60,7 +60,7 @@ def test_the_example_is_read():
         ),
         (
             "",
-            "tiers: {kafka: {listeners: [{name: A, type: nodeport, port: 1}, {name: a, type: nodeport, port: 2}]}}",
+            "tiers: {kafka: {listeners: [{name: A, type: loadbalancer, port: 1}, {name: a, type: internal, port: 2}]}}",
             r"^dataLayers\.default\.tiers\.kafka: every listener needs a name of its own$",
         ),
         (
@@ -80,7 +80,12 @@ def test_the_example_is_read():
         ),
         (
             "",
-            "tiers: {rest: {listeners: [{name: OUT, type: nodeport, port: 443, tlsSecret: x}]}}",
+            "tiers: {kafka: {listeners: [{name: OUT, type: nodeport, port: 9094}]}}",
+            r"^dataLayers\.default\.tiers\.kafka\.listeners\[0\]: nodePort of OUT: a listener of the type nodeport needs one",
+        ),
+        (
+            "",
+            "tiers: {rest: {listeners: [{name: OUT, type: loadbalancer, port: 443, tlsSecret: x}]}}",
             r"^dataLayers\.default: tiers\.rest\.listeners: tlsSecret of OUT: .* settings\.listeners\.rest\.tls_certificate_file",
         ),
     ],

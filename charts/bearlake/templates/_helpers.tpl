@@ -29,6 +29,21 @@ app.kubernetes.io/component: operator
 {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) }}
 {{- end }}
 
+{{/* The account of servers and workers. */}}
+{{- define "bearlake.servers.account" -}}
+{{ .Values.serviceAccount.name | default (printf "%s-servers" .Release.Name) }}
+{{- end }}
+
+{{/* (dict "tier" "kafka" "of" {…}): the port of a tier's first internal listener (operator/bearlake_operator/manifests/config.py). */}}
+{{- define "bearlake.port" -}}
+{{ .of.port | default (get (dict "kafka" 9092 "pulsar" 6650 "rest" 8082 "grpc" 50051) .tier) | default 0 }}
+{{- end }}
+
+{{/* A name of the operator's objects: at most 47 letters, as it bounds them (operator/bearlake_operator/manifests/labels.py). */}}
+{{- define "bearlake.bounded" -}}
+{{ gt (len .) 47 | ternary (printf "%s-%s" (trunc 38 .) (sha256sum . | trunc 8)) . }}
+{{- end }}
+
 {{- define "bearlake.restricted.pod" -}}
 runAsNonRoot: true
 seccompProfile: {type: RuntimeDefault}
@@ -66,7 +81,7 @@ capabilities: {drop: [ALL]}
   "compactorImage" (printf "%s:%s" .Values.compactorImage.repository (.Values.compactorImage.tag | default .Chart.AppVersion))
   "imagePullPolicy" .Values.image.pullPolicy
   "imagePullSecrets" $secrets
-  "serviceAccount" (printf "%s-servers" .Release.Name)
+  "serviceAccount" (include "bearlake.servers.account" .)
   "sparkServiceAccount" (.Values.sparkOnKubernetes.enabled | ternary (printf "%s-spark" .Release.Name) "")
   "watchNamespaces" .Values.operator.watchNamespaces
   "resyncSeconds" (int .Values.operator.resyncSeconds)

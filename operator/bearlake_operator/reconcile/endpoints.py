@@ -50,8 +50,9 @@ def endpoints(
             places = (
                 [more.advertised_host] if more.advertised_host else _places(layer, protocol, namespace, more, hosts)
             )
-            port = more.node_port or more.port
-            if address := ",".join(f"{_bracketed(host)}:{port}" for host in places[: _HOST_COUNT_MAX.get(listener, 1)]):
+            if address := ",".join(
+                f"{_bracketed(host)}:{more.client_port}" for host in places[: _HOST_COUNT_MAX.get(listener, 1)]
+            ):
                 found.append(_endpoint(listener, more.name, address, is_secure))
     return found
 

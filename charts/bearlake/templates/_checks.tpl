@@ -1,0 +1,61 @@
+{{/* What no schema can say of values, in words, before anything is installed: else an operator would refuse to start, or pods would. */}}
+{{- define "bearlake.checks" -}}
+{{- range $layer, $values := .Values.dataLayers -}}
+{{- range $tier, $of := $values.tiers | default dict -}}
+{{- $where := printf "dataLayers.%s.tiers.%s" $layer $tier -}}
+{{- include "bearlake.checks.autoscaling" (dict "api" $.Values.metricsApi "tier" $tier "of" $of "where" (printf "%s.autoscaling" $where)) -}}
+{{- include "bearlake.checks.listeners" (dict "tier" $tier "of" $of "where" (printf "%s.listeners" $where)) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "bearlake.checks.autoscaling" -}}
+{{- $scaling := .of.autoscaling | default dict -}}
+{{- $least := $scaling.minReplicas | default 2 | int -}}
+{{- $most := $scaling.maxReplicas | default 10 | int -}}
+{{- $isBuiltin := eq ($scaling.mode | default "cpu") "builtin" -}}
+{{- $hasRates := or $scaling.targetRequestsPerSecond $scaling.targetBytesPerSecond -}}
+{{- if gt $least $most -}}
+{{- fail (printf "%s: minReplicas (%d) is larger than maxReplicas (%d)" .where $least $most) -}}
+{{- end -}}
+{{- if and $hasRates (not $isBuiltin) -}}
+{{- fail (printf "%s: targetRequestsPerSecond and targetBytesPerSecond need mode builtin" .where) -}}
+{{- end -}}
+{{- if $isBuiltin -}}
+{{- /* An autoscaler that nobody answers would stand still, and say so only to those who look. */ -}}
+{{- $wanted := ternary "external" "custom" (eq .tier "compactor") -}}
+{{- if not (and .api.enabled (get .api $wanted)) -}}
+{{- fail (printf "%s.mode is builtin: this needs metricsApi.enabled=true and metricsApi.%s=true" .where $wanted) -}}
+{{- end -}}
+{{- if not (or (eq .tier "compactor") $hasRates $scaling.targetCpuPercent) -}}
+{{- fail (printf "%s: mode builtin needs targetRequestsPerSecond or targetBytesPerSecond" .where) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "bearlake.checks.listeners" -}}
+{{- $isOpened := has .tier (list "kafka" "pulsar") -}}
+{{- $own := include "bearlake.port" . | int -}}
+{{- $names := list "pods" -}}
+{{- $ports := list 9644 -}}
+{{- range $listener := .of.listeners | default list -}}
+{{- $port := int $listener.port -}}
+{{- if has (lower $listener.name) $names -}}
+{{- fail (printf "%s: the name %s is taken: each listener has a Service of its own, named after it in small letters" $.where $listener.name) -}}
+{{- end -}}
+{{- $names = append $names (lower $listener.name) -}}
+{{- if ne (eq $listener.type "nodeport") (gt (int $listener.nodePort) 0) -}}
+{{- fail (printf "%s: nodePort of %s: a listener of the type nodeport needs one, and no other has one" $.where $listener.name) -}}
+{{- end -}}
+{{- $isHttp := and (eq $.tier "pulsar") (eq $port 8080) -}}
+{{- if and $listener.tlsSecret (or $isHttp (not $isOpened)) -}}
+{{- fail (printf "%s: tlsSecret of %s: it leads to a listener that all clients share; give the tier's settings.listeners.<listener>.tls_certificate_file and tls_key_file, or end TLS before the Service" $.where $listener.name) -}}
+{{- end -}}
+{{- if and $isOpened (not $isHttp) -}}
+{{- if or (eq $port $own) (has $port $ports) -}}
+{{- fail (printf "%s: the port %d of %s is taken: servers open it beside the others" $.where $port $listener.name) -}}
+{{- end -}}
+{{- $ports = append $ports $port -}}
+{{- end -}}
+{{- end -}}
+{{- end }}

@@ -1,0 +1,219 @@
+"""The chart's values: each is described and typed; what is not known or cannot be is refused before anything is installed."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
+from enum import Enum
+from typing import Any
+
+import pytest
+import yaml
+
+from bearlake_operator import document, settings
+from fixtures.chart import CHART, objects, render
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+AS_KUBERNETES = {"resources", "tolerations", "affinity", "podTemplate"}
+"""Values that are parts of Kubernetes' own objects: no rows for what is in them."""
+
+FORMS = {
+    "dataLayer": settings.DataLayer,
+    "variable": settings.SecretVariable,
+    "admin": settings.AdminAccess,
+    "tier": settings.Tier,
+    "workers": settings.Tier,
+    "autoscaling": settings.Autoscaling,
+    "workersAutoscaling": settings.Autoscaling,
+    "listener": settings.TierListener,
+}
+OF_SERVERS_ALONE = {
+    "workers": {"replicas", "port", "listeners", "disruptionBudget", "maxUnavailable"},
+    "workersAutoscaling": {
+        *("minReplicas", "maxReplicas", "targetCpuPercent", "targetRequestsPerSecond", "targetBytesPerSecond")
+    },
+}
+"""What says nothing of workers: their number is a Compactor's, and they have no clients."""
+
+
+def resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = SCHEMA["definitions"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    return found
+
+
+def every_schema(path: str, schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """All values with their paths, definitions included where they are used."""
+    schema = resolved(schema)
+    yield path, schema
+    for name, of_it in schema.get("properties", {}).items():
+        yield from every_schema(f"{path}.{name}", of_it)
+    for part in ("items", "additionalProperties"):
+        if isinstance(schema.get(part), Mapping) and resolved(schema[part]).get("properties"):
+            yield from every_schema(f"{path}[]", schema[part])
+
+
+EVERY = dict(every_schema("", SCHEMA))
+
+
+def test_every_value_is_described_and_typed() -> None:
+    assert len(EVERY) > 200
+    for path, schema in EVERY.items():
+        if path:
+            assert schema["description"].endswith((".", ")")), path
+            assert schema["type"], path
+
+
+FREE = {"settings", "spec", "global", "nodeAffinity", "podAffinity", "podAntiAffinity"}
+"""Documents of others: of Bearlake's servers, of pods, of other charts."""
+
+
+def test_what_is_not_known_is_refused_at_every_depth() -> None:
+    for path, schema in EVERY.items():
+        if "object" in schema["type"]:
+            name = path.rpartition(".")[2]
+            assert name in FREE or "additionalProperties" in schema, path
+            assert schema.get("additionalProperties") is False or not schema.get("properties"), path
+
+
+def leaves(path: str, value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping) and value and resolved(EVERY.get(path, {})).get("properties"):
+        for name, of_it in value.items():
+            yield from leaves(f"{path}.{name}", of_it)
+    else:
+        yield path
+
+
+def test_every_value_has_its_default_in_the_values_file() -> None:
+    """Except those of data layers, of which there may be any number."""
+    listed = {path for path in leaves("", VALUES) if not path.startswith(".dataLayers")}
+    inner = tuple(f".{name}." for name in AS_KUBERNETES)
+
+    wanted = {
+        path
+        for path, schema in EVERY.items()
+        if path
+        and not schema.get("properties")
+        and not path.startswith((".dataLayers", ".global"))
+        and "[]" not in path
+    }
+    wanted = {path for path in wanted if not any(name in path for name in inner)}
+    wanted |= {
+        path for path in EVERY if path.rpartition(".")[2] in AS_KUBERNETES and not path.startswith(".dataLayers")
+    }
+    assert listed - {path for path in listed if any(name in path for name in inner)} <= set(EVERY)
+    assert {path for path in wanted if not any(one == path or one.startswith(f"{path}.") for one in listed)} == set()
+
+
+@pytest.mark.parametrize("definition", FORMS)
+def test_values_have_the_names_and_defaults_that_the_operator_knows(definition: str) -> None:
+    properties = SCHEMA["definitions"][definition]["properties"]
+    known = {document.camel_case(one.name): one for one in fields(FORMS[definition])}
+
+    assert set(properties) == set(known) - OF_SERVERS_ALONE.get(definition, set())
+    for name, schema in properties.items():
+        default = known[name].default
+        if isinstance(default, Enum):
+            default = default.value
+        if default not in (MISSING, None, "", ()):
+            assert resolved(schema)["default"] == default, name
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("quickstart.enabeld=true", "additional properties 'enabeld' not allowed"),
+        ("operator.resources.limit.cpu=1", "additional properties 'limit' not allowed"),
+        ("dataLayers.default.tiers.amqp.replicas=1", "additional properties 'amqp' not allowed"),
+        ("dataLayers.default.tiers.kafka.replicas=-1", "minimum: got -1, want 0"),
+        ("dataLayers.default.tiers.kafka.tolerations[0].efect=x", "additional properties 'efect' not allowed"),
+        (
+            "dataLayers.default.tiers.kafka.podTemplate.annotations.a=b",
+            "additional properties 'annotations' not allowed",
+        ),
+        ("dataLayers.default.tiers.compactor.replicas=3", "additional properties 'replicas' not allowed"),
+        (
+            "dataLayers.default.tiers.compactor.autoscaling.maxReplicas=3",
+            "additional properties 'maxReplicas' not allowed",
+        ),
+        ("dataLayers.default.admin.secret=x", "object_store.url is not set: name a bucket"),
+    ],
+)
+def test_wrong_values_are_refused_in_words(helm: str, value: str, problem: str) -> None:
+    done = render(helm, "--set", value)
+
+    assert done.returncode != 0
+    assert problem in done.stderr
+
+
+def listener(name: str = "OUT", type_: str = "loadbalancer", port: int = 9094, **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": type_, "port": port, **more}
+
+
+@pytest.mark.parametrize(
+    ("tier", "of", "problem"),
+    [
+        (
+            "kafka",
+            {"autoscaling": {"minReplicas": 11}},
+            "autoscaling: minReplicas (11) is larger than maxReplicas (10)",
+        ),
+        ("kafka", {"autoscaling": {"targetBytesPerSecond": 1}}, "targetBytesPerSecond need mode builtin"),
+        (
+            "kafka",
+            {"autoscaling": {"mode": "builtin"}},
+            "this needs metricsApi.enabled=true and metricsApi.custom=true",
+        ),
+        ("compactor", {"autoscaling": {"mode": "builtin"}}, "metricsApi.external=true"),
+        ("kafka", {"listeners": [listener(), listener("out", port=9095)]}, "the name out is taken"),
+        ("kafka", {"listeners": [listener("Pods")]}, "the name Pods is taken"),
+        ("kafka", {"listeners": [listener(port=9092)]}, "the port 9092 of OUT is taken"),
+        ("kafka", {"port": 9094, "listeners": [listener()]}, "the port 9094 of OUT is taken"),
+        ("pulsar", {"listeners": [listener(), listener("MORE")]}, "the port 9094 of MORE is taken"),
+        (
+            "kafka",
+            {"listeners": [listener(type_="nodeport")]},
+            "nodePort of OUT: a listener of the type nodeport needs one",
+        ),
+        ("rest", {"listeners": [listener(nodePort=30094)]}, "nodePort of OUT"),
+        ("rest", {"listeners": [listener(tlsSecret="x")]}, "tlsSecret of OUT"),
+        ("pulsar", {"listeners": [listener(port=8080, tlsSecret="x")]}, "tlsSecret of OUT"),
+    ],
+)
+def test_values_that_contradict_each_other_are_refused(helm: str, tier: str, of: dict[str, Any], problem: str) -> None:
+    layer = {"settings": {"object_store": {"url": "s3://lake"}}, "tiers": {tier: of}}
+
+    done = render(helm, "--set-json", f"dataLayers={json.dumps({'default': layer})}")
+
+    assert done.returncode != 0
+    assert f"dataLayers.default.tiers.{tier}" in done.stderr
+    assert problem in done.stderr
+
+
+def test_listeners_that_lead_to_one_port_are_no_contradiction(helm: str) -> None:
+    listeners = [listener("ONE", port=8081), listener("TWO", "nodeport", port=8081, nodePort=30081)]
+    tiers = {"rest": {"listeners": listeners}, "pulsar": {"listeners": [listener("ADMIN", port=8080)]}}
+    layer = {"settings": {"object_store": {"url": "s3://lake"}}, "tiers": tiers}
+
+    done = render(helm, "--set-json", f"dataLayers={json.dumps({'default': layer})}")
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_release_may_have_other_data_layers_than_default(helm: str) -> None:
+    done = render(
+        helm, "--set", "dataLayers.default=null", "--set", "dataLayers.other.settings.object_store.url=s3://l"
+    )
+    (document_,) = [one for one in objects(done.stdout) if "operator.yaml" in (one.get("data") or {})]
+
+    assert set(yaml.safe_load(document_["data"]["operator.yaml"])["dataLayers"]) == {"other"}
+
+
+def test_names_that_are_too_long_are_those_that_the_operator_makes(helm: str) -> None:
+    from bearlake_operator.manifests import labels
+
+    layer = "a-data-layer-of-thirty-two-chars"
+    done = render(helm, "--set", f"dataLayers.default=null,dataLayers.{layer}.settings.object_store.url=s3://l")
+    (pod,) = [one for one in objects(done.stdout) if one["kind"] == "Pod"]
+
+    assert len(f"bearlake-{layer}-compactor") > labels.NAME_LENGTH_MAX
+    assert pod["spec"]["containers"][0]["args"][2].partition(".")[0] == labels.tier_name(layer, "kafka")
