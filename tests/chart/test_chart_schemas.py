@@ -3,6 +3,7 @@ is known, and what people write, against our own resources' schemas. Unknown fie
 """
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,25 @@ def test_what_the_operator_makes_is_valid(path: Path, version: str) -> None:
 @pytest.mark.parametrize("name", OWN)
 def test_our_resource_definitions_are_valid(name: str, version: str) -> None:
     kubernetes_validate.validate(yaml.safe_load((REPOSITORY / f"crds/{name}.yaml").read_text()), version, strict=True)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_field_is_explained_and_a_definition_stays_small(name: str) -> None:
+    """What `kubectl explain` says."""
+    text = (REPOSITORY / f"crds/{name}.yaml").read_text()
+    fields = list(described("", yaml.safe_load(text)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]))
+
+    assert len(fields) > 40
+    assert [path for path, description in fields if not description] == [".metadata"]  # which Kubernetes describes
+    assert len(text) < 100_000
+
+
+def described(path: str, schema: Any) -> Iterator[tuple[str, str]]:
+    for field, of_it in schema.get("properties", {}).items():
+        yield f"{path}.{field}", of_it.get("description", "")
+        yield from described(f"{path}.{field}", of_it)
+    if "items" in schema:
+        yield from described(f"{path}[]", schema["items"])
 
 
 @pytest.mark.parametrize("path", sorted(CHART.glob("examples/*.yaml")), ids=lambda path: path.stem)

@@ -16,7 +16,11 @@ Right = tuple[str, str, str]
 """API group, resource (with its subresource), verb."""
 
 TIERS = {
-    "kafka": {"autoscaling": {"minReplicas": 1, "maxReplicas": 3}, "networkPolicy": True},
+    "kafka": {
+        "autoscaling": {"minReplicas": 1, "maxReplicas": 3},
+        "networkPolicy": True,
+        "listeners": [{"name": "EXTERNAL", "type": "nodeport", "port": 9094, "nodePort": 30094}],
+    },
     "compactor": {"autoscaling": {"mode": "keda"}},
 }
 

@@ -192,6 +192,16 @@ def test_the_next_change_is_when_a_window_begins_or_ends():
     assert needs.next_change(compactor(), now) is None
 
 
+@pytest.mark.parametrize(("day", "replicas"), [(3, 2), (4, 2), (5, 0)])  # Saturday, Sunday, Monday
+@pytest.mark.parametrize("time", [(0, 0), (12, 0), (23, 59)])
+def test_a_window_that_ends_when_it_starts_is_the_whole_day(day, time, replicas):
+    weekend = {"days": ["Sat", "Sun"], "start": "00:00", "end": "00:00", "replicas": 2}
+
+    now = datetime(2026, 1, day, *time, tzinfo=UTC)
+
+    assert needs.replicas(compactor(replicas=0, schedule=[weekend]), now) == replicas
+
+
 def test_a_time_zone_that_nobody_knows_is_told():
     with pytest.raises(Invalid, match="there is no time zone 'Mars/Base'"):
         needs.replicas(compactor(schedule=[NIGHT | {"timeZone": "Mars/Base"}]), datetime.now(UTC))

@@ -1,0 +1,130 @@
+"""Streams and Compactors as an API server takes them: what the examples say, what is refused and in which words, and what people are shown.
+
+Needs no nodes and no operator: the rules are the resource definitions' own.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from fixtures.control_plane import ControlPlane, control_plane
+from fixtures.kubernetes import REPOSITORY
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
+
+EXAMPLES = sorted(
+    path for path in (REPOSITORY / "charts/bearlake/examples").glob("*.yaml") if not path.stem.endswith("-values")
+)
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane with our resource definitions."""
+    with control_plane(tmp_path_factory.mktemp("plane")) as found:
+        found.kubectl("apply", "--server-side", "-f", str(REPOSITORY / "crds"))
+        found.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")
+        yield found
+
+
+def stream(resource: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "bearlake.dev/v1alpha1", "kind": "Stream", "metadata": {"name": resource}, "spec": spec}
+
+
+def compactor(**spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "bearlake.dev/v1alpha1", "kind": "Compactor", "metadata": {"name": "main"}, "spec": spec}
+
+
+def answer(plane: ControlPlane, resource: dict[str, Any], *words: str) -> str:
+    """What `kubectl apply` says."""
+    return plane.kubectl("apply", "--validate=strict", *words, "-f", "-", given=json.dumps(resource), is_checked=False)
+
+
+NIGHT = {"start": "22:00", "end": "05:00", "replicas": 4}
+
+
+@pytest.mark.parametrize(
+    ("resource", "problem"),
+    [
+        (stream("s", partition=3), 'unknown field "spec.partition"'),
+        (stream("s", partitions=0), "should be greater than or equal to 1"),
+        (stream("s", protocols=["amqp"]), "Unsupported value"),
+        (stream("s", protocols=["kafka", "kafka"]), "Duplicate value"),
+        (stream("s", name=".."), "'.' and '..' are no names"),
+        (stream("s", retention={"time": "7 days"}), "should match"),
+        (stream("s", configs={"retention.ms": "5"}), "configs must not name what has a field of its own"),
+        (stream("s", configs={"table.on_delete": "drop"}), "configs must not name what has a field of its own"),
+        (compactor(replicas=1, autoscaling={"maxReplicas": 2}), "give replicas or autoscaling, not both"),
+        (compactor(schedule=[NIGHT], autoscaling={"maxReplicas": 2}), "give schedule or autoscaling, not both"),
+        (
+            compactor(autoscaling={"minReplicas": 3, "maxReplicas": 2}),
+            "minReplicas must not be larger than maxReplicas",
+        ),
+        (compactor(schedule=[{**NIGHT, "end": "24:00"}]), "should match"),
+        (compactor(spark={"executors": {"count": 2}}), "executors are pods of a master k8s://… only"),
+        (compactor(spark={"master": "local[2]", "executors": {}}), "executors are pods of a master k8s://… only"),
+        (
+            compactor(streams={"selector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}),
+            "In and NotIn need values, Exists and DoesNotExist have none",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(plane: ControlPlane, resource: dict[str, Any], problem: str) -> None:
+    assert problem in answer(plane, resource, "--dry-run=server")
+
+
+def test_what_a_stream_is_stays_what_it_is(plane: ControlPlane) -> None:
+    first = stream("fixed", name="orders", dataLayer="a", partitions=3)
+    plane.apply(first)
+
+    assert "name is immutable" in answer(plane, stream("fixed", name="other", dataLayer="a", partitions=3))
+    assert "name is immutable" in answer(plane, stream("fixed", dataLayer="a", partitions=3))
+    assert "dataLayer is immutable" in answer(plane, stream("fixed", name="orders", dataLayer="b", partitions=3))
+    assert "partitions can only grow" in answer(plane, stream("fixed", name="orders", dataLayer="a", partitions=2))
+    assert "configured" in answer(plane, stream("fixed", name="orders", dataLayer="a", partitions=4))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_are_taken(plane: ControlPlane, path: Any) -> None:
+    plane.kubectl("apply", "--validate=strict", "--dry-run=server", "-f", str(path))
+
+
+def test_a_resource_that_no_operator_has_seen_says_so(plane: ControlPlane) -> None:
+    plane.apply(stream("unseen"))
+    header, row = plane.kubectl("get", "streams", "unseen").splitlines()
+
+    assert header.split() == ["NAME", "STREAM", "PARTITIONS", "PROTOCOLS", "RECORDS", "FRESHNESS", "READY", "AGE"]
+    assert row.split()[1] == "Unknown"
+    (condition,) = plane.get("stream", "unseen")["status"]["conditions"]
+    assert (condition["type"], condition["reason"]) == ("Ready", "Pending")
+
+
+def test_a_compactor_is_scaled_as_a_deployment_is(plane: ControlPlane) -> None:
+    plane.apply(compactor(replicas=1))
+
+    plane.kubectl("scale", "compactor/main", "--replicas=3")
+
+    assert plane.get("compactor", "main")["spec"]["replicas"] == 3
+
+
+def test_fields_are_explained(plane: ControlPlane) -> None:
+    protocols = " ".join(plane.kubectl("explain", "stream.spec.protocols").split())
+    table = " ".join(plane.kubectl("explain", "stream.spec.table").split())
+
+    assert "all servers of a data layer serve all its streams" in protocols
+    assert "It has no partitions to choose" in table
+
+
+def test_definitions_of_the_chart_are_taken(plane: ControlPlane) -> None:
+    text = plane.helm(
+        *("template", "bl", str(REPOSITORY / "charts/bearlake"), "-s", "templates/crds.yaml"),
+        *("--set", "quickstart.enabled=true"),
+    )
+
+    for one in yaml.safe_load_all(text):
+        if one:
+            plane.kubectl(
+                "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", given=json.dumps(one)
+            )
