@@ -1,27 +1,34 @@
-"""From the chart's values to what the cluster gets: each value of a tier, through the settings document, in the operator's manifests."""
+"""From the chart's values to what the cluster gets: each value of a tier, through the settings document, in the operator's manifests,
+and from there to what servers read."""
 
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
 
-from bearlake_operator import document, settings
-from bearlake_operator.manifests import tier
-from fixtures.chart import objects, rendered
+from bearlake.settings.document import Settings, load_document
+from bearlake_operator import api, document, settings
+from bearlake_operator.manifests import compactor, tier
+from fixtures.chart import VALUES, objects, rendered
 
 Objects = dict[tuple[str, str], dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
-def found(helm: str) -> settings.Settings:
-    """The operator's settings for `values/every-tier-value.yaml`."""
+def of_values(helm: str, name: str) -> settings.Settings:
+    """The operator's settings for a set of values."""
     (text,) = [
         one["data"]["operator.yaml"]
-        for one in objects(rendered(helm, "every-tier-value"))
+        for one in objects(rendered(helm, name))
         if one["kind"] == "ConfigMap" and "operator.yaml" in one["data"]
     ]
     return document.read(settings.Settings, yaml.safe_load(text))
+
+
+@pytest.fixture(scope="module")
+def found(helm: str) -> settings.Settings:
+    return of_values(helm, "every-tier-value")
 
 
 def made(found: settings.Settings, protocol: str) -> Objects:
@@ -111,3 +118,44 @@ def test_what_is_switched_off_is_not_there(found: settings.Settings) -> None:
     assert spec["replicas"] == 4
     assert "topologySpreadConstraints" not in spec["template"]["spec"]
     assert not {kind for kind, _ in rest} & {"PodDisruptionBudget", "NetworkPolicy", "HorizontalPodAutoscaler"}
+
+
+SECRETS = {
+    "BEARLAKE_METADATA__URL": "postgresql://lake@db/lake",
+    "BEARLAKE_TABLES__CATALOG_URL": "https://catalog.example.com/iceberg",
+}
+
+
+def as_servers_read(manifests: list[dict[str, Any]], folder: Path) -> Settings:
+    """What a pod's process makes of its ConfigMap and its variables."""
+    (config,) = [one["data"]["bearlake.yaml"] for one in manifests if one["kind"] == "ConfigMap"]
+    (template,) = [one["spec"]["template"]["spec"] for one in manifests if one["kind"] == "Deployment"]
+    of_pod = {"POD_IP": "10.0.0.7", "NODE_IP": "192.0.2.1"}
+    environ = {**SECRETS, **of_pod}
+    for variable in template["containers"][0]["env"]:
+        if variable["name"] not in environ:
+            value = variable.get("value", "of-the-pod")
+            environ[variable["name"]] = value.replace("$(POD_IP)", "10.0.0.7").replace("$(NODE_IP)", "192.0.2.1")
+    (folder / "bearlake.yaml").write_text(config)
+    return load_document(folder / "bearlake.yaml", environ).settings
+
+
+@pytest.mark.parametrize("name", sorted(VALUES))
+def test_servers_and_workers_understand_their_settings(helm: str, name: str, tmp_path: Path) -> None:
+    values = of_values(helm, name)
+
+    for layer in values.data_layers:
+        for protocol in settings.PROTOCOLS:
+            read = as_servers_read(tier.objects(values, layer, protocol), tmp_path)
+            assert read.object_store.url
+            assert getattr(read.listeners, protocol).advertised_host == "10.0.0.7"
+        resource = {"metadata": {"namespace": "n", "name": "main"}, "spec": {"dataLayer": layer}}
+        assert as_servers_read(compactor.objects(values, api.compactor_spec(resource), replicas=1), tmp_path)
+
+
+def test_servers_open_the_listeners_of_the_values(found: settings.Settings, tmp_path: Path) -> None:
+    nodes, cloud = as_servers_read(tier.objects(found, "default", "kafka"), tmp_path).listeners.kafka_more
+
+    assert (nodes.name, nodes.port, nodes.advertised_host, nodes.advertised_port) == ("NODES", 9094, "192.0.2.1", 30094)
+    assert (cloud.name, cloud.port, cloud.advertised_host) == ("CLOUD", 9095, "lake.example.com")
+    assert cloud.tls_certificate_file == "/etc/bearlake/tls/cloud/tls.crt"

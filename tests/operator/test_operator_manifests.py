@@ -4,9 +4,11 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bearlake_operator.errors import Invalid
-from bearlake_operator.manifests import Manifest, config, labels
+from bearlake_operator.manifests import Manifest, config, labels, tier
+from bearlake_operator.settings import ListenerType, Tier, TierListener
 
 _spec = importlib.util.spec_from_file_location("operator_rendering", Path(__file__).parent / "rendering.py")
 assert _spec is not None
@@ -15,6 +17,22 @@ rendering = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(rendering)
 
 WORLDS = list(rendering.WORLDS)
+
+
+def test_clients_are_told_the_host_that_a_load_balancer_got():
+    def advertised(balancers, **more):
+        listener = TierListener(name="OUT", type=ListenerType.LOAD_BALANCER, port=9095, **more)
+        values = rendering.with_tier("kafka", Tier(listeners=(listener,)))
+        found = tier.objects(values, "default", "kafka", balancers)
+        (container,) = one(found, "Deployment")["spec"]["template"]["spec"]["containers"]
+        variables = {variable["name"]: variable.get("value", "") for variable in container["env"]}
+        return yaml.safe_load(variables["BEARLAKE_LISTENERS__KAFKA_MORE"])[0]["advertised_host"]
+
+    got = {"bearlake-default-kafka-out": "lb.example.com"}
+
+    assert advertised({}) == "$(POD_IP)"
+    assert advertised(got) == "lb.example.com"
+    assert advertised(got, advertised_host="kafka.example.com") == "kafka.example.com"
 
 
 def one(objects: list[Manifest], kind: str) -> Manifest:

@@ -11,6 +11,7 @@ from bearlake_operator import api
 from bearlake_operator.admin import AdminClient, Backlogs, Commits
 from bearlake_operator.api import CompactorSpec, Resource
 from bearlake_operator.errors import Invalid, OperatorError, Unavailable
+from bearlake_operator.handlers import hosts
 from bearlake_operator.handlers.apply import AUTOSCALER_KINDS, Applier
 from bearlake_operator.handlers.notes import Notes, now_text
 from bearlake_operator.handlers.settling import Settling
@@ -85,9 +86,10 @@ class TierWorker:
         plan = _Plan()
         found = claims.decide(self._world.of("Stream"))
         leaving = claims.leaving(self._world.of("Stream"))
+        balancers = hosts.balancers(self._world)
         for layer, protocols in needs.tiers(self._settings, found.values(), leaving).items():
             for protocol in protocols:
-                plan.manifests += tier.objects(self._settings, layer, protocol)
+                plan.manifests += tier.objects(self._settings, layer, protocol, balancers)
         for resource in api.oldest_first([one for one in self._world.of("Compactor") if not api.is_going(one)]):
             key = api.key_of(resource)
             try:

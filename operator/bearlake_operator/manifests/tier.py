@@ -1,11 +1,14 @@
 """All objects of a protocol's tier: its settings, its pods, how clients reach them, how many there are, and what may take them away."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 from bearlake_operator.manifests import Manifest, config, labels, pods, scaling
 from bearlake_operator.settings import ListenerType, Settings, Tier, TierListener
 
 SURGE = "25%"
+NO_BALANCERS: Mapping[str, str] = MappingProxyType({})
 MIN_READY_SECONDS = 5
 """A new pod must hold this long before an old one goes."""
 
@@ -16,10 +19,18 @@ _SERVICE_TYPES = {
 }
 
 
-def objects(settings: Settings, layer_name: str, protocol: str) -> list[Manifest]:
-    """The desired objects of the tier, without namespace and owner."""
+def objects(
+    settings: Settings, layer_name: str, protocol: str, balancers: Mapping[str, str] = NO_BALANCERS
+) -> list[Manifest]:
+    """The desired objects of the tier, without namespace and owner.
+
+    `balancers` are the hosts of load balancers by the name of their Service: servers tell them to clients, so that pods roll when one gets
+    its host, unless the listener names one.
+    """
     data_layer = settings.data_layers[layer_name]
     tier = data_layer.tier(protocol)
+    told = [_with_host(layer_name, protocol, listener, balancers) for listener in tier.listeners]
+    tier = replace(tier, listeners=tuple(told))
     name, marks = labels.tier_name(layer_name, protocol), labels.selector(layer_name, protocol)
     content = config.document(data_layer, protocol, tier)
     template = pods.template(
@@ -100,6 +111,13 @@ def _headless(name: str, marks: Mapping[str, str], ports: Mapping[str, int]) -> 
             ],
         },
     }
+
+
+def _with_host(layer_name: str, protocol: str, listener: TierListener, balancers: Mapping[str, str]) -> TierListener:
+    host = balancers.get(listener_service_name(layer_name, protocol, listener), "")
+    if listener.type is not ListenerType.LOAD_BALANCER or listener.advertised_host or not host:
+        return listener
+    return replace(listener, advertised_host=host)
 
 
 def listener_service_name(layer_name: str, protocol: str, listener: TierListener) -> str:
