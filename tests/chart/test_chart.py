@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import tarfile
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -166,3 +167,15 @@ def test_docs_show_the_examples() -> None:
 
     assert shown
     assert [text for text in shown if text not in examples] == []
+
+
+def test_values_in_the_docs_are_taken(helm: str, tmp_path: Path) -> None:
+    """Blocks that begin with a value of the chart, as they are, on top of the quickstart's."""
+    text = (REPOSITORY / "docs/kubernetes.md").read_text()
+    blocks = re.findall(r"^    (?:metricsApi|dataLayers):.*\n(?:     .*\n|    dataLayers:\n)+", text, re.MULTILINE)
+
+    assert len(blocks) == 3
+    for block in blocks:
+        (tmp_path / "values.yaml").write_text(textwrap.dedent(block))
+        done = render(helm, "--set", "quickstart.enabled=true", "-f", str(tmp_path / "values.yaml"))
+        assert done.returncode == 0, f"{block}\n{done.stderr}"
