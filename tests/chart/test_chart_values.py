@@ -1,6 +1,7 @@
 """The chart's values: each is described and typed; what is not known or cannot be is refused before anything is installed."""
 
 import json
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from enum import Enum
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from bearlake_operator import document, settings
+from bearlake_operator.manifests import labels
 from fixtures.chart import CHART, objects, render
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
@@ -209,11 +211,28 @@ def test_a_release_may_have_other_data_layers_than_default(helm: str) -> None:
 
 
 def test_names_that_are_too_long_are_those_that_the_operator_makes(helm: str) -> None:
-    from bearlake_operator.manifests import labels
-
     layer = "a-data-layer-of-thirty-two-chars"
     done = render(helm, "--set", f"dataLayers.default=null,dataLayers.{layer}.settings.object_store.url=s3://l")
     (pod,) = [one for one in objects(done.stdout) if one["kind"] == "Pod"]
 
     assert len(f"bearlake-{layer}-compactor") > labels.NAME_LENGTH_MAX
     assert pod["spec"]["containers"][0]["args"][2].partition(".")[0] == labels.tier_name(layer, "kafka")
+
+
+def test_notes_name_the_workers_of_a_namespace_with_a_long_name(helm: str) -> None:
+    namespace = "a-rather-long-namespace-name"
+    command = [
+        helm,
+        "install",
+        "lake",
+        str(CHART),
+        "-n",
+        namespace,
+        "--dry-run=client",
+        "--set",
+        "quickstart.enabled=true",
+    ]
+
+    notes = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+
+    assert f"deploy/{labels.compactor_name(namespace, 'main')} --" in notes

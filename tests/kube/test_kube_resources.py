@@ -128,3 +128,15 @@ def test_definitions_of_the_chart_are_taken(plane: ControlPlane) -> None:
             plane.kubectl(
                 "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", given=json.dumps(one)
             )
+
+
+def test_a_namespace_has_one_release(plane: ControlPlane) -> None:
+    chart = str(REPOSITORY / "charts/bearlake")
+    values = ("--set", "quickstart.enabled=true,crds.install=false", "--dry-run=server")
+    operator = plane.helm("template", "first", chart, "-s", "templates/operator.yaml", *values[:2])
+    plane.kubectl("apply", "-f", "-", given=operator)
+
+    assert "has the release first of this chart already" in plane.helm(
+        "install", "other", chart, *values, is_checked=False
+    )
+    assert "STATUS: pending-install" in plane.helm("install", "first", chart, "-n", "kube-public", *values)

@@ -1,5 +1,12 @@
 {{/* What no schema can say of values, in words, before anything is installed: else an operator would refuse to start, or pods would. */}}
 {{- define "bearlake.checks" -}}
+{{- range $found := (lookup "apps/v1" "Deployment" .Release.Namespace "").items -}}
+{{- $marks := $found.metadata.labels | default dict -}}
+{{- $isOperator := and (eq (get $marks "app.kubernetes.io/name") "bearlake") (eq (get $marks "app.kubernetes.io/component") "operator") -}}
+{{- if and $isOperator (ne (get $marks "app.kubernetes.io/instance") $.Release.Name) -}}
+{{- fail (printf "the namespace %s has the release %s of this chart already, and servers of both would have the same names: install this one in another namespace, each with operator.watchNamespaces of its own" $.Release.Namespace (get $marks "app.kubernetes.io/instance")) -}}
+{{- end -}}
+{{- end -}}
 {{- range $layer, $values := .Values.dataLayers -}}
 {{- range $tier, $of := $values.tiers | default dict -}}
 {{- $where := printf "dataLayers.%s.tiers.%s" $layer $tier -}}
