@@ -137,6 +137,7 @@ def test_values_have_the_names_and_defaults_that_the_operator_knows(definition: 
             "dataLayers.default.tiers.compactor.autoscaling.maxReplicas=3",
             "additional properties 'maxReplicas' not allowed",
         ),
+        ("dataLayers.default.tiers.kafka.autoscaling.scaleUpSeconds=3601", "maximum: got 3,601, want 3,600"),
         ("dataLayers.default.admin.secret=x", "object_store.url is not set: name a bucket"),
     ],
 )
@@ -168,6 +169,7 @@ def listener(name: str = "OUT", type_: str = "loadbalancer", port: int = 9094, *
         ("compactor", {"autoscaling": {"mode": "builtin"}}, "metricsApi.external=true"),
         ("kafka", {"listeners": [listener(), listener("out", port=9095)]}, "the name out is taken"),
         ("kafka", {"listeners": [listener("Pods")]}, "the name Pods is taken"),
+        ("kafka", {"listeners": [listener("KAFKA")]}, "the name KAFKA is taken"),
         ("kafka", {"listeners": [listener(port=9092)]}, "the port 9092 of OUT is taken"),
         ("kafka", {"port": 9094, "listeners": [listener()]}, "the port 9094 of OUT is taken"),
         ("pulsar", {"listeners": [listener(), listener("MORE")]}, "the port 9094 of MORE is taken"),
@@ -193,7 +195,7 @@ def test_values_that_contradict_each_other_are_refused(helm: str, tier: str, of:
 
 def test_listeners_that_lead_to_one_port_are_no_contradiction(helm: str) -> None:
     listeners = [listener("ONE", port=8081), listener("TWO", "nodeport", port=8081, nodePort=30081)]
-    tiers = {"rest": {"listeners": listeners}, "pulsar": {"listeners": [listener("ADMIN", port=8080)]}}
+    tiers = {"rest": {"listeners": listeners}, "pulsar": {"listeners": [listener("HTTP", port=8080)]}}
     layer = {"settings": {"object_store": {"url": "s3://lake"}}, "tiers": tiers}
 
     done = render(helm, "--set-json", f"dataLayers={json.dumps({'default': layer})}")

@@ -374,7 +374,7 @@ def test_addresses_are_what_clients_of_the_protocol_take():
             TierListener(
                 name="TLS", type=ListenerType.LOAD_BALANCER, port=6651, advertised_host="p.test", tls_secret="x"
             ),
-            TierListener(name="ADMIN", type=ListenerType.NODE_PORT, port=8080, node_port=30080),
+            TierListener(name="HTTP", type=ListenerType.NODE_PORT, port=8080, node_port=30080),
         )
     )
     rest = Tier(

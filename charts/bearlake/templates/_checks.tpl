@@ -43,7 +43,7 @@
 {{- define "bearlake.checks.listeners" -}}
 {{- $isOpened := has .tier (list "kafka" "pulsar") -}}
 {{- $own := include "bearlake.port" . | int -}}
-{{- $names := list "pods" -}}
+{{- $names := list "kafka" "pulsar" "pulsar-http" "rest" "registry" "grpc" "admin" "pods" -}}
 {{- $ports := list 9644 -}}
 {{- range $listener := .of.listeners | default list -}}
 {{- $port := int $listener.port -}}
