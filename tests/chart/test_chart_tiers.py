@@ -150,7 +150,9 @@ def test_servers_and_workers_understand_their_settings(helm: str, name: str, tmp
             assert read.object_store.url
             assert getattr(read.listeners, protocol).advertised_host == "10.0.0.7"
         resource = {"metadata": {"namespace": "n", "name": "main"}, "spec": {"dataLayer": layer}}
-        assert as_servers_read(compactor.objects(values, api.compactor_spec(resource), replicas=1), tmp_path)
+        assert as_servers_read(
+            compactor.objects(values, api.compactor_spec(resource), namespace="bearlake", replicas=1), tmp_path
+        )
 
 
 def test_servers_open_the_listeners_of_the_values(found: settings.Settings, tmp_path: Path) -> None:
