@@ -27,9 +27,9 @@ INSTALL_S = 600
 
 
 def install() -> None:
-    """Install the packages that are missing, where root and apt-get can; `check` says what is missing still."""
+    """Install the packages that are missing, if nothing else is in the way; `check` says what is."""
     missing = _missing()
-    if missing and os.geteuid() == 0 and shutil.which("apt-get"):
+    if missing and not _obstacles() and shutil.which("apt-get"):
         print(f"Installing {' '.join(missing)} ...", flush=True)
         quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         run("apt-get", "update", "-qq", env=quiet, seconds=INSTALL_S)
@@ -38,19 +38,25 @@ def install() -> None:
 
 def check() -> None:
     """Exit, saying everything that stands in the way of a cluster here; nothing is changed."""
-    complaints = [f"Debian's packages are missing: {' '.join(missing)}"] if (missing := _missing()) else []
-    if not _has_go():
-        complaints.append("Go 1.21 or newer is missing (it fetches the version of programs/go.mod by itself)")
+    obstacles = _obstacles()
+    if missing := _missing():
+        obstacles.append(f"Debian's packages {' '.join(missing)} are missing")
+    if obstacles:
+        sys.exit("no cluster can be made here: " + "; ".join(obstacles))
+
+
+def _obstacles() -> list[str]:
+    """What no package can mend."""
+    found = [] if _has_go() else ["Go 1.21 or newer is missing (it fetches the version of programs/go.mod by itself)"]
     if os.geteuid() != 0:
-        complaints.append("it needs root: it makes namespaces, a bridge and cgroups")
+        found.append("it needs root: it makes namespaces, a bridge and cgroups")
     elif not succeeds("unshare", "--fork", "--pid", "--mount", "--mount-proc", "--net", "--uts", "true"):
-        complaints.append("the kernel lets it make no namespaces (a container without --privileged?)")
+        found.append("the kernel lets it make no namespaces (a container without --privileged?)")
     elif not os.access("/proc/sys/net/ipv4/ip_forward", os.W_OK):
-        complaints.append("/proc/sys cannot be written (a container without --privileged?)")
+        found.append("/proc/sys cannot be written (a container without --privileged?)")
     elif not _has_cgroups():
-        complaints.append("no cgroup can be made below /sys/fs/cgroup")
-    if complaints:
-        sys.exit("no cluster can be made here: " + "; ".join(complaints))
+        found.append("no cgroup can be made below /sys/fs/cgroup")
+    return found
 
 
 def _missing() -> list[str]:
