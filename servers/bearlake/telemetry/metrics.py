@@ -98,6 +98,11 @@ REST_CONNECTIONS_MAX = gauge("bearlake_rest_open_connections_limit", "Limit of o
 REST_CONSUMERS = gauge("bearlake_rest_consumers", "Consumer instances of this server.")
 REST_CONSUMERS_MAX = gauge("bearlake_rest_consumers_limit", "Limit of consumer instances.")
 REST_CONSUMERS_EXPIRED = counter("bearlake_rest_consumers_expired_total", "Consumer instances forgotten after idling.")
+REST_FORWARDED = counters(
+    "bearlake_rest_forwarded_requests_total",
+    "Requests to other servers for their consumer instances by outcome: answered, unreachable, untrusted, lost, cancelled.",
+    "outcome",
+)
 REST_FOLLOWERS = gauge("bearlake_rest_followers", "Open long-polls and server-sent event streams.")
 REST_RECORDS = counters("bearlake_rest_records_total", "Records by direction: in, out.", "direction")
 

@@ -1,61 +1,15 @@
 """Consumer instances of the v2 API: groups of their own and with others, positions, commits, and their end."""
 
 import asyncio
-import base64
-from typing import Any
 
 import pytest
 
 from bearlake.protocols.rest.proxy import assignor
-from bearlake.protocols.rest.proxy.assignor import Partition
 from bearlake.streams.groups import assignment
-from fixtures.rest_server import Answer, MakeServers, RestNode
+from fixtures.rest_consumer import Client, produce, values
+from fixtures.rest_server import MakeServers, RestNode
 
 BINARY = "application/vnd.kafka.binary.v2+json"
-
-
-class Client:
-    """A consumer instance as its client sees it."""
-
-    def __init__(self, rest: RestNode, base: str) -> None:
-        self.rest = rest
-        self.base = base
-
-    @classmethod
-    async def create(cls, rest: RestNode, group: str = "g", **config: Any) -> "Client":
-        body = {"auto.offset.reset": "earliest", **{key.replace("_", "."): value for key, value in config.items()}}
-        answer = await rest.post(f"/consumers/{group}", body)
-        assert answer.status == 200, answer.body
-        return cls(rest, answer.body["base_uri"])
-
-    async def subscribe(self, *topics: str) -> None:
-        assert (await self.rest.post(f"{self.base}/subscription", {"topics": topics})).status == 204
-
-    async def poll(self, wait_ms: int = 5_000, kind: str = "binary") -> Answer:
-        headers = {"Accept": f"application/vnd.kafka.{kind}.v2+json"}
-        return await self.rest.get(f"{self.base}/records?timeout={wait_ms}", headers=headers)
-
-    async def assigned(self) -> list[Partition]:
-        body = (await self.rest.get(f"{self.base}/assignments")).body
-        return [(one["topic"], one["partition"]) for one in body["partitions"]]
-
-    async def offsets(self, *partitions: Partition) -> list[int]:
-        body = {"partitions": [{"topic": topic, "partition": index} for topic, index in partitions]}
-        return [one["offset"] for one in (await self.rest.ask("GET", f"{self.base}/offsets", body)).body["offsets"]]
-
-    async def delete(self) -> Answer:
-        return await self.rest.delete(self.base)
-
-
-async def produce(rest: RestNode, topic: str, *values: bytes, partition: int = 0) -> None:
-    records = [{"value": base64.b64encode(value).decode()} for value in values]
-    answer = await rest.post(f"/topics/{topic}/partitions/{partition}", {"records": records}, kind="binary")
-    assert answer.status == 200
-
-
-def values(answer: Answer) -> list[bytes]:
-    assert answer.status == 200, answer.body
-    return [base64.b64decode(one["value"]) for one in answer.body]
 
 
 async def test_a_consumer_reads_what_was_written_before_and_after_it_came(rest: RestNode) -> None:

@@ -29,7 +29,7 @@ async def test_commands_of_the_page_answer_as_it_says(rest: RestNode) -> None:
 
             assert said == (json.loads(expected.replace(ADDRESS, rest.url)) if expected else None), command
 
-    assert len(blocks) == 3
+    assert len(blocks) == 4
 
 
 def run(command: str) -> object:

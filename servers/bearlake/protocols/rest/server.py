@@ -132,5 +132,6 @@ class RestServer:
         await self._proxy.consumers.close()
         if self._runner is not None:
             await self._runner.cleanup()
+        await self._proxy.close()
         for listener in self._listeners:
             listener.socket.close()

@@ -41,6 +41,8 @@ class RestSettings:
     """Pause (ms) between two heartbeats of consumer instances."""
     consumer_commit_ms: int = 5_000
     """Pause (ms) between two automatic commits of a consumer instance."""
+    consumer_places_max: int = 10_000
+    """Consumer instances of other servers whose place is remembered; for others it is computed, or asked for."""
     produce_window_bytes: int = 1024 * 1024
     """Bytes of a streamed produce request that are appended together, at most."""
     live_wait_ms: int = 20_000

@@ -1,8 +1,9 @@
-"""/consumers/…: instances of consumers, which live in the server that made them (`base_uri` names it).
+"""/consumers/…: instances of consumers, each in one server; the others pass its requests on (`forwarding.py`).
 
 | path | |
 |---|---|
-| `POST /consumers/{group}` | create; 307 to another server while this one drains |
+| `POST /consumers/{group}` | create |
+| `HEAD …/instances/{instance}` | whether there is one |
 | `DELETE …/instances/{instance}` | leave the group |
 | `GET, POST, DELETE …/subscription` | topics or a pattern, shared with the group |
 | `GET, POST …/assignments` | partitions, not shared |
@@ -11,26 +12,25 @@
 | `POST …/positions`, `…/positions/beginning`, `…/positions/end` | seek |
 """
 
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
 
 from bearlake.metadata.model import CommittedOffset
-from bearlake.protocols.rest import bodies
+from bearlake.protocols.rest import bodies, problems
 from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.guard import following
 from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.problems import Problem
-from bearlake.protocols.rest.proxy import consumer_requests, formats
+from bearlake.protocols.rest.proxy import addresses, consumer_requests, formats, placement
 from bearlake.protocols.rest.proxy.consumed import shown
 from bearlake.protocols.rest.proxy.consumer import Consumer, Pattern
 from bearlake.protocols.rest.proxy.consumers import Consumers
+from bearlake.protocols.rest.proxy.forwarding import Forwarding
 from bearlake.protocols.rest.proxy.topic_routes import answer, find
 from bearlake.protocols.rest.settings import RestSettings
-from bearlake.serving import routing
 from bearlake.serving.listener import Listener
 from bearlake.streams.offsets import OffsetSpec
 from bearlake.streams.principal import Operation, Principal, Resource, require
@@ -51,46 +51,62 @@ class ConsumerRoutes:
         settings: RestSettings,
         listener: Listener,
         consumers: Consumers,
+        forwarding: Forwarding,
         embedded: Embedded,
     ) -> None:
-        """`listener` is the one that instances are told as their address."""
+        """`listener` is the one whose address is told to clients that do not say how they reach this server."""
         self._streams = streams
         self._members = members
         self._settings = settings
         self._listener = listener
         self._consumers = consumers
+        self._forwarding = forwarding
         self._embedded = embedded
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Register the handlers."""
         router.add_post("/consumers/{group}", self.create)
-        router.add_delete(_INSTANCE, self.delete)
-        router.add_get(f"{_INSTANCE}/subscription", self.subscription)
-        router.add_post(f"{_INSTANCE}/subscription", self.subscribe)
-        router.add_delete(f"{_INSTANCE}/subscription", self.unsubscribe)
-        router.add_get(f"{_INSTANCE}/assignments", self.assignments)
-        router.add_post(f"{_INSTANCE}/assignments", self.assign)
-        router.add_get(f"{_INSTANCE}/records", self.records)
-        router.add_get(f"{_INSTANCE}/offsets", self.committed)
-        router.add_post(f"{_INSTANCE}/offsets", self.commit)
-        router.add_post(f"{_INSTANCE}/positions", self.seek)
-        router.add_post(f"{_INSTANCE}/positions/beginning", self.seek_to_start)
-        router.add_post(f"{_INSTANCE}/positions/end", self.seek_to_end)
+        anywhere = self._forwarding.anywhere
+        router.add_head(_INSTANCE, anywhere(self.exists))
+        router.add_delete(_INSTANCE, anywhere(self.delete))
+        router.add_get(f"{_INSTANCE}/subscription", anywhere(self.subscription))
+        router.add_post(f"{_INSTANCE}/subscription", anywhere(self.subscribe))
+        router.add_delete(f"{_INSTANCE}/subscription", anywhere(self.unsubscribe))
+        router.add_get(f"{_INSTANCE}/assignments", anywhere(self.assignments))
+        router.add_post(f"{_INSTANCE}/assignments", anywhere(self.assign))
+        router.add_get(f"{_INSTANCE}/records", anywhere(self.records))
+        router.add_get(f"{_INSTANCE}/offsets", anywhere(self.committed))
+        router.add_post(f"{_INSTANCE}/offsets", anywhere(self.commit))
+        router.add_post(f"{_INSTANCE}/positions", anywhere(self.seek))
+        router.add_post(f"{_INSTANCE}/positions/beginning", anywhere(self.seek_to_start))
+        router.add_post(f"{_INSTANCE}/positions/end", anywhere(self.seek_to_end))
 
     async def create(self, request: web.Request) -> web.Response:
         """An instance, with a name of its own if it brings none."""
         group = request.match_info["group"]
         self._require_group(request)
-        body = await self._body(request)
+        octets = await self._octets(request)
+        body = bodies.parse_object(octets)
         if len(group) > _NAME_LENGTH_MAX:
             raise Problem(422, 42204, f"Invalid consumer configuration: a group has at most {_NAME_LENGTH_MAX} letters")
-        config = consumer_requests.config(body, group, f"rest-consumer-{uuid.uuid4()}", self._settings)
-        if self._consumers.is_draining:
-            raise web.HTTPTemporaryRedirect(f"{self._scheme}://{self._elsewhere(group)}{request.rel_url.raw_path}")
+        own_name = placement.new_name(self._members.node_id)
+        config = consumer_requests.config(body, group, own_name, self._settings)
+        is_named = config.name != own_name
+        made = await self._forwarding.create(request, octets, (group, config.name), is_named=is_named)
+        if made is not None:
+            return made
         self._consumers.create(config, request.remote or "")
-        path = self._listener.address + request.rel_url.raw_path.rstrip("/")
-        base_uri = f"{self._scheme}://{path}/instances/{config.name}"
+        scheme, host = addresses.of_client(request, self._listener.address)
+        path = request.rel_url.raw_path.rstrip("/")
+        base_uri = f"{scheme}://{host}{path}/instances/{config.name}"
         return answer({"instance_id": config.name, "base_uri": base_uri})
+
+    async def exists(self, request: web.Request) -> web.Response:
+        """Whether there is such an instance; asking is no use of it, and keeps it from nothing."""
+        self._require_group(request)
+        if not self._consumers.has(request.match_info["group"], request.match_info["instance"]):
+            raise problems.consumer_not_found()
+        return _done()
 
     async def delete(self, request: web.Request) -> web.Response:
         """End an instance."""
@@ -207,10 +223,6 @@ class ConsumerRoutes:
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    @property
-    def _scheme(self) -> str:
-        return "http" if self._listener.tls is None else "https"
-
     def _require_group(self, request: web.Request) -> None:
         """Raise `Denied` unless the caller may read with the group of the path."""
         group = request.match_info["group"]
@@ -221,18 +233,12 @@ class ConsumerRoutes:
         return self._consumers.find(request.match_info["group"], request.match_info["instance"])
 
     async def _body(self, request: web.Request) -> Mapping[str, Any]:
+        return bodies.parse_object(await self._octets(request))
+
+    async def _octets(self, request: web.Request) -> bytes:
         if request.can_read_body:
             formats.check_v2(request)
-        return await bodies.read_object(request, self._settings.request_bytes_max)
-
-    def _elsewhere(self, group: str) -> str:
-        """Address of a REST server that stays. Raises `Problem` (503) when there is none."""
-        name, _ = self._listener.endpoint("rest")
-        staying = [one for one in routing.candidates(self._members.live(), name) if not one.is_draining]
-        others = [one for one in staying if one.ref.node_id != self._members.node_id]
-        if not others:
-            raise Problem(503, 50003, "this server stops, and no other one is there")
-        return routing.choose(routing.key_of(group), others).endpoints[name]
+        return await bodies.read(request, self._settings.request_bytes_max)
 
 
 def _done() -> web.Response:

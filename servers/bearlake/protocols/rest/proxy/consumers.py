@@ -43,18 +43,23 @@ class Consumers:
         return sum(not consumer.is_closed for consumer in self._instances.values())
 
     def create(self, config: ConsumerConfig, client_host: str) -> Consumer:
-        """A new instance. Raises `Problem` (40902: the name is taken; 429: there are too many)."""
+        """A new instance. Raises `Problem` (40902: the name is taken; 429: there are too many; 50003: this server drains)."""
         key = (config.group, config.name)
-        if key in self._instances:
-            raise Problem(
-                409, 40902, f"Consumer instance {config.name!r} with the specified consumer ID already exists"
-            )
+        if self.has(*key):
+            raise name_taken(config.name)
+        if self.is_draining:
+            raise Problem(503, 50003, "this server stops, and no other one is there")
         if len(self._instances) >= self._settings.consumer_count_max:
             raise Problem(429, 429, f"this server has {len(self._instances)} consumer instances, which is its limit")
         client = (f"rest-{config.name}", client_host)
         member = GroupMember(self._streams.groups, self._streams.catalog, config.group, client, self._settings)
         consumer = self._instances[key] = Consumer(self._streams, config, member, self._settings, self._spawn)
         return consumer
+
+    def has(self, group: str, name: str) -> bool:
+        """Whether an instance is here; that is no use of it."""
+        consumer = self._instances.get((group, name))
+        return consumer is not None and not consumer.is_closed
 
     def find(self, group: str, name: str) -> Consumer:
         """An instance, which counts as used now. Raises `Problem` (40403)."""
@@ -149,3 +154,8 @@ class Consumers:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def name_taken(name: str) -> Problem:
+    """40902."""
+    return Problem(409, 40902, f"Consumer instance {name!r} with the specified consumer ID already exists")

@@ -7,6 +7,7 @@ from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.produce import Writing
 from bearlake.protocols.rest.proxy.consumer_routes import ConsumerRoutes
 from bearlake.protocols.rest.proxy.consumers import Consumers
+from bearlake.protocols.rest.proxy.forwarding import Forwarding
 from bearlake.protocols.rest.proxy.produce_routes import ProduceRoutes
 from bearlake.protocols.rest.proxy.topic_routes import TopicRoutes
 from bearlake.protocols.rest.settings import RestSettings
@@ -26,15 +27,20 @@ class ProxyRoutes:
         embedded: Embedded,
         listener: Listener,
     ) -> None:
-        """`listener` is the one that consumer instances are told as their address."""
+        """`listener` is the one by which servers reach each other."""
         self.consumers = Consumers(streams, settings)
+        self._forwarding = Forwarding(members, settings, listener, self.consumers)
         self._routes = (
             ProduceRoutes(streams, settings, writing, embedded),
             TopicRoutes(streams, members),
-            ConsumerRoutes(streams, members, settings, listener, self.consumers, embedded),
+            ConsumerRoutes(streams, members, settings, listener, self.consumers, self._forwarding, embedded),
         )
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Register the handlers."""
         for routes in self._routes:
             routes.add_to(router)
+
+    async def close(self) -> None:
+        """Close connections to other servers; requests have ended by then."""
+        await self._forwarding.close()

@@ -1,0 +1,158 @@
+"""The other REST servers of the deployment, and requests to them.
+
+Connections are kept between requests, as many as this server takes requests at once. With TLS, certificates of other servers must be
+those of authorities that this machine knows. Where clients are known by their certificates nothing is passed on: it would lose the name.
+"""
+
+import logging
+import ssl
+from collections.abc import Mapping
+from urllib.parse import quote
+
+import aiohttp
+from aiohttp import hdrs, web
+from yarl import URL
+
+from bearlake.metadata.model import Server
+from bearlake.protocols.rest.members import Members
+from bearlake.protocols.rest.problems import Problem
+from bearlake.protocols.rest.proxy.placement import Key
+from bearlake.protocols.rest.settings import RestSettings
+from bearlake.serving.listener import Listener
+from bearlake.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+FORWARDED = "Bearlake-Forwarded"
+"""Header of requests between servers: the node id of the one that passes it on. Such a request is not passed on again."""
+
+_CONNECT_S = 2.0
+_QUESTION_S = 5.0
+_MARGIN_S = 5.0
+_KEEP_S = 15.0
+_SKIPPED = (hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.CONTENT_TYPE, hdrs.USER_AGENT)
+_PASSED = (hdrs.CONTENT_TYPE, hdrs.RETRY_AFTER)
+
+
+class Unreachable(Exception):
+    """The server was not sent anything: nobody listens there, or not soon enough."""
+
+
+class Untrusted(Unreachable):
+    """There is a server, but its certificate cannot be verified."""
+
+
+class Peers:
+    """Servers as clients of each other. Used from the event loop's thread only; makes connections when the first request needs one."""
+
+    def __init__(self, members: Members, settings: RestSettings, listener: Listener) -> None:
+        self._members = members
+        self._settings = settings
+        self._tls = listener.tls
+        self._endpoint, _ = listener.endpoint("rest")
+        self._session: aiohttp.ClientSession | None = None
+        self._is_distrust_told = False
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    def all(self) -> list[Server]:
+        """Live REST servers, draining ones and this one too; only this one where nothing can be passed on."""
+        is_personal = self._tls is not None and self._tls.verify_mode is ssl.CERT_REQUIRED
+        return [
+            server
+            for server in self._members.live()
+            if self._endpoint in server.endpoints and (self.is_self(server) or not is_personal)
+        ]
+
+    def others(self) -> list[Server]:
+        """`all` without this one."""
+        return [server for server in self.all() if not self.is_self(server)]
+
+    def is_self(self, server: Server) -> bool:
+        """Whether that is this server."""
+        return server.ref.node_id == self._members.node_id
+
+    async def send(
+        self, server: Server, method: str, path: str, headers: Mapping[str, str], body: bytes | None
+    ) -> web.Response:
+        """The answer of a server: status, body and its type. `path` (with a query) is escaped already.
+
+        Raises:
+            Unreachable: the request was not sent.
+            Problem: 50003, it was sent, and there is no answer.
+        """
+        limit_s = self._settings.request_timeout_ms / 1000 + _MARGIN_S
+        return await self._send(server, method, path, headers, body, limit_s)
+
+    async def has(self, server: Server, key: Key) -> bool:
+        """Whether a server has an instance; not if it cannot be reached. Raises `Problem` (50003): it was asked, and does not answer."""
+        group, name = (quote(one, safe="") for one in key)
+        path = f"/consumers/{group}/instances/{name}"
+        try:
+            answer = await self._send(server, "HEAD", path, {}, None, _QUESTION_S)
+        except Unreachable:
+            return False
+        if answer.status == 503:
+            raise Problem(503, 50003, "another server, which may have this consumer instance, has too much to do")
+        return answer.status == 204
+
+    async def _send(
+        self,
+        server: Server,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        limit_s: float,
+    ) -> web.Response:
+        url = URL(
+            f"{'http' if self._tls is None else 'https'}://{server.endpoints[self._endpoint]}{path}", encoded=True
+        )
+        outcome = "cancelled"
+        try:
+            async with self._open().request(
+                method,
+                url,
+                data=body,
+                headers={**headers, FORWARDED: str(self._members.node_id)},
+                skip_auto_headers=_SKIPPED,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=limit_s, sock_connect=_CONNECT_S),
+            ) as response:
+                content = await response.read()
+                passed = {name: response.headers[name] for name in _PASSED if name in response.headers}
+                outcome = "answered"
+                return web.Response(status=response.status, body=content, headers=passed)
+        except aiohttp.ClientSSLError as error:
+            outcome = "untrusted"
+            self._tell_distrust(server, error)
+            raise Untrusted(str(error)) from error
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            outcome = "unreachable"
+            raise Unreachable(str(error)) from error
+        except (aiohttp.ClientError, TimeoutError) as error:
+            outcome = "lost"
+            raise Problem(503, 50003, "the server of this consumer instance went away") from error
+        finally:
+            metrics.REST_FORWARDED.labels(outcome).inc()
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(
+                limit=self._settings.request_count_max,
+                keepalive_timeout=min(_KEEP_S, self._settings.idle_ms / 2000),  # before the other side closes it
+                ssl=True if self._tls is None else ssl.create_default_context(),
+            )
+            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        return self._session
+
+    def _tell_distrust(self, server: Server, error: Exception) -> None:
+        if not self._is_distrust_told:
+            log.warning(
+                "cannot verify another REST server, so its consumer instances are reached there only",
+                extra={"server": server.name, "error": str(error)},
+            )
+        self._is_distrust_told = True

@@ -1,0 +1,405 @@
+"""Consumer instances behind a load balancer: any server answers for any instance, wherever it lives, as long as it lives."""
+
+import asyncio
+import contextlib
+import gzip
+import itertools
+import ssl
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from bearlake.protocols.rest.proxy import forwarding, placement
+from bearlake.serving.listener import ListenerSettings
+from bearlake.telemetry import metrics
+from fixtures.rest_consumer import Balancer, Client, produce, values
+from fixtures.rest_server import WAIT_S, Answer, MakeServers, RestNode
+
+
+def sent_count() -> int:
+    """Requests that servers of this process have sent to each other."""
+    outcomes = ("answered", "unreachable", "untrusted", "lost", "cancelled")
+    name = "bearlake_rest_forwarded_requests_total"
+    return int(sum(metrics.REGISTRY.get_sample_value(name, {"outcome": one}) or 0 for one in outcomes))
+
+
+def name_of(node: RestNode, nodes: Sequence[RestNode], group: str = "g", start: int = 0) -> str:
+    """A name that belongs to one of the servers, when these are all."""
+    servers = [server for server in node.member.live() if server.ref.node_id in {one.member.node_id for one in nodes}]
+    names = (f"name-{number}" for number in itertools.count(start))
+    return next(name for name in names if placement.order((group, name), servers)[0].ref == node.member.server)
+
+
+def count(node: RestNode) -> int:
+    return node.server._proxy.consumers.count
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not is_so():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+def told(answer: Answer) -> tuple[int, int]:
+    return answer.status, answer.body["error_code"]
+
+
+async def test_every_request_of_an_instance_may_go_to_another_server(rest_servers: MakeServers) -> None:
+    nodes = await rest_servers(3)
+    await nodes[0].create("t", 2)
+    await produce(nodes[0], "t", b"a", b"b")
+    client = await Client.create(Balancer(nodes), auto_commit_enable=False)
+    await client.subscribe("t")
+    read = values(await client.poll())
+    counts = [count(node) for node in nodes]
+    assigned = [await client.assigned() for _ in nodes]
+    seek = {"offsets": [{"topic": "t", "partition": 0, "offset": 1}]}
+    sought = await client.rest.post(f"{client.base}/positions", seek)
+    again = values(await client.poll())
+    committed = await client.rest.post(f"{client.base}/offsets")
+    offsets = [await client.offsets(("t", 0)) for _ in nodes]
+    deleted = await client.delete()
+    gone = [await client.poll() for _ in nodes]
+
+    assert client.base.startswith("http://rest.example/consumers/g/instances/rest-consumer-")
+    assert (read, sought.status, again, committed.status, deleted.status) == ([b"a", b"b"], 204, [b"b"], 200, 204)
+    assert sorted(counts) == [0, 0, 1]
+    assert assigned == [[("t", 0), ("t", 1)]] * 3
+    assert offsets == [[2]] * 3
+    assert [told(one) for one in gone] == [(404, 40403)] * 3
+
+
+async def test_an_instance_is_served_where_it_is_without_a_hop(rest_servers: MakeServers) -> None:
+    nodes = await rest_servers(3)
+    await nodes[0].create("t")
+    before = sent_count()
+    clients = [await Client.create(node, "g") for node in nodes]
+    for client in clients:
+        await client.subscribe("t")
+        await client.assigned()
+
+    assert [client.base.startswith(node.url) for client, node in zip(clients, nodes, strict=True)] == [True] * 3
+    assert [count(node) for node in nodes] == [1, 1, 1]
+    assert sent_count() == before
+
+
+async def test_a_single_server_asks_nobody(rest: RestNode) -> None:
+    before = sent_count()
+    await Client.create(rest, name="one")
+    unknown = await rest.get("/consumers/g/instances/two/records")
+    twice = await rest.post("/consumers/g", {"name": "one"})
+
+    assert (told(unknown), told(twice)) == ((404, 40403), (409, 40902))
+    assert sent_count() == before
+
+
+async def test_clients_that_use_servers_own_addresses_are_told_the_one_that_has_the_instance(
+    rest_servers: MakeServers,
+) -> None:
+    nodes = await rest_servers(3)
+    for owner in nodes:
+        name = name_of(owner, nodes)
+        client = await Client.create(nodes[0], name=name)
+
+        assert client.base == f"{owner.url}/consumers/g/instances/{name}"
+        assert count(owner) == 1
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+@pytest.mark.parametrize(
+    ("headers", "base"),
+    [
+        ({"Host": "rest.example:9000"}, "http://rest.example:9000"),
+        ({"Host": "[::1]:80"}, "http://[::1]:80"),
+        ({"Host": "rest.example", "X-Forwarded-Proto": "https"}, "https://rest.example"),
+        (
+            {"X-Forwarded-Proto": "HTTPS, http", "X-Forwarded-Host": "a.example:8443, b.example"},
+            "https://a.example:8443",
+        ),
+        ({"Host": "rest.example", "X-Forwarded-Proto": "gopher"}, "http://rest.example"),
+        ({"Host": "rest.example", "X-Forwarded-Host": "a.example/consumers?"}, "http://rest.example"),
+        ({"Host": "rest.example", "X-Forwarded-Host": "user@a.example"}, "http://rest.example"),
+        ({"Host": "rest.example", "X-Forwarded-Host": ""}, "http://rest.example"),
+    ],
+)
+async def test_base_uri_is_what_the_client_calls_the_server(
+    rest_servers: MakeServers, headers: dict[str, str], base: str, is_elsewhere: bool
+) -> None:
+    one, two = await rest_servers(2)
+    name = name_of(two if is_elsewhere else one, [one, two])
+    made = await one.post("/consumers/a%20b", {"name": name}, headers=headers)
+
+    assert made.body == {"instance_id": name, "base_uri": f"{base}/consumers/a%20b/instances/{name}"}
+
+
+async def test_a_client_that_does_not_say_how_it_came_is_told_the_listeners_address(rest: RestNode) -> None:
+    host, _, port = rest.url.removeprefix("http://").rpartition(":")
+    async with asyncio.timeout(WAIT_S):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"POST /consumers/g HTTP/1.0\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    assert f'"base_uri": "{rest.url}/consumers/g/instances/'.encode() in answer
+
+
+async def test_a_name_is_taken_whichever_servers_are_asked(rest_servers: MakeServers) -> None:
+    nodes = await rest_servers(3)
+    made = [await nodes[0].post("/consumers/g", {"name": "one"}), await nodes[0].post("/consumers/h", {"name": "one"})]
+    answers = [await node.post(f"/consumers/{group}", {"id": "one"}) for node in nodes for group in ("g", "h")]
+    both = await asyncio.gather(*(node.post("/consumers/g", {"name": "two"}) for node in nodes))
+
+    assert [one.status for one in made] == [200, 200]
+    assert [told(one) for one in answers] == [(409, 40902)] * 6
+    assert sorted(one.status for one in both) == [200, 409, 409]
+
+
+async def test_groups_have_instances_of_their_own_under_one_name(rest_servers: MakeServers) -> None:
+    nodes = await rest_servers(3)
+    for topic in ("t", "u"):
+        await nodes[0].create(topic)
+        await produce(nodes[0], topic, topic.encode())
+    balancer = Balancer(nodes)
+    first, second = await Client.create(balancer, "g", name="one"), await Client.create(balancer, "h", name="one")
+    await first.subscribe("t")
+    await second.subscribe("u")
+    read = values(await first.poll()), values(await second.poll())
+    await first.delete()
+
+    assert read == ([b"t"], [b"u"])
+    assert told(await first.poll()) == (404, 40403)
+    assert await second.assigned() == [("u", 0)]
+
+
+async def test_instances_are_found_and_their_names_taken_when_a_new_server_would_have_them(
+    rest_servers: MakeServers,
+) -> None:
+    (one,) = await rest_servers(1, consumer_places_max=1)
+    (two,) = await rest_servers(1, consumer_places_max=1)
+    first, second = (name_of(two, [one, two], start=start) for start in (0, 1_000))
+    await one.member.refresh()
+    for name in (first, second):
+        made = await one.ask("POST", "/consumers/g", {"name": name}, headers={"Bearlake-Forwarded": "0"})
+        assert made.status == 200
+    taken = [await node.post("/consumers/g", {"name": first}) for node in (one, two)]
+    costs = []
+    for name in (first, first, second, first):
+        before = sent_count()
+        answer = await two.get(f"/consumers/g/instances/{name}/assignments")
+        assert (answer.status, answer.body) == (200, {"partitions": []})
+        costs.append(sent_count() - before)
+
+    assert [told(answer) for answer in taken] == [(409, 40902)] * 2
+    assert costs == [2, 1, 2, 2]  # a question each, but where the place of the last one is known
+
+
+async def test_a_name_that_nobody_has_costs_one_request_and_one_question_to_each_other_server(
+    rest_servers: MakeServers,
+) -> None:
+    nodes = await rest_servers(4)
+    owner = nodes[1]
+    path = f"/consumers/g/instances/{name_of(owner, nodes)}"
+    before = sent_count()
+    poll = await nodes[0].get(f"{path}/records")
+    cost = sent_count() - before
+    head = await nodes[0].ask("HEAD", path)
+    before = sent_count()
+    marked = await nodes[0].get(f"{path}/records", headers={"Bearlake-Forwarded": "0"})
+
+    assert (told(poll), head.status, told(marked)) == ((404, 40403), 404, (404, 40403))
+    assert cost == 3
+    assert sent_count() == before  # what a server has passed on is not passed on again
+
+
+async def test_other_errors_and_bodies_pass_as_they_are(rest_servers: MakeServers) -> None:
+    one, two = await rest_servers(2, request_bytes_max=1_000)
+    client = await Client.create(one)
+    there = f"{two.url}/consumers/g/instances/{client.base.rpartition('/')[2]}"
+    nothing = await two.get(f"{there}/records")
+    part = {"partitions": [{"topic": "none", "partition": 0}]}
+    stranger = await two.post(f"{there}/assignments", part)
+    large = await two.post(f"{there}/assignments", b" " * 1_001)
+    kind = await two.post(f"{there}/assignments", b"{}", headers={"Content-Type": "text/plain"})
+    packed = await two.post(
+        f"{there}/assignments", gzip.compress(b'{"partitions": []}'), headers={"Content-Encoding": "gzip"}
+    )
+    found = await two.ask("HEAD", there)
+
+    assert [told(answer) for answer in (nothing, stranger, kind)] == [(409, 409), (404, 40401), (415, 415)]
+    assert nothing.headers["Content-Type"] == (await one.get(f"{client.base}/records")).headers["Content-Type"]
+    assert (packed.status, large.status, found.status) == (204, 413, 204)
+
+
+async def test_a_long_poll_through_another_server_ends_when_records_come(rest_servers: MakeServers) -> None:
+    one, *_ = await rest_servers(1)
+    two, *_ = await rest_servers(1, request_timeout_ms=1)  # which is no limit to what follows a stream
+    await one.create("t")
+    client = await Client.create(one)
+    await client.subscribe("t")
+    await client.poll(0)
+    path = f"/consumers/g/instances/{client.base.rpartition('/')[2]}/records?timeout=20000"
+    waiting = asyncio.create_task(two.get(path, headers={"Accept": "*/*"}))
+    await until(lambda: one.server.open_count and two.server.open_count)
+    await produce(one, "t", b"a")
+    read = values(await waiting)
+    await client.delete()
+
+    assert read == [b"a"]
+
+
+async def test_a_long_wait_is_asked_for_in_pieces_and_loses_no_record(
+    rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "_SLICE_MS", 10)
+    one, two = await rest_servers(2)
+    await one.create("t")
+    client = await Client.create(one)
+    await client.subscribe("t")
+    await client.poll(0)
+    client.base = client.base.replace(one.url, two.url)
+    before = sent_count()
+    waiting = asyncio.create_task(client.poll(20_000))
+    await until(lambda: sent_count() > before + 3)
+    await produce(one, "t", b"a")
+    read = values(await waiting)
+    over = await client.poll(50)
+    await client.delete()
+
+    assert (read, values(over)) == ([b"a"], [])
+
+
+async def test_a_server_that_drains_ends_the_long_polls_that_it_has_passed_on(
+    rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "_SLICE_MS", 10)
+    one, two = await rest_servers(2)
+    await one.create("t")
+    client = await Client.create(one)
+    await client.subscribe("t")
+    await client.poll(0)
+    before = sent_count()
+    waiting = asyncio.create_task(two.get(client.base.replace(one.url, two.url) + "/records?timeout=60000"))
+    await until(lambda: sent_count() > before)
+    await two.server.drain(10_000)
+    answer = await waiting
+    await produce(one, "t", b"a")
+    read = values(await client.poll())
+    await client.delete()
+
+    assert (answer.status, answer.body, answer.headers["Connection"]) == (200, [], "close")
+    assert read == [b"a"]
+
+
+async def test_a_server_that_drains_has_instances_made_by_others_and_ends_its_own_for_all(
+    rest_servers: MakeServers,
+) -> None:
+    one, two, three = await rest_servers(3, drain_idle_ms=10_000)
+    await one.create("t")
+    await produce(two, "t", b"a")
+    outside = Balancer([one])
+    client = await Client.create(outside, auto_commit_enable=False)
+    await client.subscribe("t")
+    values(await client.poll())
+    draining = asyncio.create_task(one.server.drain(20_000))
+    await until(lambda: one.server._guard.draining.is_set())
+    client.rest = Balancer([two, three])
+    kept = await client.rest.get(f"{client.base}/assignments")
+    committed = await client.rest.post(f"{client.base}/offsets")
+    gone = [await client.poll() for _ in range(2)]
+    await produce(two, "t", b"b")
+    made = [await Client.create(outside, name=name) for name in ("one", "two", name_of(one, [one, two, three]))]
+    again, *_ = made
+    again.rest = Balancer([one, two, three])
+    await again.subscribe("t")
+    read = values(await again.poll())
+    await draining
+
+    assert (kept.status, kept.headers.get("Connection"), committed.status) == (200, None, 200)
+    assert [told(answer) for answer in gone] == [(404, 40403)] * 2
+    assert again.base == "http://rest.example/consumers/g/instances/one"
+    assert (count(one), count(two) + count(three)) == (0, 3)
+    assert read == [b"b"]
+
+
+async def test_the_last_server_makes_no_instance_while_it_drains(rest_servers: MakeServers) -> None:
+    nodes = await rest_servers(2, drain_idle_ms=10_000)
+    clients = [await Client.create(node) for node in nodes]
+    draining = [asyncio.create_task(node.server.drain(20_000)) for node in nodes]
+    await until(lambda: all(node.server._guard.draining.is_set() for node in nodes))
+    answers = [await node.post("/consumers/g", {"name": "one"}) for node in nodes]
+    for client in clients:
+        await client.delete()
+    await asyncio.gather(*draining)
+
+    assert [told(answer) for answer in answers] == [(503, 50003)] * 2
+
+
+async def test_the_death_of_a_server_is_told_at_once_and_then_its_instances_are_made_anew(
+    rest_servers: MakeServers,
+) -> None:
+    one, two, three = await rest_servers(3)
+    await one.create("t")
+    name = name_of(one, [one, two, three])
+    client = await Client.create(Balancer([two, three]), name=name)
+    await client.subscribe("t")
+    await client.poll(0)
+    waiting = asyncio.create_task(client.poll(20_000))
+    await until(lambda: one.server.open_count)
+    await one.stop()
+    under_way = await waiting
+    still_live = [await client.poll(20_000) for _ in range(2)]
+    made = await client.rest.post("/consumers/g", {"name": name})  # by the next one in turn
+    found = [await client.assigned() for _ in range(2)]
+    await client.delete()
+    await one.member.leave()
+    for node in (two, three):
+        await node.member.refresh()
+    gone = [await client.poll() for _ in range(2)]
+
+    assert [told(answer) for answer in (under_way, *still_live)] == [(503, 50003)] * 3
+    assert under_way.headers["Retry-After"] == "1"
+    assert (made.status, found) == (200, [[], []])
+    assert [told(answer) for answer in gone] == [(404, 40403)] * 2
+
+
+def tls(certificates: dict[str, Path], authority: Path | None = None) -> ListenerSettings:
+    return ListenerSettings(
+        advertised_host="localhost",
+        tls_certificate_file=str(certificates["server"]),
+        tls_key_file=str(certificates["server_key"]),
+        tls_client_ca_file="" if authority is None else str(authority),
+    )
+
+
+@pytest.mark.parametrize(("is_known", "is_personal"), [(True, False), (False, False), (True, True)])
+async def test_with_tls_only_servers_that_can_be_verified_are_asked_and_never_for_clients_with_certificates(
+    rest_servers: MakeServers,
+    certificates: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    is_known: bool,
+    is_personal: bool,
+) -> None:
+    if is_known:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificates["authority"]))
+    authority = certificates["authority"] if is_personal else None
+    one, two = await rest_servers(2, tls(certificates, authority))
+    context = ssl.create_default_context(cafile=str(certificates["authority"]))
+    context.load_cert_chain(certificates["client"], certificates["client_key"])
+    async with contextlib.AsyncExitStack() as closing:
+        connector = aiohttp.TCPConnector(ssl=context)
+        session = await closing.enter_async_context(aiohttp.ClientSession(connector=connector))
+        one.session = two.session = session
+        before = sent_count()
+        client = await Client.create(one, name=name_of(two, [one, two]))
+        counts = count(one), count(two)
+        base = client.base.replace(two.url, one.url)
+        answers = [await one.get(f"{at}/assignments") for at in (base, base.replace(one.url, two.url))]
+
+    is_shared = is_known and not is_personal
+    assert client.base.startswith(two.url if is_shared else one.url)
+    assert counts == ((0, 1) if is_shared else (1, 0))
+    assert [answer.status for answer in answers] == ([200, 200] if is_shared else [200, 404])
+    assert (sent_count() == before) is is_personal
