@@ -300,7 +300,9 @@ async def test_a_server_that_drains_has_instances_made_by_others_and_ends_its_ow
     await one.create("t")
     await produce(two, "t", b"a")
     outside = Balancer([one])
+    keeper = await Client.create(one)  # as long as it is there, the server waits for its client
     client = await Client.create(outside, auto_commit_enable=False)
+    name = client.base.rpartition("/")[2]
     await client.subscribe("t")
     values(await client.poll())
     draining = asyncio.create_task(one.server.drain(20_000))
@@ -310,18 +312,44 @@ async def test_a_server_that_drains_has_instances_made_by_others_and_ends_its_ow
     committed = await client.rest.post(f"{client.base}/offsets")
     gone = [await client.poll() for _ in range(2)]
     await produce(two, "t", b"b")
-    made = [await Client.create(outside, name=name) for name in ("one", "two", name_of(one, [one, two, three]))]
-    again, *_ = made
+    for other in (name_of(one, [one, two, three]), name_of(two, [one, two, three])):
+        await Client.create(outside, name=other)
+    again = await Client.create(outside, name=name)
     again.rest = Balancer([one, two, three])
     await again.subscribe("t")
     read = values(await again.poll())
+    await keeper.delete()
     await draining
 
     assert (kept.status, kept.headers.get("Connection"), committed.status) == (200, None, 200)
     assert [told(answer) for answer in gone] == [(404, 40403)] * 2
-    assert again.base == "http://rest.example/consumers/g/instances/one"
+    assert again.base == client.base
     assert (count(one), count(two) + count(three)) == (0, 3)
     assert read == [b"b"]
+
+
+async def test_a_server_that_has_drained_has_no_instance_any_more(rest_servers: MakeServers) -> None:
+    one, two = await rest_servers(2)
+    client = await Client.create(one)
+    await one.member.drain()
+    await two.member.refresh()
+    await one.server.drain(20_000)
+    await one.server.close()
+
+    assert told(await two.get(f"{client.base.replace(one.url, two.url)}/records")) == (404, 40403)
+
+
+async def test_a_server_with_too_much_to_do_is_not_taken_for_one_without_the_instance(
+    rest_servers: MakeServers,
+) -> None:
+    one, two = await rest_servers(2)
+    await rest_servers(1, request_count_max=0)
+    client = await Client.create(one)
+    here = await two.get(f"{client.base.replace(one.url, two.url)}/assignments")
+    unknown = await two.get(f"/consumers/g/instances/{name_of(two, [one, two])}/assignments")
+
+    assert here.status == 200
+    assert told(unknown) == (503, 50003)
 
 
 async def test_the_last_server_makes_no_instance_while_it_drains(rest_servers: MakeServers) -> None:
@@ -397,9 +425,11 @@ async def test_with_tls_only_servers_that_can_be_verified_are_asked_and_never_fo
         counts = count(one), count(two)
         base = client.base.replace(two.url, one.url)
         answers = [await one.get(f"{at}/assignments") for at in (base, base.replace(one.url, two.url))]
+        unknown = await two.get(f"/consumers/g/instances/{name_of(one, [one, two])}/assignments")
 
     is_shared = is_known and not is_personal
     assert client.base.startswith(two.url if is_shared else one.url)
     assert counts == ((0, 1) if is_shared else (1, 0))
     assert [answer.status for answer in answers] == ([200, 200] if is_shared else [200, 404])
+    assert told(unknown) == (404, 40403)
     assert (sent_count() == before) is is_personal
