@@ -196,6 +196,30 @@ async def test_instances_are_found_and_their_names_taken_when_a_new_server_would
     assert costs == [2, 1, 2, 2]  # a question each, but where the place of the last one is known
 
 
+async def test_an_instance_that_is_not_where_it_belongs_is_found_for_every_method(rest_servers: MakeServers) -> None:
+    nodes = one, two, three = await rest_servers(3)
+    answers = []
+    for method, at in (("HEAD", ""), ("GET", "/assignments"), ("DELETE", "/subscription"), ("DELETE", "")):
+        name = name_of(two, nodes, start=1_000 * len(answers))
+        await one.post("/consumers/g", {"name": name}, headers={"Bearlake-Forwarded": "0"})
+        answers.append(await three.ask(method, f"/consumers/g/instances/{name}{at}"))
+
+    assert [answer.status for answer in answers] == [204, 200, 204, 204]
+    assert count(one) == 3
+
+
+async def test_connections_to_other_servers_end_with_the_server(rest_servers: MakeServers) -> None:
+    _, two = await rest_servers(2)
+    await two.get("/consumers/g/instances/none/records")
+    session = two.server._proxy._forwarding._peers._session
+    was_closed = session is None or session.closed
+    await two.server.close()
+
+    assert not was_closed
+    assert session is not None
+    assert session.closed
+
+
 async def test_a_name_that_nobody_has_costs_one_request_and_one_question_to_each_other_server(
     rest_servers: MakeServers,
 ) -> None:
@@ -228,7 +252,11 @@ async def test_other_errors_and_bodies_pass_as_they_are(rest_servers: MakeServer
     )
     found = await two.ask("HEAD", there)
 
+    query = await two.get(f"{there}/records?timeout=soon")
+    accept = await two.get(f"{there}/records", headers={"Accept": "application/vnd.kafka.json.v2+json"})
+
     assert [told(answer) for answer in (nothing, stranger, kind)] == [(409, 409), (404, 40401), (415, 415)]
+    assert [told(answer) for answer in (query, accept)] == [(422, 422), (406, 40601)]
     assert nothing.headers["Content-Type"] == (await one.get(f"{client.base}/records")).headers["Content-Type"]
     assert (packed.status, large.status, found.status) == (204, 413, 204)
 
@@ -343,10 +371,10 @@ async def test_a_server_with_too_much_to_do_is_not_taken_for_one_without_the_ins
     rest_servers: MakeServers,
 ) -> None:
     one, two = await rest_servers(2)
-    await rest_servers(1, request_count_max=0)
+    (busy,) = await rest_servers(1, request_count_max=0)
     client = await Client.create(one)
     here = await two.get(f"{client.base.replace(one.url, two.url)}/assignments")
-    unknown = await two.get(f"/consumers/g/instances/{name_of(two, [one, two])}/assignments")
+    unknown = await two.get(f"/consumers/g/instances/{name_of(two, [one, two, busy])}/assignments")
 
     assert here.status == 200
     assert told(unknown) == (503, 50003)
@@ -376,8 +404,10 @@ async def test_the_death_of_a_server_is_told_at_once_and_then_its_instances_are_
     await client.poll(0)
     waiting = asyncio.create_task(client.poll(20_000))
     await until(lambda: one.server.open_count)
+    behind = asyncio.create_task(client.rest.post(f"{client.base}/offsets"))  # waits for the poll
+    await until(lambda: one.server.open_count == 2)
     await one.stop()
-    under_way = await waiting
+    under_way, lost = await waiting, await behind
     still_live = [await client.poll(20_000) for _ in range(2)]
     made = await client.rest.post("/consumers/g", {"name": name})  # by the next one in turn
     found = [await client.assigned() for _ in range(2)]
@@ -387,7 +417,7 @@ async def test_the_death_of_a_server_is_told_at_once_and_then_its_instances_are_
         await node.member.refresh()
     gone = [await client.poll() for _ in range(2)]
 
-    assert [told(answer) for answer in (under_way, *still_live)] == [(503, 50003)] * 3
+    assert [told(answer) for answer in (under_way, lost, *still_live)] == [(503, 50003)] * 4
     assert under_way.headers["Retry-After"] == "1"
     assert (made.status, found) == (200, [[], []])
     assert [told(answer) for answer in gone] == [(404, 40403)] * 2
