@@ -1,0 +1,157 @@
+"""Servers that drain, die, have too much to do or cannot be verified, beside a consumer instance that clients reach through others."""
+
+import asyncio
+import contextlib
+import ssl
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from bearlake.serving.listener import ListenerSettings
+from fixtures.rest_consumer import Balancer, Client, count, name_of, produce, sent_count, told, until, values
+from fixtures.rest_server import MakeServers
+
+
+async def test_a_server_that_drains_has_instances_made_by_others_and_ends_its_own_for_all(
+    rest_servers: MakeServers,
+) -> None:
+    one, two, three = await rest_servers(3, drain_idle_ms=10_000)
+    await one.create("t")
+    await produce(two, "t", b"a")
+    outside = Balancer([one])
+    keeper = await Client.create(one)  # as long as it is there, the server waits for its client
+    client = await Client.create(outside, auto_commit_enable=False)
+    name = client.base.rpartition("/")[2]
+    await client.subscribe("t")
+    values(await client.poll())
+    draining = asyncio.create_task(one.server.drain(20_000))
+    await until(lambda: one.server._guard.draining.is_set())
+    client.rest = Balancer([two, three])
+    kept = await client.rest.get(f"{client.base}/assignments")
+    committed = await client.rest.post(f"{client.base}/offsets")
+    gone = [await client.poll() for _ in range(2)]
+    await produce(two, "t", b"b")
+    for other in (name_of(one, [one, two, three]), name_of(two, [one, two, three])):
+        await Client.create(outside, name=other)
+    again = await Client.create(outside, name=name)
+    again.rest = Balancer([one, two, three])
+    await again.subscribe("t")
+    read = values(await again.poll())
+    await keeper.delete()
+    await draining
+
+    assert (kept.status, kept.headers.get("Connection"), committed.status) == (200, None, 200)
+    assert [told(answer) for answer in gone] == [(404, 40403)] * 2
+    assert again.base == client.base
+    assert (count(one), count(two) + count(three)) == (0, 3)
+    assert read == [b"b"]
+
+
+async def test_a_server_that_has_drained_has_no_instance_any_more(rest_servers: MakeServers) -> None:
+    one, two = await rest_servers(2)
+    client = await Client.create(one)
+    await one.member.drain()
+    await two.member.refresh()
+    await one.server.drain(20_000)
+    await one.server.close()
+
+    assert told(await two.get(f"{client.base.replace(one.url, two.url)}/records")) == (404, 40403)
+
+
+async def test_a_server_with_too_much_to_do_is_not_taken_for_one_without_the_instance(
+    rest_servers: MakeServers,
+) -> None:
+    one, two = await rest_servers(2)
+    (busy,) = await rest_servers(1, request_count_max=0)
+    client = await Client.create(one)
+    here = await two.get(f"{client.base.replace(one.url, two.url)}/assignments")
+    unknown = await two.get(f"/consumers/g/instances/{name_of(two, [one, two, busy])}/assignments")
+
+    assert here.status == 200
+    assert told(unknown) == (503, 50003)
+
+
+async def test_the_last_server_makes_no_instance_while_it_drains(rest_servers: MakeServers) -> None:
+    nodes = await rest_servers(2, drain_idle_ms=10_000)
+    clients = [await Client.create(node) for node in nodes]
+    draining = [asyncio.create_task(node.server.drain(20_000)) for node in nodes]
+    await until(lambda: all(node.server._guard.draining.is_set() for node in nodes))
+    answers = [await node.post("/consumers/g", {"name": "one"}) for node in nodes]
+    for client in clients:
+        await client.delete()
+    await asyncio.gather(*draining)
+
+    assert [told(answer) for answer in answers] == [(503, 50003)] * 2
+
+
+async def test_the_death_of_a_server_is_told_at_once_and_then_its_instances_are_made_anew(
+    rest_servers: MakeServers,
+) -> None:
+    one, two, three = await rest_servers(3)
+    await one.create("t")
+    name = name_of(one, [one, two, three])
+    client = await Client.create(Balancer([two, three]), name=name)
+    await client.subscribe("t")
+    await client.poll(0)
+    waiting = asyncio.create_task(client.poll(20_000))
+    await until(lambda: one.server.open_count)
+    behind = asyncio.create_task(client.rest.post(f"{client.base}/offsets"))  # waits for the poll
+    await until(lambda: one.server.open_count == 2)
+    await one.stop()
+    under_way, lost = await waiting, await behind
+    still_live = [await client.poll(20_000) for _ in range(2)]
+    made = await client.rest.post("/consumers/g", {"name": name})  # by the next one in turn
+    found = [await client.assigned() for _ in range(2)]
+    await client.delete()
+    await one.member.leave()
+    for node in (two, three):
+        await node.member.refresh()
+    gone = [await client.poll() for _ in range(2)]
+
+    assert [told(answer) for answer in (under_way, lost, *still_live)] == [(503, 50003)] * 4
+    assert under_way.headers["Retry-After"] == "1"
+    assert (made.status, found) == (200, [[], []])
+    assert [told(answer) for answer in gone] == [(404, 40403)] * 2
+
+
+def tls(certificates: dict[str, Path], authority: Path | None = None) -> ListenerSettings:
+    return ListenerSettings(
+        advertised_host="localhost",
+        tls_certificate_file=str(certificates["server"]),
+        tls_key_file=str(certificates["server_key"]),
+        tls_client_ca_file="" if authority is None else str(authority),
+    )
+
+
+@pytest.mark.parametrize(("is_known", "is_personal"), [(True, False), (False, False), (True, True)])
+async def test_with_tls_only_servers_that_can_be_verified_are_asked_and_never_for_clients_with_certificates(
+    rest_servers: MakeServers,
+    certificates: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    is_known: bool,
+    is_personal: bool,
+) -> None:
+    if is_known:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificates["authority"]))
+    authority = certificates["authority"] if is_personal else None
+    one, two = await rest_servers(2, tls(certificates, authority))
+    context = ssl.create_default_context(cafile=str(certificates["authority"]))
+    context.load_cert_chain(certificates["client"], certificates["client_key"])
+    async with contextlib.AsyncExitStack() as closing:
+        connector = aiohttp.TCPConnector(ssl=context)
+        session = await closing.enter_async_context(aiohttp.ClientSession(connector=connector))
+        one.session = two.session = session
+        before = sent_count()
+        client = await Client.create(one, name=name_of(two, [one, two]))
+        counts = count(one), count(two)
+        base = client.base.replace(two.url, one.url)
+        answers = [await one.get(f"{at}/assignments") for at in (base, base.replace(one.url, two.url))]
+        unknown = await two.get(f"/consumers/g/instances/{name_of(one, [one, two])}/assignments")
+
+    is_shared = is_known and not is_personal
+    assert client.base.startswith(two.url if is_shared else one.url)
+    assert counts == ((0, 1) if is_shared else (1, 0))
+    assert [answer.status for answer in answers] == ([200, 200] if is_shared else [200, 404])
+    assert told(unknown) == (404, 40403)
+    assert (sent_count() == before) is is_personal
