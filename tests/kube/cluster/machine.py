@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from commands import run, succeeds
-from layout import BIN
+from layout import BIN, STATE
 
 PACKAGES = {
     "containerd": "containerd",
@@ -24,6 +24,8 @@ PACKAGES = {
 }
 """A program, or a file that shows its presence: the Debian package."""
 INSTALL_S = 600
+DISK_BYTES_MIN = 24_000_000_000
+"""What a first build needs: Go's caches, the images in three stores, and what their layers are made of."""
 
 
 def install() -> None:
@@ -56,6 +58,9 @@ def _obstacles() -> list[str]:
         found.append("/proc/sys cannot be written (a container without --privileged?)")
     elif not _has_cgroups():
         found.append("no cgroup can be made below /sys/fs/cgroup")
+    free = shutil.disk_usage(next(path for path in (STATE, *STATE.parents) if path.exists())).free
+    if not BIN.exists() and free < DISK_BYTES_MIN:
+        found.append(f"{STATE} has {free / 1e9:.1f} GB free, of {DISK_BYTES_MIN / 1e9:.0f} that it needs")
     return found
 
 
