@@ -189,7 +189,7 @@ def tiers(scene: SimpleNamespace) -> SimpleNamespace:
     workers = CompactorScaling(min_replicas=1, max_replicas=4, target_backlog_bytes=1000, target_cpu_percent=70)
     for one in (
         scaling.of_tier("kafka", values, KAFKA),
-        *scaling.of_compactor("c", workers, values, AdminAccess(secret="any"), WORKER),
+        *scaling.of_compactor("c", "c.lake.svc", workers, values, AdminAccess(secret="any"), WORKER),
     ):
         scene.plane.apply({**one, "metadata": {**one["metadata"], "namespace": NAMESPACE}})
     return scene
