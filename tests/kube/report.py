@@ -3,7 +3,7 @@
 
     report.py FILE.xml... > docs/kubernetes-report.md
 
-Of a figure that several files have, the last one counts.
+Of a figure, or a module, that several files have, the last one counts.
 """
 
 import json
@@ -60,8 +60,10 @@ def main() -> None:
         root = ElementTree.parse(path).getroot()
         for one in root.iter("property"):
             properties[one.attrib["name"]] = json.loads(one.attrib["value"])
+        found: dict[str, list[ElementTree.Element]] = {}
         for case in root.iter("testcase"):
-            modules.setdefault(case.attrib["classname"].rpartition(".")[2], []).append(case)
+            found.setdefault(case.attrib["classname"].rpartition(".")[2], []).append(case)
+        modules |= found
     print(HEAD.format(cores=os.cpu_count()))
     print("| what | measured |\n|---|---|")
     for name in (*(known for known in TITLES if known in properties), *sorted(set(properties) - set(TITLES))):
