@@ -242,15 +242,21 @@ async def test_a_long_poll_through_another_server_ends_when_records_come(rest_se
     assert read == [b"a"]
 
 
+async def subscribed(rest: RestNode) -> Client:
+    """A client whose instance is in `rest` and has the partition of a new topic `t`."""
+    await rest.create("t")
+    client = await Client.create(rest)
+    await client.subscribe("t")
+    await client.poll(0)
+    return client
+
+
 async def test_a_long_wait_is_asked_for_in_pieces_and_loses_no_record(
     rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forwarding, "_SLICE_MS", 10)
     one, two = await rest_servers(2)
-    await one.create("t")
-    client = await Client.create(one)
-    await client.subscribe("t")
-    await client.poll(0)
+    client = await subscribed(one)
     client.base = client.base.replace(one.url, two.url)
     before = sent_count()
     waiting = asyncio.create_task(client.poll(20_000))
@@ -268,10 +274,7 @@ async def test_a_server_that_drains_ends_the_long_polls_that_it_has_passed_on(
 ) -> None:
     monkeypatch.setattr(forwarding, "_SLICE_MS", 10)
     one, two = await rest_servers(2)
-    await one.create("t")
-    client = await Client.create(one)
-    await client.subscribe("t")
-    await client.poll(0)
+    client = await subscribed(one)
     before = sent_count()
     waiting = asyncio.create_task(two.get(client.base.replace(one.url, two.url) + "/records?timeout=60000"))
     await until(lambda: sent_count() > before)

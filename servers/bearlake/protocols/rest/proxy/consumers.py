@@ -125,9 +125,8 @@ class Consumers:
     async def _end(self, key: tuple[str, str], consumer: Consumer) -> None:
         while True:
             async with consumer.lock:
-                if (
-                    not consumer.is_held
-                ):  # looked at behind the request that had the lock: it may have answered with records
+                # Looked at behind the request that had the lock: it may have answered with records.
+                if not consumer.is_held:
                     if self._instances.pop(key, None) is not None:
                         await self._close(consumer)
                     return
