@@ -93,7 +93,7 @@ class Applier:
                 is_ours = resource["metadata"].get("labels", {}).get(labels.MANAGED_BY) == labels.OPERATOR
                 if not is_ours or (kind, name) in wanted or namespace != self._kube.namespace:
                     continue
-                if "deletionTimestamp" in resource["metadata"] or _group(resource) in kept:
+                if api.is_going(resource) or _group(resource) in kept:
                     continue
                 log.info("not wanted any more", extra={"kind": kind, "object": name})
                 metrics.WRITES.labels(kind).inc()

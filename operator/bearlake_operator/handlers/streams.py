@@ -181,7 +181,7 @@ class StreamWorker:
                 spec = api.compactor_spec(resource)
             except Invalid:
                 continue  # it says so itself
-            if spec.data_layer == self._layer and "deletionTimestamp" not in resource["metadata"]:
+            if spec.data_layer == self._layer and not api.is_going(resource):
                 chosen.append(selection.patterns(spec, self._world.of("Stream"), found))
         return chosen
 

@@ -31,7 +31,7 @@ def decide(streams: Iterable[Resource]) -> Mapping[Key, Claim]:
     """The claims of all Streams that are not being deleted. Raises `Invalid` for a spec that no schema would let in."""
     owners: dict[tuple[str, str], Key] = {}
     claims: dict[Key, Claim] = {}
-    for resource in api.oldest_first([one for one in streams if "deletionTimestamp" not in one["metadata"]]):
+    for resource in api.oldest_first([one for one in streams if not api.is_going(one)]):
         spec, key = api.stream_spec(resource), api.key_of(resource)
         owner = owners.setdefault((spec.data_layer, spec.name), key)
         claims[key] = Claim(key, spec, owner)
@@ -41,4 +41,4 @@ def decide(streams: Iterable[Resource]) -> Mapping[Key, Claim]:
 def leaving(streams: Iterable[Resource]) -> list[StreamSpec]:
     """What Streams say that are being deleted and are still held: without servers their records could not be deleted."""
     held = [one for one in streams if FINALIZER in one["metadata"].get("finalizers", ())]
-    return [api.stream_spec(one) for one in held if "deletionTimestamp" in one["metadata"]]
+    return [api.stream_spec(one) for one in held if api.is_going(one)]

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bearlake_operator import api
 from bearlake_operator.manifests import config, labels, tier
 from bearlake_operator.settings import ListenerType, Settings, Tier, TierListener
 
@@ -68,9 +69,8 @@ def nodes_of(pods: Iterable[Mapping[str, Any]]) -> Mapping[str, Sequence[str]]:
     for pod in pods:
         marks, status = pod["metadata"].get("labels", {}), pod.get("status", {})
         is_ready = any((one["type"], one["status"]) == ("Ready", "True") for one in status.get("conditions", ()))
-        if is_ready and "deletionTimestamp" not in pod["metadata"] and "hostIP" in status:
-            name = labels.tier_name(marks.get(labels.DATA_LAYER, ""), marks.get(labels.COMPONENT, ""))
-            found.setdefault(name, set()).add(status["hostIP"])
+        if is_ready and not api.is_going(pod) and "hostIP" in status:
+            found.setdefault(labels.group_of(marks), set()).add(status["hostIP"])
     return {name: sorted(addresses) for name, addresses in found.items()}
 
 
