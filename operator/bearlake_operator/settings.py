@@ -238,6 +238,12 @@ class Settings:
     lease_seconds: int = 15
     """Time after which another operator takes over from one that is gone."""
 
+    def refusal_of(self, data_layer: str) -> str:
+        """What to tell a resource that names this data layer; empty when there is one."""
+        if data_layer in self.data_layers:
+            return ""
+        return f"There is no data layer {data_layer!r}; there are {', '.join(self.data_layers)}."
+
 
 def load(path: Path) -> Settings:
     """The settings in a file. Raises `Invalid`."""

@@ -6,14 +6,13 @@ from types import SimpleNamespace
 
 import aiohttp
 import pytest
-from aiohttp import web
 
 from bearlake_operator.kube import Access, Kube
 from bearlake_operator.metrics_api.process import Follower
 from bearlake_operator.metrics_api.scraper import Scraper
 from bearlake_operator.metrics_api.server import Server
 from fixtures.metrics_api_scene import AUTOSCALER, SETTINGS, World, proxy_of, serve
-from fixtures.small_cluster import SmallCluster
+from fixtures.small_cluster import SmallCluster, served
 
 
 @pytest.fixture
@@ -27,14 +26,8 @@ async def stack():
 @pytest.fixture
 async def cluster():
     made = SmallCluster()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", made.handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield made
-    await runner.cleanup()
+    async with served(made.handle) as made.url:
+        yield made
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from bearlake_operator.handlers.lease import Leadership, LeaseLost
 from bearlake_operator.handlers.world import World
 from bearlake_operator.kube import Access, Kube
 from bearlake_operator.settings import AdminAccess, DataLayer, ListenerType, Settings, Tier, TierListener
+from fixtures.small_cluster import served
 
 MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "n", "name": "a"}, "data": {"k": "v"}}
 
@@ -51,15 +52,8 @@ class ApiServer:
 @pytest.fixture
 async def api():
     server = ApiServer()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", server.handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield server
-    await runner.cleanup()
+    async with served(server.handle) as server.url:
+        yield server
 
 
 @pytest.fixture

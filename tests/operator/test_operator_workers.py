@@ -232,14 +232,19 @@ async def test_a_data_layer_that_hangs_keeps_no_round_and_its_figures_stay(clust
 # Numbers of pods.
 
 
+async def autoscaled(cluster, operator):
+    """Let the Compactor have an autoscaler; `asked` is what the round after it asks for."""
+    cluster.change("Compactor", "main", "team", spec={"autoscaling": {"maxReplicas": 9}})
+    cluster.asked.clear()
+    await operator.tiers()
+
+
 async def test_an_autoscaler_takes_over_the_number_of_pods_as_it_is(cluster, operator):
     """A field whose only owner drops it falls back to its default, which is one pod. Source: KEP-555."""
     cluster.add(compactor(replicas=4))
     await operator.tiers()
 
-    cluster.change("Compactor", "main", "team", spec={"autoscaling": {"maxReplicas": 9}})
-    cluster.asked.clear()
-    await operator.tiers()
+    await autoscaled(cluster, operator)
 
     changes = [one for one in cluster.asked if one[1].endswith(f"/deployments/{WORKERS}")]
     assert [(manager, body["spec"].get("replicas")) for _, _, manager, body in changes] == [
@@ -257,10 +262,8 @@ async def test_a_number_that_somebody_has_set_meanwhile_is_theirs(cluster, opera
     await operator.tiers()
     cluster.refuse[("PATCH", f"/deployments/{WORKERS}")] = 409
 
-    cluster.change("Compactor", "main", "team", spec={"autoscaling": {"maxReplicas": 9}})
-    cluster.asked.clear()
     operator.applier._kube.apply = given = Given(cluster)
-    await operator.tiers()
+    await autoscaled(cluster, operator)
 
     assert [one[2] for one in cluster.asked if one[1].endswith(f"/deployments/{WORKERS}")] == [NUMBER_KEEPER]
     assert "Deployment" in given.kinds
@@ -283,9 +286,7 @@ async def test_no_pods_are_not_kept_for_an_autoscaler_which_would_leave_them_alo
     cluster.add(compactor(replicas=0))
     await operator.tiers()
 
-    cluster.change("Compactor", "main", "team", spec={"autoscaling": {"maxReplicas": 9}})
-    cluster.asked.clear()
-    await operator.tiers()
+    await autoscaled(cluster, operator)
 
     assert NUMBER_KEEPER not in {manager for _, _, manager, _ in cluster.asked}
 

@@ -199,6 +199,4 @@ class StreamWorker:
         return status.StreamView(claim=claim, observed=None, problem=problem, is_reachable=False)
 
     def _lost(self, claim: Claim) -> status.StreamView:
-        known = ", ".join(self._settings.data_layers)
-        problem = f"There is no data layer {claim.spec.data_layer!r}; there are {known}."
-        return status.StreamView(claim=claim, observed=None, problem=problem)
+        return status.StreamView(claim=claim, observed=None, problem=self._settings.refusal_of(claim.spec.data_layer))

@@ -104,10 +104,7 @@ class TierWorker:
 
     def _add(self, plan: _Plan, spec: CompactorSpec, found: Mapping[claims.Key, claims.Claim], now: datetime) -> None:
         """A Compactor's part of the plan. Raises `Invalid`."""
-        if spec.data_layer not in self._settings.data_layers:
-            known = ", ".join(self._settings.data_layers)
-            raise Invalid(f"There is no data layer {spec.data_layer!r}; there are {known}.")
-        if refusal := trust.refusal_of(spec, self._namespace):
+        if refusal := self._settings.refusal_of(spec.data_layer) or trust.refusal_of(spec, self._namespace):
             raise Invalid(refusal)
         name = labels.compactor_name(spec.namespace, spec.name)
         if any(labels.group_of(one["metadata"]["labels"]) == name for one in plan.manifests):
