@@ -312,6 +312,8 @@ class Leases:
             return (200, self.lease) if self.lease else (404, {})
         if request.method == "POST" and self.lease is not None:
             return 409, {"message": "exists"}
+        if request.method == "PUT" and self.lease is None:
+            return 404, {"message": "not found"}
         if request.method == "PUT" and body["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
             return 409, {"message": "the object has been modified"}
         version = int(self.lease["metadata"]["resourceVersion"]) + 1 if self.lease else 1
@@ -347,6 +349,46 @@ async def test_a_holder_that_is_silent_for_long_is_followed(api, client, monkeyp
     assert not await second._try(5)
     now += 2
     assert await second._try(5)
+    assert leases.lease["spec"]["holderIdentity"] == "second"
+
+
+async def test_to_renew_is_one_request_while_nobody_else_writes_the_lease(api, client):
+    leases = Leases(api)
+    first = Leadership(client, "first", 15)
+    await first.acquire()
+    api.asked.clear()
+
+    assert await first._try(5)
+    assert await first._try(5)
+
+    assert [verb for verb, *_ in api.asked] == ["PUT", "PUT"]
+    assert leases.lease["metadata"]["resourceVersion"] == "3"
+
+
+async def test_a_lease_that_was_annotated_or_deleted_meanwhile_is_renewed_by_the_next_try(api, client):
+    leases = Leases(api)
+    first = Leadership(client, "first", 15)
+    await first.acquire()
+
+    leases.lease = {**leases.lease, "metadata": {**leases.lease["metadata"], "resourceVersion": "7"}}
+    assert not await first._try(5)
+    assert await first._try(5)
+    assert leases.lease["metadata"]["resourceVersion"] == "8"
+    leases.lease = None
+    assert not await first._try(5)
+    assert await first._try(5)
+    assert leases.lease["spec"]["holderIdentity"] == "first"
+
+
+async def test_a_lease_that_another_one_took_is_not_taken_back(api, client):
+    leases = Leases(api)
+    first, second = Leadership(client, "first", 15), Leadership(client, "second", 15)
+    await first.acquire()
+    await first.give_up()
+    await second.acquire()
+
+    assert not await first._try(5)
+    assert not await first._try(5)
     assert leases.lease["spec"]["holderIdentity"] == "second"
 
 

@@ -30,6 +30,8 @@ class Leadership:
         self._identity = identity
         self._lease_s = lease_s
         self._renewed_at = 0.0
+        self._held: Resource | None = None
+        """The Lease as this process wrote it last: while nobody else writes it, to renew is one request."""
         self._seen: tuple[str, float] = ("", 0.0)
         """The record of another holder as it was seen last, and since when: clocks of hosts are not compared."""
 
@@ -72,11 +74,13 @@ class Leadership:
         started = time.monotonic()
         try:
             async with asyncio.timeout(min(timeout_s, self._lease_s / 3)):
-                lease = await self._kube.get("Lease", self._kube.namespace, NAME)
+                lease = self._held or await self._kube.get("Lease", self._kube.namespace, NAME)
                 if lease is not None and not self._may_take(lease):
                     return False
-                await self._kube.replace(self._record(lease))
+                self._held = await self._kube.replace(self._record(lease))
         except (OperatorError, TimeoutError) as error:
+            if isinstance(error, OperatorError):
+                self._held = None
             if not isinstance(error, Conflict):
                 log.warning("lease not renewed", extra={"error": repr(error)})
             return False
