@@ -121,6 +121,9 @@ class RestProducer(HttpClient):
             return
         now_s = time.monotonic()
         for number, one in zip(numbers, json.loads(text)["offsets"], strict=True):
+            if one["error_code"] is not None:  # of each record; the request as a whole was understood
+                self.broken.append(f"a record: {one['error']}")
+                continue
             name = Name(self.name, number)
             self.acknowledged.append(Acknowledged(one["partition"], one["offset"], name, sent_s, now_s))
 

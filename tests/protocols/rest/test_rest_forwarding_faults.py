@@ -86,8 +86,9 @@ async def test_the_last_server_makes_no_instance_while_it_drains(rest_servers: M
 
 
 async def test_the_death_of_a_server_is_told_at_once_and_then_its_instances_are_made_anew(
-    rest_servers: MakeServers,
+    rest_servers: MakeServers, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "bearlake.protocols.rest.proxy.peers")
     one, two, three = await rest_servers(3)
     await one.create("t")
     name = name_of(one, [one, two, three])
@@ -113,6 +114,8 @@ async def test_the_death_of_a_server_is_told_at_once_and_then_its_instances_are_
     assert under_way.headers["Retry-After"] == "1"
     assert (made.status, found) == (200, [[], []])
     assert [told(answer) for answer in gone] == [(404, 40403)] * 2
+    logged = [record for record in caplog.records if "another REST server cannot be reached" in record.message]
+    assert len(logged) == 2, "each of the two says so once"
 
 
 def tls(certificates: dict[str, Path], authority: Path | None = None) -> ListenerSettings:

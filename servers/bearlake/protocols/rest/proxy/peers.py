@@ -52,6 +52,8 @@ class Peers:
         self._endpoint, _ = listener.endpoint("rest")
         self._session: aiohttp.ClientSession | None = None
         self._is_distrust_told = False
+        self._unreachable: set[int] = set()
+        """Servers, by node id, of which the log says so."""
 
     async def close(self) -> None:
         """Close all connections."""
@@ -125,6 +127,7 @@ class Peers:
                 content = await response.read()
                 passed = {name: response.headers[name] for name in _PASSED if name in response.headers}
                 outcome = "answered"
+                self._unreachable.discard(server.ref.node_id)
                 return web.Response(status=response.status, body=content, headers=passed)
         except aiohttp.ClientSSLError as error:
             outcome = "untrusted"
@@ -132,6 +135,7 @@ class Peers:
             raise Untrusted(str(error)) from error
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             outcome = "unreachable"
+            self._tell_unreachable(server, error)
             raise Unreachable(str(error)) from error
         except (aiohttp.ClientError, TimeoutError) as error:
             outcome = "lost"
@@ -148,6 +152,12 @@ class Peers:
             )
             self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         return self._session
+
+    def _tell_unreachable(self, server: Server, error: Exception) -> None:
+        if server.ref.node_id not in self._unreachable:
+            log.info("another REST server cannot be reached", extra={"server": server.name, "error": str(error)})
+        self._unreachable &= {other.ref.node_id for other in self.others()}
+        self._unreachable.add(server.ref.node_id)
 
     def _tell_distrust(self, server: Server, error: Exception) -> None:
         if not self._is_distrust_told:
