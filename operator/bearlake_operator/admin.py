@@ -165,12 +165,16 @@ class AdminClient:
                 problems |= _problems(answer)
         return problems
 
-    async def delete(self, names: Sequence[str]) -> dict[str, str]:
-        """Delete streams; returns the problems by stream; one that is gone already is none. Raises `Unavailable`."""
+    async def delete(self, ids: Mapping[str, str]) -> dict[str, str]:
+        """Delete the streams that have these names and ids; returns the problems by stream. Raises `Unavailable`.
+
+        One that is gone is no problem, nor is another one that has its name by now and stays.
+        """
         problems: dict[str, str] = {}
-        for start in range(0, len(names), BATCH_COUNT):
-            query = [("name", name) for name in names[start : start + BATCH_COUNT]]
-            problems |= _problems(await self._ask("DELETE", "/v1/streams", query=query), fine=(404,))
+        doomed = [{"name": name, "id": id_} for name, id_ in ids.items()]
+        for start in range(0, len(doomed), BATCH_COUNT):
+            answer = await self._ask("DELETE", "/v1/streams", body={"streams": doomed[start : start + BATCH_COUNT]})
+            problems |= _problems(answer, fine=(404,))
         return problems
 
     async def _ask(

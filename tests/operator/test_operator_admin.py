@@ -63,14 +63,28 @@ async def test_streams_are_made_changed_shown_and_deleted(client):
 
     assert sorted(found) == ["a", "b"]
     assert (found["a"].partitions, found["a"].configs) == (3, {"max.message.bytes": "9"})
-    assert await client.delete(["a", "never"]) == {}
+    assert await client.delete({"a": found["a"].id, "never": found["a"].id}) == {}
     assert sorted(await client.streams()) == ["b"]
 
 
-async def test_a_thousand_streams_are_made_in_a_few_requests(client):
-    assert await client.change([new(f"s{number:04}") for number in range(1000)]) == {}
+async def test_a_stream_that_was_made_anew_under_its_name_is_another_one_and_stays(client):
+    await client.change([new("a")])
+    before = (await client.streams())["a"].id
+    await client.delete({"a": before})
+    await client.change([new("a")])
 
-    assert len(await client.streams()) == 1000
+    assert await client.delete({"a": before}) == {}
+    assert (await client.streams())["a"].id != before
+
+
+async def test_a_thousand_streams_of_the_longest_names_are_made_and_deleted_in_a_few_requests(client):
+    names = [f"{number:04}".rjust(249, "s") for number in range(1000)]
+    assert await client.change([new(name) for name in names]) == {}
+
+    found = await client.streams()
+    assert sorted(found) == names
+    assert await client.delete({name: found[name].id for name in names}) == {}
+    assert await client.streams() == {}
 
 
 async def test_problems_are_told_by_stream_and_do_not_keep_the_others(client):

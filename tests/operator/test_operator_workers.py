@@ -53,10 +53,10 @@ class Lake:
             )
         return {one.name: self.problems[one.name] for one in changes if one.name in self.problems}
 
-    async def delete(self, names):
-        for name in set(names) - set(self.problems):
-            self.kept.pop(name, None)
-        return {name: self.problems[name] for name in names if name in self.problems}
+    async def delete(self, ids):
+        for name in set(ids) - set(self.problems):
+            assert self.kept.pop(name).id == ids[name]
+        return {name: self.problems[name] for name in ids if name in self.problems}
 
 
 class Operator:

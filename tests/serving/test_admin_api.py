@@ -108,6 +108,24 @@ async def test_create_describe_list_alter_delete(api: Api) -> None:
     assert (await api.call("GET", "/v1/streams/orders"))[0] == 404
 
 
+async def test_a_stream_is_deleted_by_its_id_while_it_is_the_one_of_its_name(api: Api) -> None:
+    await create(api, "a", "b")
+    ids = {name: (await api.call("GET", f"/v1/streams/{name}"))[1]["id"] for name in ("a", "b")}
+    items = [
+        {"name": "a", "id": ids["b"]},
+        {"name": "b", "id": ids["b"]},
+        {"name": "a", "id": 1},
+        {"name": "a", "no": 1},
+    ]
+
+    status, answer = await api.call("DELETE", "/v1/streams", {"streams": items})
+
+    assert status == 207
+    assert [result["status"] for result in answer["results"]] == [404, 200, 400, 400]
+    assert f"this one has the id {ids['a']}" in answer["results"][0]["problem"]["detail"]
+    assert [one["name"] for one in (await api.call("GET", "/v1/streams"))[1]["streams"]] == ["a"]
+
+
 async def test_an_item_that_fails_does_not_stop_the_others(api: Api) -> None:
     await create(api, "taken")
     items = [{"name": "taken"}, {"name": "no/slash"}, {"name": "fine"}, {"name": "odd", "configs": {"no.such": "1"}}]

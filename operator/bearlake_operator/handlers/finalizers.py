@@ -67,7 +67,7 @@ class Finalizers:
         if names:
             log.info("deleting streams", extra={"data_layer": layer, "streams": list(names)})
             try:
-                problems = await client.delete(list(names))
+                problems = await client.delete({name: observed[name].id for name in names})
             except OperatorError as error:
                 problems = dict.fromkeys(names, str(error))
         kept = {names[name]: problem for name, problem in problems.items()}

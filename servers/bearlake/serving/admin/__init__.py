@@ -9,6 +9,7 @@
 | `POST /v1/streams` | create: `{"streams": [{"name", "partition_count", "configs"}]}` |
 | `PATCH /v1/streams` | alter: `{"streams": [{"name", "partition_count", "set", "unset"}]}` |
 | `DELETE /v1/streams?name=a&name=b` | delete |
+| `DELETE /v1/streams` | delete: `{"streams": [{"name", "id"}]}`; with an `id`, only the stream that has it |
 | `GET /v1/streams/{name}` | one stream |
 | `GET /v1/streams/{name}/partitions?after=&limit=` | its partitions with offsets and sizes, one page |
 | `GET /v1/compaction/backlog?limit=&streams=a*&streams=b` | bytes, records and seconds that wait for compaction, in all and per stream |

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from bearlake.errors import BearlakeError, Invalid, TooLarge
+from bearlake.errors import BearlakeError, Invalid, NotFound, TooLarge
 from bearlake.metadata.model import PartitionKey, Stream, stream_number
 from bearlake.serving.admin import problems
 from bearlake.streams.catalog import StreamView
@@ -124,16 +124,32 @@ class StreamRoutes:
         return await _each(await read_items(request, "streams"), one, 200)
 
     async def delete(self, request: web.Request) -> web.Response:
-        """Delete streams: their names are free at once, their bytes go later."""
+        """Delete streams: their names are free at once, their bytes go later. They stand in the query, or in a body as in other batches.
+
+        One with an `id` is deleted if it is the stream of that id: another one, which was made under its name since, stays (404).
+        """
 
         async def one(item: Mapping[str, Any]) -> dict[str, Any]:
-            await self._streams.delete(ADMIN, item["name"])
+            check_keys(item, ("name", "id"))
+            name = _text(item, "name")
+            version = await self._version(name, _text(item, "id")) if "id" in item else None
+            await self._streams.delete(ADMIN, name, version)
             return {}
 
-        names = request.query.getall("name", [])
-        if not names:
+        if request.can_read_body:
+            items = await read_items(request, "streams")
+        else:
+            items = [{"name": name} for name in request.query.getall("name", [])]
+        if not items:
             raise Invalid("name at least one stream: DELETE /v1/streams?name=a&name=b")
-        return await _each([{"name": name} for name in names], one, 200)
+        return await _each(items, one, 200)
+
+    async def _version(self, name: str, id_text: str) -> int:
+        """The present version of the stream that has this name and id. Raises `NotFound`."""
+        stream = await self._streams.metadata.streams.get(name)
+        if str(stream.id) != id_text:
+            raise NotFound(f"there is no stream {name!r} with the id {id_text}: this one has the id {stream.id}")
+        return stream.version
 
 
 async def read_items(request: web.Request, key: str) -> list[Mapping[str, Any]]:
