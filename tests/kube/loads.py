@@ -50,7 +50,7 @@ class Loads:
         self.unary = UnaryProducer("grpc-unary", nodes, stream, partition_count)
         self.streaming = StreamProducer("grpc-stream", nodes, stream, partition_count)
         self.producers: list[AnyProducer] = [self.kafka, self.pulsar, self.rest, self.unary, self.streaming]
-        self.reader = Reader("kafka-reader", self._bootstrap, stream, partition_count)
+        self.reader = Reader("kafka-reader", self._bootstrap, stream, partition_count, debug="broker,metadata,topic")
         self.fetcher = FetchReader("grpc-reader", nodes, stream, partition_count)
         self.member = RestMember("rest-member", urls, stream, "cluster-tests-rest")
         shared = pulsar.ConsumerType.Shared
@@ -60,7 +60,7 @@ class Loads:
         self.consumers: list[AnyConsumer] = [self.reader, self.fetcher, self.member, self.consumer]
 
     def __enter__(self) -> Self:
-        for client in (*self.producers, *self.consumers):
+        for client in self._clients():
             client.start()
         try:
             self.advance()
@@ -74,8 +74,11 @@ class Loads:
     ) -> None:
         self._begin_stop()
 
+    def _clients(self) -> list[AnyProducer | AnyConsumer]:
+        return [*self.producers, *self.consumers]
+
     def _begin_stop(self) -> None:
-        for client in (*self.producers, *self.consumers):
+        for client in self._clients():
             client.begin_stop()
 
     def advance(self) -> float:
@@ -84,7 +87,7 @@ class Loads:
         missing = set(before)
 
         def is_moving() -> bool:
-            for client in (*self.producers, *self.consumers):
+            for client in self._clients():
                 client.raise_failure()
             missing.difference_update(name for name, count in self._achieved().items() if count > before[name])
             return not missing
@@ -92,7 +95,10 @@ class Loads:
         try:
             return until(is_moving, ADVANCE_S, "")
         except AssertionError as late:
-            raise AssertionError(f"no progress within {ADVANCE_S:g} s of {missing}: {self.complaints()}") from late
+            said = "\n".join(line for client in self._clients() if client.name in missing for line in client.log)
+            raise AssertionError(
+                f"no progress within {ADVANCE_S:g} s of {missing}: {self.complaints()}\n{said}"
+            ) from late
 
     def _achieved(self) -> dict[str, int]:
         found: dict[str, int] = {producer.name: acknowledged_count(producer) for producer in self.producers}
@@ -156,7 +162,7 @@ class Loads:
 
     def complaints(self) -> dict[str, dict[str, int]]:
         """What libraries reported and went on after, and what failed."""
-        said = {client.name: dict(client.complaints) for client in (*self.producers, *self.consumers)}
+        said = {client.name: dict(client.complaints) for client in self._clients()}
         return {name: texts for name, texts in said.items() if texts} | {"failed": dict(self.failed())}
 
     def gaps(self) -> dict[str, float]:
