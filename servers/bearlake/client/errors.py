@@ -13,6 +13,8 @@ from google.rpc.status_pb2 import Status
 _DETAILS_KEY = "grpc-status-details-bin"
 _NOT_HANDLED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 """Without details: not reached, or reached in the moment in which it stopped to accept calls."""
+_BROKEN = "Internal error from Core"
+"""What grpc.aio itself says, as INTERNAL, of a call whose connection broke while a message was being sent."""
 
 
 class CallFailed(Exception):
@@ -97,8 +99,8 @@ def call_failed(error: grpc.aio.AioRpcError) -> CallFailed:
     """What gRPC raised, with its details unpacked."""
     details = dict(error.trailing_metadata() or ()).get(_DETAILS_KEY)
     status = Status.FromString(details) if isinstance(details, bytes) else Status(message=error.details() or "")
-    is_retriable = details is None and error.code() in _NOT_HANDLED
-    return _of_status(status, error.code().name, is_retriable=is_retriable)
+    code = grpc.StatusCode.UNAVAILABLE if details is None and error.details() == _BROKEN else error.code()
+    return _of_status(status, code.name, is_retriable=details is None and code in _NOT_HANDLED)
 
 
 def failure_of_status(status: Status) -> CallFailed:
