@@ -1,6 +1,7 @@
 """Consumer instances of the v2 API: groups of their own and with others, positions, commits, and their end."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -178,6 +179,46 @@ async def test_an_answer_can_be_committed_though_the_group_changes_behind_it(res
 
     assert (read, len(still), committed.status, again) == ([b"a"], 2, 200, [])
     assert await first.offsets(("t", 0)) == [1]
+
+
+async def test_records_that_come_while_the_group_is_divided_anew_wait_until_it_is(
+    rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (rest,) = await rest_servers(1, consumer_beat_ms=100)
+    await rest.create("t")
+    client = await Client.create(rest, auto_commit_enable=False)
+    await client.subscribe("t")
+    await client.poll(100)
+    (consumer,) = rest.server._proxy.consumers._instances.values()
+    fetch, is_read = rest.streams.fetch, asyncio.Event()
+
+    async def fetch_all(*arguments: Any, **options: Any) -> Any:
+        found = await fetch(*arguments, **options)
+        if any(one.views for one in found):
+            is_read.set()
+        return found
+
+    async def join(topics: list[str]) -> list[tuple[str, int]]:
+        await is_read.wait()
+        return []
+
+    with monkeypatch.context() as during:
+        during.setattr(rest.streams, "fetch", fetch_all)
+        during.setattr(consumer._member, "join", join)
+        polling = asyncio.create_task(client.poll(5_000))
+        while not rest.server.open_count:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        consumer._start_join()  # as its heartbeat does
+        await produce(rest, "t", b"a")
+        await is_read.wait()
+        await consumer.settle()
+    is_held = consumer.is_held
+    consumer._start_join()
+    read = values(await polling)
+
+    assert not is_held, "nothing was answered from a partition that another member has by now"
+    assert await client.assigned() == [("t", 0)]
+    assert (read, values(await client.poll(100))) == ([b"a"], [])
 
 
 async def test_a_read_under_way_while_the_group_changes_brings_no_lost_partition_back(

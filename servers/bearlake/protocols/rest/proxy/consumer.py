@@ -260,6 +260,8 @@ class Consumer:
         answers = await self._streams.fetch(
             [one for _, one in ranges], bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms
         )
+        if self._joining is not None:
+            return []  # who of the group reads on is open: it would be committed too late for another member that does
         found: list[Consumed] = []
         positions = {}
         for (partition, _), fetched in zip(ranges, answers, strict=True):
