@@ -256,10 +256,8 @@ class Consumer:
     async def _fetch(
         self, ranges: Sequence[tuple[Partition, FetchRange]], wait_ms: int, bytes_max: int
     ) -> list[Consumed]:
-        bytes_min = self.config.fetch_bytes_min
-        answers = await self._streams.fetch(
-            [one for _, one in ranges], bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms
-        )
+        wanted, bytes_min = [one for _, one in ranges], self.config.fetch_bytes_min
+        answers = await self._streams.fetch(wanted, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms)
         if self._joining is not None:
             return []  # who of the group reads on is open: it would be committed too late for another member that does
         found: list[Consumed] = []
