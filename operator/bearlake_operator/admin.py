@@ -155,26 +155,26 @@ class AdminClient:
 
     async def change(self, changes: Sequence[StreamChange]) -> dict[str, str]:
         """Make the changes; returns the problems by stream. Raises `Unavailable`: some may be done, all can be asked again."""
-        problems: dict[str, str] = {}
-        for verb, wanted in (
-            ("POST", [_creation(change) for change in changes if change.is_new]),
-            ("PATCH", [_alteration(change) for change in changes if not change.is_new]),
-        ):
-            for start in range(0, len(wanted), BATCH_COUNT):
-                answer = await self._ask(verb, "/v1/streams", body={"streams": wanted[start : start + BATCH_COUNT]})
-                problems |= _problems(answer)
-        return problems
+        created = [_creation(change) for change in changes if change.is_new]
+        altered = [_alteration(change) for change in changes if not change.is_new]
+        return await self._in_batches("POST", created) | await self._in_batches("PATCH", altered)
 
     async def delete(self, ids: Mapping[str, str]) -> dict[str, str]:
         """Delete the streams that have these names and ids; returns the problems by stream. Raises `Unavailable`.
 
         One that is gone is no problem, nor is another one that has its name by now and stays.
         """
-        problems: dict[str, str] = {}
         doomed = [{"name": name, "id": id_} for name, id_ in ids.items()]
-        for start in range(0, len(doomed), BATCH_COUNT):
-            answer = await self._ask("DELETE", "/v1/streams", body={"streams": doomed[start : start + BATCH_COUNT]})
-            problems |= _problems(answer, fine=(404,))
+        return await self._in_batches("DELETE", doomed, fine=(404,))
+
+    async def _in_batches(
+        self, verb: str, items: Sequence[Mapping[str, Any]], fine: Collection[int] = ()
+    ) -> dict[str, str]:
+        """The problems by stream, but for those whose status is `fine`. Raises `Unavailable`."""
+        problems: dict[str, str] = {}
+        for start in range(0, len(items), BATCH_COUNT):
+            answer = await self._ask(verb, "/v1/streams", body={"streams": items[start : start + BATCH_COUNT]})
+            problems |= _problems(answer, fine)
         return problems
 
     async def _ask(
