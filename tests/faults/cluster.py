@@ -66,6 +66,10 @@ class Server:
 
     # -- life-cycle ----------------------------------------------------------------------------------------------
 
+    def rename(self, name: str) -> None:
+        """From its next start on it is another server, with a new node id, at the same address: a new pod behind a stable name."""
+        self._settings["server.name"] = name
+
     def start(self) -> None:
         """Start, and return when every listener accepts."""
         self.spawn()

@@ -53,7 +53,7 @@ def test_canonical_batches_come_back_byte_for_byte(kernel: ModuleType, parts: li
     data = b"".join(parts)
     headers = [header for _, _, header in kernel.batches(data, 0, len(data))]
     stored = bytearray(data)
-    kernel.rebase(stored, [(0, base, sum(header.record_count for header in headers), 0, len(data), 0)], 0)
+    kernel.rebase(stored, [(0, base, sum(header.record_count for header in headers), 0, len(data), 0)], -1)
 
     columns = columns_of(kernel, (5, base, data))
     out, encoded = kernel.encode_columns(columns, 0, columns.row_count)

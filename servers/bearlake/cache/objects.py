@@ -21,8 +21,8 @@ from bearlake.metadata.model import ObjectRef, Slice
 from bearlake.objects import ByteRange, ObjectStore
 from bearlake.telemetry import metrics
 
-LEADER_EPOCH = 0
-"""The one leader epoch of every partition: a leaderless log has no elections (facts of clients: constant everywhere)."""
+LEADER_EPOCH = -1
+"""The leader epoch of every batch: none, since a leaderless log has no elections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 The batches are uncompressed and as most producers write them: minimal varints, the base timestamp is the first record's, the max
 timestamp the largest. A batch that was so and went through columns with the status OK comes back byte for byte, but for the codec
-bits, the leader epoch, which is 0, and the base offset, which is in place. `fallback/columns.py` says what other batches lose.
+bits, the leader epoch, which is -1, and the base offset, which is in place. `fallback/columns.py` says what other batches lose.
 """
 
 from struct import Struct
@@ -135,7 +135,7 @@ class _Source:
         )
         covered = fields + records
         length = HEADER_BYTES + len(records)
-        out += _PREFIX.pack(self.base_offset[start], length - _LENGTH_END, 0, 2, crc32c(covered)) + covered
+        out += _PREFIX.pack(self.base_offset[start], length - _LENGTH_END, -1, 2, crc32c(covered)) + covered
         return length, max_timestamp
 
 

@@ -144,7 +144,7 @@ static void write_header(const ColumnSource *source, const BatchPlan *plan, uint
     const int64_t row = plan->row_start, base = int64_at(source->base_offset, row);
     store_u64(at, (uint64_t)base);
     store_u32(at + 8, (uint32_t)(plan->length - LENGTH_END));
-    store_u32(at + 12, 0); /* leader epoch */
+    store_u32(at + 12, UINT32_MAX); /* leader epoch */
     at[MAGIC_AT] = 2;
     store_u16(at + 21, (uint16_t)(int32_at(source->attributes, row) & ~CODEC_MASK));
     store_u32(at + DELTA_AT, (uint32_t)(plan->end_offset - base - 1));

@@ -66,7 +66,7 @@ async def test_a_stream_is_created_and_described(kafka):
     assert {one.name for one in made.configs} == set(stream_configs.BY_NAME)
     assert found.topic_id == made.topic_id != bytes(16)
     assert [partition.partition_index for partition in found.partitions] == [0, 1, 2]
-    assert {partition.leader_epoch for partition in found.partitions} == {0}
+    assert {partition.leader_epoch for partition in found.partitions} == {-1}
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,7 @@ async def test_unknown_streams_have_their_codes_by_name_and_by_id(kafka):
     assert (await client.fetch(topic_id, 0)).error_code == 0
 
 
-async def test_leader_epochs_are_0_for_ever_kip_320(kafka):
+async def test_there_are_no_leader_epochs_kip_320(kafka):
     client = await filled(kafka, 10)
     r = m.OffsetForLeaderEpochRequest
 
@@ -245,7 +245,9 @@ async def test_leader_epochs_are_0_for_ever_kip_320(kafka):
         found = (await client.ask(r(topics=[r.Topic(topic="t", partitions=[partition])]), 4)).topics[0].partitions[0]
         return found.error_code, found.leader_epoch, found.end_offset
 
-    assert (await client.fetch("t", 0, epoch=0)).error_code == 0
+    fetched = await client.fetch("t", 0)
+    assert bytes(fetched.records)[12:16] == b"\xff" * 4
+    assert (await client.fetch("t", 0, epoch=0)).error_code == 0  # librdkafka's, when it was told -1
     assert (await client.fetch("t", 0, epoch=1)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
     assert await end_of(0) == (0, 0, 1)
     assert await end_of(3) == (0, -1, -1)
@@ -301,7 +303,7 @@ async def test_the_first_record_at_or_after_a_time_also_inside_compressed_batche
         found = await client.list_offset("t", timestamp)
         assert found.offset == offset
         assert found.timestamp == T0 + offset * 1000
-        assert found.leader_epoch == 0
+        assert found.leader_epoch == -1
     assert (await client.list_offset("t", T0 + 29_001)).offset == -1
 
 

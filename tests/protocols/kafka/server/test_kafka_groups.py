@@ -51,9 +51,13 @@ async def stable(client, group="g", instance=None, **options):
     return joined.member_id
 
 
-def commit_of(offset, *, group="g", member_id="", generation=-1, topic="t", index=0, text="", topic_id=bytes(16)):
+def commit_of(
+    offset, *, group="g", member_id="", generation=-1, topic="t", index=0, text="", epoch=-1, topic_id=bytes(16)
+):
     r = m.OffsetCommitRequest
-    partition = r.Partition(partition_index=index, committed_offset=offset, committed_metadata=text)
+    partition = r.Partition(
+        partition_index=index, committed_offset=offset, committed_leader_epoch=epoch, committed_metadata=text
+    )
     return r(
         group_id=group,
         member_id=member_id,
@@ -143,9 +147,10 @@ async def test_offsets_come_back_as_they_were_committed(kafka, version):
     client = await kafka.client()
     await kafka.create("t", 3)
 
-    assert await commit(client, 7, text="note") == 0
+    assert await commit(client, 7, text="note", epoch=12) == 0
     found = await committed(client, version=version, indexes=(0, 1, 9))
 
+    assert {one.committed_leader_epoch for one in found} == {-1}  # another cluster's, which no record here has
     assert [(one.committed_offset, one.metadata, one.error_code) for one in found] == [
         (7, "note", 0),
         (-1, "", 0),  # never committed: no error

@@ -6,7 +6,7 @@ answered with less. Errors are per partition. Source: KIP-74 (limits), KIP-227, 
 """
 
 from bearlake.errors import BearlakeError, NotFound, Unavailable
-from bearlake.protocols.kafka.broker import LEADER_EPOCH, Broker, Context
+from bearlake.protocols.kafka.broker import EPOCH_MAX, Broker, Context
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
 from bearlake.protocols.kafka.messages import FetchRequest, FetchResponse
 from bearlake.streams.catalog import StreamView
@@ -90,7 +90,7 @@ def _check(found: StreamView | ErrorCode, partition: FetchRequest.Partition) -> 
         return found
     if not 0 <= partition.partition < found.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if partition.current_leader_epoch > LEADER_EPOCH:
+    if partition.current_leader_epoch > EPOCH_MAX:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
     return ErrorCode.NONE
 

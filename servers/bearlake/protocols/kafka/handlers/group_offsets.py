@@ -8,7 +8,7 @@ KIP-709 (several groups), KIP-848 (topic ids from version 10 on).
 from collections.abc import Iterable
 
 from bearlake.metadata.model import CommittedOffset, PartitionKey, partition_index, stream_number
-from bearlake.protocols.kafka.broker import Broker, Context
+from bearlake.protocols.kafka.broker import LEADER_EPOCH, Broker, Context
 from bearlake.protocols.kafka.codec import UUID_ZERO
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers.group_codes import code_of
@@ -179,10 +179,11 @@ def _all_topics(broker: Broker, found: dict[PartitionKey, CommittedOffset]) -> l
 
 
 def _partition(index: int, offset: CommittedOffset) -> OffsetFetchResponse.GroupPartition:
+    """The answer for a committed offset; its leader epoch is not told, since another cluster's would seem later than all here."""
     return OffsetFetchResponse.GroupPartition(
         partition_index=index,
         committed_offset=offset.offset,
-        committed_leader_epoch=offset.leader_epoch,
+        committed_leader_epoch=LEADER_EPOCH,
         metadata=offset.metadata,
     )
 

@@ -1,12 +1,13 @@
 """ListOffsets and OffsetForLeaderEpoch.
 
-There is one leader epoch, 0, for ever: a leaderless log has no elections, so its end is the partition's end offset.
+No answer tells a leader epoch, since a leaderless log has no elections; clients then validate no offsets. To one that asks for epoch 0
+nevertheless, its end is the partition's end offset: nothing was ever truncated.
 Source: KIP-79, KIP-734, KIP-405, KIP-1005, KIP-1023 (special timestamps); KIP-320 (leader epochs).
 """
 
 from bearlake.errors import BearlakeError, NotFound, Unavailable
 from bearlake.metadata.model import PartitionKey
-from bearlake.protocols.kafka.broker import LEADER_EPOCH, Broker, Context
+from bearlake.protocols.kafka.broker import EPOCH_MAX, LEADER_EPOCH, Broker, Context
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
 from bearlake.protocols.kafka.messages import (
     ListOffsetsRequest,
@@ -35,7 +36,7 @@ async def handle(broker: Broker, context: Context, request: ListOffsetsRequest) 
         topics.append(ListOffsetsResponse.Topic(name=topic.name, partitions=partitions))
         for partition in topic.partitions:
             answer = ListOffsetsResponse.Partition(
-                partition_index=partition.partition_index, timestamp=-1, offset=-1, leader_epoch=-1
+                partition_index=partition.partition_index, timestamp=-1, offset=-1, leader_epoch=LEADER_EPOCH
             )
             partitions.append(answer)
             answer.error_code = _check(found, partition)
@@ -65,7 +66,7 @@ def _check(found: StreamView | ErrorCode, partition: ListOffsetsRequest.Partitio
         return found
     if not 0 <= partition.partition_index < found.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if partition.current_leader_epoch > LEADER_EPOCH:
+    if partition.current_leader_epoch > EPOCH_MAX:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
     if partition.timestamp < 0 and partition.timestamp not in _SPECS:
         return ErrorCode.UNSUPPORTED_VERSION
@@ -78,8 +79,6 @@ def _fill(answer: ListOffsetsResponse.Partition, result: OffsetAnswer) -> None:
         return
     answer.offset = result.offset
     answer.timestamp = result.timestamp
-    if result.offset >= 0:
-        answer.leader_epoch = LEADER_EPOCH
 
 
 def _code(error: BearlakeError) -> ErrorCode:
@@ -105,9 +104,9 @@ async def for_leader_epoch(
                 answer.error_code = found
             elif not 0 <= partition.partition < found.partition_count:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif partition.current_leader_epoch > LEADER_EPOCH:
+            elif partition.current_leader_epoch > EPOCH_MAX:
                 answer.error_code = ErrorCode.UNKNOWN_LEADER_EPOCH
-            elif partition.leader_epoch == LEADER_EPOCH:
+            elif partition.leader_epoch == EPOCH_MAX:
                 waiting.append((answer, found.partition(partition.partition)))
     try:
         bounds = await broker.streams.bounds([partition for _, partition in waiting])
@@ -117,7 +116,7 @@ async def for_leader_epoch(
     else:
         for answer, key in waiting:
             if key in bounds:
-                answer.leader_epoch, answer.end_offset = LEADER_EPOCH, bounds[key].end
+                answer.leader_epoch, answer.end_offset = EPOCH_MAX, bounds[key].end
             else:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return OffsetForLeaderEpochResponse(topics=topics)

@@ -4,7 +4,7 @@ An idempotent producer gets a fresh id with epoch 0; its sequences are checked i
 """
 
 from bearlake.errors import BearlakeError, NotFound
-from bearlake.protocols.kafka.broker import LEADER_EPOCH, Broker, Context
+from bearlake.protocols.kafka.broker import Broker, Context
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
 from bearlake.protocols.kafka.handlers.list_offsets import find
 from bearlake.protocols.kafka.messages import (
@@ -52,7 +52,7 @@ async def describe(broker: Broker, context: Context, request: DescribeProducersR
                         producer_epoch=state.producer_epoch,
                         last_sequence=state.last_sequence,
                         last_timestamp=state.last_timestamp_ms,
-                        coordinator_epoch=LEADER_EPOCH,
+                        coordinator_epoch=-1,
                         current_txn_start_offset=-1,
                     )
                     for state in states
