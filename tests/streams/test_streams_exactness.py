@@ -19,7 +19,7 @@ from bearlake.records.batch import (
 )
 from bearlake.records.codec import Producer, Record, decode, encode, stamp
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.offsets import OffsetQuestion, OffsetSpec
+from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, OffsetSpec
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams
 from bearlake.testing.loop import virtual_time
@@ -125,7 +125,7 @@ async def read_batches(streams: Streams, view: StreamView, index: int, start: in
                 assert base <= offset <= base + header.last_offset_delta
                 raw = bytes(part[position : position + header.length])
                 assert struct.unpack_from(">I", raw, 17)[0] == kernel.crc32c(raw, 21)
-                assert struct.unpack_from(">i", raw, 12)[0] == 0
+                assert struct.unpack_from(">i", raw, 12)[0] == -1
                 found[base] = seen(raw, header)
                 offset = base + header.last_offset_delta + 1
         assert fetched.views
@@ -223,6 +223,21 @@ def test_consumers_see_the_same_before_and_after(
                     assert await ask_times(server, view) == times_before
 
     body()
+
+
+@virtual_time
+async def test_records_without_timestamps_have_no_largest_one() -> None:
+    async with deployment() as stores:
+        streams = await stores.serve(COLD)
+        view = await create(streams, partition_count=3)
+        await commit(stores, streams, view, "wal/0", [(0, make("plain", [Record(value=b"v")], Compression.NONE, -1, 0))])
+        asked = [OffsetQuestion(view.partition(0), OffsetSpec.MAX_TIMESTAMP)]
+
+        before = await streams.offsets(asked)
+        await Compactor(stores).compact(view)
+        await asyncio.sleep(1)
+
+        assert before == await streams.offsets(asked) == [OffsetAnswer(-1, -1)]
 
 
 @virtual_time

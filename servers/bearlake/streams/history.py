@@ -16,6 +16,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from bearlake import kernel
+from bearlake.cache.objects import LEADER_EPOCH
 from bearlake.cache.values import ValueCache
 from bearlake.errors import Corrupt, NotFound, OutOfRange
 from bearlake.index.segments import SegmentIndex
@@ -303,7 +304,7 @@ def empty_batch(base_offset: int, count: int) -> memoryview:
     """A record batch without records that takes `count` offsets (1 … 2**31 - 1), as Kafka's cleaner leaves them."""
     fields = _FIELDS.pack(0, count - 1, -1, -1, -1, -1, -1, 0)
     length = _PREFIX.size + len(fields) - _LENGTH_END
-    return memoryview(_PREFIX.pack(base_offset, length, 0, 2, kernel.crc32c(fields)) + fields)
+    return memoryview(_PREFIX.pack(base_offset, length, LEADER_EPOCH, 2, kernel.crc32c(fields)) + fields)
 
 
 def _blocks_of(located: LocatedSlice, footer: "Footer", offset: int) -> list[BlockPiece]:

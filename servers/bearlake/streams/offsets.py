@@ -137,7 +137,7 @@ class Offsets:
         best = NOTHING
         if found.kind is ObjectKind.PARQUET:
             record = await self._history.first_at(found, None, start)
-            return OffsetAnswer(*record) if record is not None else best
+            return OffsetAnswer(*record) if record is not None and record[1] > best.timestamp else best
         for batch, base_offset, header in await self._batches(found):
             if base_offset >= start:
                 if header.max_timestamp > best.timestamp:
