@@ -106,8 +106,17 @@ class TierListener:
     """Secret with tls.crt and tls.key; empty: no TLS. For Kafka and Pulsar only, whose servers open the listener themselves."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations of the Service."""
+    load_balancer_class: str = ""
+    """Who makes the load balancer; empty: the cluster's default. A Service keeps the one that it has been made with."""
+    load_balancer_source_ranges: tuple[str, ...] = ()
+    """Addresses (CIDR) that the load balancer lets in; empty: all."""
 
     def __post_init__(self) -> None:
+        balancing = self.load_balancer_class or self.load_balancer_source_ranges
+        if balancing and self.type is not ListenerType.LOAD_BALANCER:
+            raise ValueError(
+                f"loadBalancerClass and loadBalancerSourceRanges of {self.name}: only a listener of the type loadbalancer has them"
+            )
         if (self.type is ListenerType.NODE_PORT) != bool(self.node_port):
             raise ValueError(
                 f"nodePort of {self.name}: a listener of the type nodeport needs one, and no other has one"

@@ -179,6 +179,11 @@ def listener(name: str = "OUT", type_: str = "loadbalancer", port: int = 9094, *
             "nodePort of OUT: a listener of the type nodeport needs one",
         ),
         ("rest", {"listeners": [listener(nodePort=30094)]}, "nodePort of OUT"),
+        (
+            "rest",
+            {"listeners": [listener(type_="internal", loadBalancerSourceRanges=["10.0.0.0/8"])]},
+            "loadBalancerClass and loadBalancerSourceRanges of OUT: only a listener of the type loadbalancer",
+        ),
         ("rest", {"listeners": [listener(tlsSecret="x")]}, "tlsSecret of OUT"),
         ("pulsar", {"listeners": [listener(port=8080, tlsSecret="x")]}, "tlsSecret of OUT"),
     ],

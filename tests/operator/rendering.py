@@ -50,6 +50,8 @@ def everything() -> Tier:
                 advertised_host="kafka.example.com",
                 tls_secret="kafka-public",
                 annotations={"example.com/scheme": "internet-facing"},
+                load_balancer_class="example.com/nlb",
+                load_balancer_source_ranges=("10.0.0.0/8", "fd00::/8"),
             ),
         ),
         settings={"kafka": {"auto_create_streams": False}},

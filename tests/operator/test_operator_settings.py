@@ -85,6 +85,11 @@ def test_the_example_is_read():
         ),
         (
             "",
+            "tiers: {kafka: {listeners: [{name: OUT, type: internal, port: 9094, loadBalancerClass: x}]}}",
+            r"listeners\[0\]: loadBalancerClass and loadBalancerSourceRanges of OUT: only a listener of the type loadbalancer",
+        ),
+        (
+            "",
             "tiers: {rest: {listeners: [{name: OUT, type: loadbalancer, port: 443, tlsSecret: x}]}}",
             r"^dataLayers\.default: tiers\.rest\.listeners: tlsSecret of OUT: .* settings\.listeners\.rest\.tls_certificate_file",
         ),

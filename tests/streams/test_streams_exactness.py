@@ -230,7 +230,9 @@ async def test_records_without_timestamps_have_no_largest_one() -> None:
     async with deployment() as stores:
         streams = await stores.serve(COLD)
         view = await create(streams, partition_count=3)
-        await commit(stores, streams, view, "wal/0", [(0, make("plain", [Record(value=b"v")], Compression.NONE, -1, 0))])
+        await commit(
+            stores, streams, view, "wal/0", [(0, make("plain", [Record(value=b"v")], Compression.NONE, -1, 0))]
+        )
         asked = [OffsetQuestion(view.partition(0), OffsetSpec.MAX_TIMESTAMP)]
 
         before = await streams.offsets(asked)

@@ -54,6 +54,9 @@
 {{- if ne (eq $listener.type "nodeport") (gt (int $listener.nodePort) 0) -}}
 {{- fail (printf "%s: nodePort of %s: a listener of the type nodeport needs one, and no other has one" $.where $listener.name) -}}
 {{- end -}}
+{{- if and (ne $listener.type "loadbalancer") (or $listener.loadBalancerClass $listener.loadBalancerSourceRanges) -}}
+{{- fail (printf "%s: loadBalancerClass and loadBalancerSourceRanges of %s: only a listener of the type loadbalancer has them" $.where $listener.name) -}}
+{{- end -}}
 {{- $isHttp := and (eq $.tier "pulsar") (eq $port 8080) -}}
 {{- if and $listener.tlsSecret (or $isHttp (not $isOpened)) -}}
 {{- fail (printf "%s: tlsSecret of %s: it leads to a listener that all clients share; give the tier's settings.listeners.<listener>.tls_certificate_file and tls_key_file, or end TLS before the Service" $.where $listener.name) -}}

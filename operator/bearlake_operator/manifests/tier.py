@@ -143,6 +143,10 @@ def _listener_service(
         # Clients that are told the node of their server need no second hop; others may come to any node.
         is_local = is_opened and listener.type is ListenerType.NODE_PORT
         spec["externalTrafficPolicy"] = "Local" if is_local else "Cluster"
+    if listener.load_balancer_class:
+        spec["loadBalancerClass"] = listener.load_balancer_class
+    if listener.load_balancer_source_ranges:
+        spec["loadBalancerSourceRanges"] = list(listener.load_balancer_source_ranges)
     return {
         "apiVersion": "v1",
         "kind": "Service",
