@@ -26,9 +26,10 @@ from pyiceberg.typedef import Identifier
 from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
 from sqlalchemy import URL, create_engine, event, make_url
-from sqlalchemy.exc import OperationalError, ProgrammingError
+from sqlalchemy.exc import InvalidatePoolError, OperationalError, ProgrammingError
 
 from bearlake.errors import Invalid, Unavailable
+from bearlake.table.foreign import BROKEN
 from bearlake.table.settings import TableSettings
 
 
@@ -82,7 +83,6 @@ class _Sql(SqlCatalog):
         self.engine = create_engine(
             url,
             connect_args=dict(arguments),
-            pool_pre_ping=True,
             pool_size=settings.thread_count,
             max_overflow=0,
             pool_timeout=settings.catalog_deadline_ms / 1000,
@@ -152,6 +152,16 @@ class _Postgresql(_Sql):
             cursor.execute(f"set statement_timeout = {settings.catalog_deadline_ms}")
             cursor.close()
             connection.commit()
+
+        # Instead of `pool_pre_ping`, which lets pass what pg8000 raises when a connection is reset.
+        @event.listens_for(self.engine, "checkout")
+        def alive(connection: Any, _record: Any, _proxy: Any) -> None:  # a DB-API connection
+            try:
+                cursor = connection.cursor()
+                cursor.execute("select 1")
+                cursor.close()
+            except (self.engine.dialect.loaded_dbapi.Error, OSError, *BROKEN) as error:
+                raise InvalidatePoolError from error
 
 
 def _password(path: str) -> str:
