@@ -19,10 +19,8 @@ from bearlake.cache.gate import ByteGate
 from bearlake.errors import Corrupt, OutOfRange
 from bearlake.metadata.model import ObjectRef, Slice
 from bearlake.objects import ByteRange, ObjectStore
+from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.telemetry import metrics
-
-LEADER_EPOCH = -1
-"""The leader epoch of every batch: none, since a leaderless log has no elections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +54,7 @@ class Extent:
         low = piece.position - self.start
         part = self.buffer[low : low + piece.length]
         if self.rebased is not None and piece.position not in self.rebased:
-            kernel.rebase(part, (piece._replace(position=0),), LEADER_EPOCH)
+            kernel.rebase(part, (piece._replace(position=0),), NO_LEADER_EPOCH)
             self.rebased.add(piece.position)
         return part
 
@@ -81,7 +79,7 @@ class ObjectCache:
 
     def add(self, ref: ObjectRef, buffer: bytearray, slices: Sequence[Slice]) -> None:
         """Take over a whole object that was just committed; its `slices` are rebased now. The buffer belongs to the cache then."""
-        kernel.rebase(buffer, slices, LEADER_EPOCH)
+        kernel.rebase(buffer, slices, NO_LEADER_EPOCH)
         self._insert((ref.key, 0, ref.size), Extent(0, memoryview(buffer), None))
 
     def peek(self, ref: ObjectRef, piece: Slice) -> memoryview | None:

@@ -14,6 +14,7 @@ __all__ = [
     "ATTRIBUTE_TRANSACTIONAL",
     "COMPRESSION_MASK",
     "HEADER_BYTES",
+    "NO_LEADER_EPOCH",
     "NO_PRODUCER",
     "NO_TIMESTAMP",
     "BatchHeader",
@@ -31,6 +32,8 @@ ATTRIBUTE_LOG_APPEND_TIME = 0x08
 ATTRIBUTE_TRANSACTIONAL = 0x10
 ATTRIBUTE_CONTROL = 0x20
 
+NO_LEADER_EPOCH = -1
+"""The leader epoch of every batch and partition: a leaderless log has no elections (KIP-320)."""
 NO_PRODUCER = -1
 """Producer id, epoch and base sequence of a batch that is not idempotent."""
 NO_TIMESTAMP = -1

@@ -18,6 +18,7 @@ from bearlake.records.batch import (
     ATTRIBUTE_TRANSACTIONAL,
     COMPRESSION_MASK,
     HEADER_BYTES,
+    NO_LEADER_EPOCH,
     NO_PRODUCER,
     NO_TIMESTAMP,
     BatchHeader,
@@ -39,7 +40,6 @@ _INT32_MAX = 2**31 - 1
 _BATCH_BYTES_MAX = _INT32_MAX
 _TIMESTAMP_END = 2**63 - 1
 """So that the difference of two timestamps is an int64."""
-_NO_EPOCH = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ def encode(
     max_timestamp = max(record.timestamp for record in records)
     packed = _pack_fields(codec, producer, delta, base_timestamp, max_timestamp, len(records))
     covered = b"".join((packed, body))
-    return _PREFIX.pack(0, size - _LENGTH_END, _NO_EPOCH, 2, kernel.crc32c(covered)) + covered
+    return _PREFIX.pack(0, size - _LENGTH_END, NO_LEADER_EPOCH, 2, kernel.crc32c(covered)) + covered
 
 
 def _pack_fields(

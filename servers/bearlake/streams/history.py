@@ -16,7 +16,6 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from bearlake import kernel
-from bearlake.cache.objects import LEADER_EPOCH
 from bearlake.cache.values import ValueCache
 from bearlake.errors import Corrupt, NotFound, OutOfRange
 from bearlake.index.segments import SegmentIndex
@@ -31,6 +30,7 @@ from bearlake.metadata.model import (
     Slice,
     partition_index,
 )
+from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.table.reader import DataFileReader, DataFileSettings
 from bearlake.telemetry import metrics
 
@@ -304,7 +304,7 @@ def empty_batch(base_offset: int, count: int) -> memoryview:
     """A record batch without records that takes `count` offsets (1 … 2**31 - 1), as Kafka's cleaner leaves them."""
     fields = _FIELDS.pack(0, count - 1, -1, -1, -1, -1, -1, 0)
     length = _PREFIX.size + len(fields) - _LENGTH_END
-    return memoryview(_PREFIX.pack(base_offset, length, LEADER_EPOCH, 2, kernel.crc32c(fields)) + fields)
+    return memoryview(_PREFIX.pack(base_offset, length, NO_LEADER_EPOCH, 2, kernel.crc32c(fields)) + fields)
 
 
 def _blocks_of(located: LocatedSlice, footer: "Footer", offset: int) -> list[BlockPiece]:

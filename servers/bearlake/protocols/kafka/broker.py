@@ -14,8 +14,6 @@ from bearlake.streams.principal import Principal
 from bearlake.streams.producer_ids import ProducerIds
 from bearlake.streams.service import Streams
 
-LEADER_EPOCH = -1
-"""The leader epoch of every partition, in every answer: none, since a leaderless log has no elections (KIP-320)."""
 EPOCH_MAX = 0
 """The latest leader epoch that a client may name: librdkafka sends 0 as its current one when it was told none."""
 

@@ -8,7 +8,7 @@ KIP-709 (several groups), KIP-848 (topic ids from version 10 on).
 from collections.abc import Iterable
 
 from bearlake.metadata.model import CommittedOffset, PartitionKey, partition_index, stream_number
-from bearlake.protocols.kafka.broker import LEADER_EPOCH, Broker, Context
+from bearlake.protocols.kafka.broker import Broker, Context
 from bearlake.protocols.kafka.codec import UUID_ZERO
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers.group_codes import code_of
@@ -22,6 +22,7 @@ from bearlake.protocols.kafka.messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.groups import subscription
 from bearlake.streams.groups.model import GroupState
@@ -183,7 +184,7 @@ def _partition(index: int, offset: CommittedOffset) -> OffsetFetchResponse.Group
     return OffsetFetchResponse.GroupPartition(
         partition_index=index,
         committed_offset=offset.offset,
-        committed_leader_epoch=LEADER_EPOCH,
+        committed_leader_epoch=NO_LEADER_EPOCH,
         metadata=offset.metadata,
     )
 

@@ -7,7 +7,7 @@ Source: KIP-79, KIP-734, KIP-405, KIP-1005, KIP-1023 (special timestamps); KIP-3
 
 from bearlake.errors import BearlakeError, NotFound, Unavailable
 from bearlake.metadata.model import PartitionKey
-from bearlake.protocols.kafka.broker import EPOCH_MAX, LEADER_EPOCH, Broker, Context
+from bearlake.protocols.kafka.broker import EPOCH_MAX, Broker, Context
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
 from bearlake.protocols.kafka.messages import (
     ListOffsetsRequest,
@@ -15,6 +15,7 @@ from bearlake.protocols.kafka.messages import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, OffsetSpec
 from bearlake.streams.principal import Operation
@@ -36,7 +37,7 @@ async def handle(broker: Broker, context: Context, request: ListOffsetsRequest) 
         topics.append(ListOffsetsResponse.Topic(name=topic.name, partitions=partitions))
         for partition in topic.partitions:
             answer = ListOffsetsResponse.Partition(
-                partition_index=partition.partition_index, timestamp=-1, offset=-1, leader_epoch=LEADER_EPOCH
+                partition_index=partition.partition_index, timestamp=-1, offset=-1, leader_epoch=NO_LEADER_EPOCH
             )
             partitions.append(answer)
             answer.error_code = _check(found, partition)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from bearlake.errors import AlreadyExists, BearlakeError, Invalid, NotFound, Unavailable
 from bearlake.metadata.model import Server
 from bearlake.protocols.kafka import codec
-from bearlake.protocols.kafka.broker import LEADER_EPOCH, Broker, Context
+from bearlake.protocols.kafka.broker import Broker, Context
 from bearlake.protocols.kafka.codec import UUID_ZERO
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.messages import (
@@ -26,6 +26,7 @@ from bearlake.protocols.kafka.messages import (
     MetadataResponse,
 )
 from bearlake.protocols.kafka.rendered import Rendered
+from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.serving import routing
 from bearlake.streams.catalog import StreamView, check_name
 from bearlake.streams.principal import Operation
@@ -159,7 +160,7 @@ def _topic(view: StreamView, servers: Sequence[Server], request: MetadataRequest
             MetadataResponse.Partition(
                 partition_index=index,
                 leader_id=leader,
-                leader_epoch=LEADER_EPOCH,
+                leader_epoch=NO_LEADER_EPOCH,
                 replica_nodes=[leader],
                 isr_nodes=[leader],
                 offline_replicas=[],
@@ -285,7 +286,7 @@ def _page(view: StreamView, servers: Sequence[Server], start: int, end: int) -> 
             DescribeTopicPartitionsResponse.Partition(
                 partition_index=index,
                 leader_id=leader,
-                leader_epoch=LEADER_EPOCH,
+                leader_epoch=NO_LEADER_EPOCH,
                 replica_nodes=[leader],
                 isr_nodes=[leader],
                 eligible_leader_replicas=[],
