@@ -1,15 +1,12 @@
 """Catalogs: SQLite, PostgreSQL and REST do the same; names and owners of tables; bad settings; outages."""
 
 import asyncio
-import socket
 import sqlite3
-import struct
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -28,6 +25,7 @@ from bearlake.table.marks import ENDS_PROPERTY
 from bearlake.table.model import TableChange, TaskMark
 from bearlake.table.settings import TableSettings
 from fixtures.postgresql import PostgresqlServer, execute
+from fixtures.postgresql_proxy import Proxy
 from fixtures.s3 import S3Server
 from fixtures.tables import Work, a_stream, commit_of, local_store, sqlite_settings, tables_in
 
@@ -139,55 +137,19 @@ async def test_killed_connections_to_postgresql_lose_and_repeat_nothing(
     assert (summary.row_count, summary.state.ends, len(summary.snapshots)) == (48, {0: 48}, 12)
 
 
-class Relay:
-    """A way to PostgreSQL that resets every connection at the next message of its client, once it `resets`."""
-
-    def __init__(self, url: str) -> None:
-        self._target = urlsplit(url)
-        self.resets = False
-        self.reset_count = 0
-
-    async def __aenter__(self) -> str:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        port = self._server.sockets[0].getsockname()[1]
-        return self._target._replace(netloc=f"{self._target.username}@127.0.0.1:{port}").geturl()
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        await self._server.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answers, there = await asyncio.open_connection(self._target.hostname, self._target.port)
-        back = asyncio.create_task(self._copy(answers, writer))
-        while block := await reader.read(1 << 16):
-            if self.resets:
-                self.resets, self.reset_count = False, self.reset_count + 1
-                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                writer.transport.abort()
-                break
-            there.write(block)
-        there.close()
-        await back
-
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while block := await reader.read(1 << 16):
-            writer.write(block)
-        writer.close()
-
-
 async def test_a_connection_that_was_reset_while_it_rested_is_replaced(
     postgresql_url: str, store: tuple[ObjectStore, str]
 ) -> None:
-    relay = Relay(postgresql_url)
-    async with relay as url:
-        tables = open_tables(TableSettings(catalog_url=url, catalog_deadline_ms=5_000), *store)
-        stream = a_stream()
-        made = await tables.ensure(stream)
-        relay.resets = True
+    proxy = Proxy(postgresql_url)
+    tables = open_tables(TableSettings(catalog_url=await proxy.start(), catalog_deadline_ms=5_000), *store)
+    stream = a_stream()
+    made = await tables.ensure(stream)
+    proxy.resets_next_question = True
 
-        assert await tables.ensure(stream) == made
-        assert relay.reset_count == 1
-        await tables.close()
+    assert await tables.ensure(stream) == made
+    assert not proxy.resets_next_question
+    await tables.close()
+    await proxy.stop()
 
 
 async def test_a_catalog_that_is_down_is_unavailable_and_comes_back(

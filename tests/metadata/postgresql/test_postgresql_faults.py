@@ -4,7 +4,6 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -29,6 +28,7 @@ from bearlake.metadata.postgresql.store import open_postgresql
 from bearlake.metadata.schemas import Deletion, Registration, SubjectKey, VersionKey
 from bearlake.metadata.subscriptions import CursorSave, CursorUpdate
 from fixtures.postgresql import PostgresqlServer
+from fixtures.postgresql_proxy import Proxy
 
 SETTINGS = PostgresqlSettings(connections_max=3, poll_interval_ms=5, listen_backoff_min_ms=5, listen_backoff_max_ms=20)
 P = PartitionKey(1 << 20)
@@ -246,43 +246,6 @@ async def test_a_backend_terminated_while_it_commits_is_asked_again(
 
     assert running.result().position == 2
     await assert_log_is_dense(metadata, 1, partitions, 3)
-
-
-class Proxy:
-    """A way to the server that can swallow an answer and break the connection instead."""
-
-    def __init__(self, url: str) -> None:
-        self.target = urlsplit(url)
-        self.loses_next_answer = False
-        self.tasks: set[asyncio.Task[None]] = set()
-
-    async def start(self) -> str:
-        self.server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        port = self.server.sockets[0].getsockname()[1]
-        return self.target._replace(netloc=f"{self.target.username}@127.0.0.1:{port}").geturl()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(self.target.hostname, self.target.port)
-        self.tasks.add(asyncio.ensure_future(self._copy(reader, back, is_answer=False)))
-        await self._copy(there, writer, is_answer=True)
-
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_answer: bool) -> None:
-        try:
-            while block := await reader.read(1 << 16):
-                if is_answer and self.loses_next_answer:
-                    self.loses_next_answer = False
-                    break
-                writer.write(block)
-                await writer.drain()
-        except ConnectionError:
-            return
-        finally:
-            writer.close()
-
-    async def stop(self) -> None:
-        self.server.close()
-        await asyncio.gather(*self.tasks)
-        await self.server.wait_closed()
 
 
 async def test_a_commit_whose_answer_is_lost_gets_its_first_result(postgresql_url: str, writer_on: Any) -> None:
