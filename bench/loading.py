@@ -7,6 +7,7 @@ is divided by.
 
 import hashlib
 import json
+import os
 import re
 import resource
 import shutil
@@ -100,7 +101,7 @@ def build_loader(name: str = "loader") -> Path:
         if not shutil.which(COMPILE[0]):
             raise BenchError("the load generator needs gcc")
         CACHE.mkdir(parents=True, exist_ok=True)
-        fresh = program.with_suffix(".new")
+        fresh = program.with_suffix(f".{os.getpid()}")  # several may compile it at the same time
         subprocess.run([*COMPILE, "-o", str(fresh), str(SOURCES / f"{name}.c")], check=True, timeout=120)
         fresh.rename(program)
     return program

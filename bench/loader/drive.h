@@ -35,6 +35,12 @@ typedef struct {
   histogram latency; /* empty: nothing was answered */
 } tally;
 
+/* A connection is open and has nothing to do until all are. Twice: between the two the clock is read, so that no request is older. */
+static void await_start(void) {
+  pthread_barrier_wait(&ready);
+  pthread_barrier_wait(&ready);
+}
+
 static bool is_phase(int one) { return atomic_load_explicit(&phase, memory_order_relaxed) == one; }
 
 static uint64_t now_ns(void) {
@@ -91,7 +97,7 @@ static void report_latency(const char *name, const histogram *h, double share) {
 }
 
 static void report(const tally *sum, double window, double whole, double cpu) {
-  printf("{\"seconds\": %.4f, \"requests\": %llu, \"bytes\": %llu, ", window, (unsigned long long)sum->requests,
+  printf("{\"seconds\": %.9f, \"requests\": %llu, \"bytes\": %llu, ", window, (unsigned long long)sum->requests,
          (unsigned long long)sum->bytes);
   printf("\"requests_per_s\": %.1f, \"mb_per_s\": %.3f, ", (double)sum->requests / window,
          (double)sum->bytes / window / 1e6);
@@ -100,7 +106,7 @@ static void report(const tally *sum, double window, double whole, double cpu) {
   report_latency("p999_ms", &sum->latency, 0.999);
   printf("\"errors\": %llu, \"first_error\": %d, \"client_cpu_s\": %.3f, ", (unsigned long long)sum->errors,
          sum->first_error, cpu);
-  printf("\"all_seconds\": %.4f, \"all_requests\": %llu, \"all_bytes\": %llu}\n", whole,
+  printf("\"all_seconds\": %.9f, \"all_requests\": %llu, \"all_bytes\": %llu}\n", whole,
          (unsigned long long)sum->all_requests, (unsigned long long)sum->all_bytes);
 }
 
@@ -115,7 +121,7 @@ static void add(tally *sum, const tally *one) {
 }
 
 /* Runs `option.connections` connections of `size` bytes each, a tally first. `prepare` gets each with its number before any
- * thread starts; `run` connects, waits at the barrier `ready`, works until the phase is STOP, and then counts `unfinished` down. */
+ * thread starts; `run` connects, calls `await_start`, works until the phase is STOP, and then counts `unfinished` down. */
 static int drive(size_t size, void (*prepare)(void *, int), void *(*run)(void *)) {
   static tally sum;
   size_t count = (size_t)option.connections;
@@ -128,10 +134,14 @@ static int drive(size_t size, void (*prepare)(void *, int), void *(*run)(void *)
   for (size_t i = 0; i < count; i++)
     if (pthread_create(&threads[i], NULL, run, all + i * size)) leave(1, "cannot start a thread");
   pthread_barrier_wait(&ready);
-  uint64_t begin = now_ns();
-  sleep_until(begin + (uint64_t)(option.warmup * 1e9));
+  uint64_t begin = now_ns(), start = begin;
   double cpu = cpu_seconds();
-  uint64_t start = now_ns();
+  pthread_barrier_wait(&ready);
+  if (option.warmup > 0) {
+    sleep_until(begin + (uint64_t)(option.warmup * 1e9));
+    cpu = cpu_seconds();
+    start = now_ns();
+  }
   atomic_store(&phase, MEASURE);
   fputs("start\n", stderr);
   sleep_until(start + (uint64_t)(option.seconds * 1e9));

@@ -208,7 +208,7 @@ static void *run(void *argument) {
   connection *c = argument;
   open_connection(c);
   c->sent = c->frame_bytes;
-  pthread_barrier_wait(&ready);
+  await_start();
   for (;;) {
     bool blocked = send_requests(c);
     bool over = is_phase(STOP) || c->begun == option.requests_max;

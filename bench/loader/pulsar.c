@@ -313,7 +313,7 @@ static void consume(connection *c) {
 static void *run(void *argument) {
   connection *c = argument;
   open_connection(c);
-  pthread_barrier_wait(&ready);
+  await_start();
   if (c->send_bytes) produce(c);
   else consume(c);
   close(c->fd);

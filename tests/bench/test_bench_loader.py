@@ -18,6 +18,8 @@ from bench import loading, templates
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="the load generator needs gcc")
 
 PRODUCER_ID, RECORDS, TOPIC = 42, 3, "t"
+HISTOGRAM_ERROR = 0.01
+"""How much a percentile may lie above the value it stands for."""
 BATCH = templates.record_batch(BatchShape(record_count=RECORDS, record_bytes=128))
 
 
@@ -95,6 +97,7 @@ def test_the_loader_counts_what_was_answered(listener: Listener, tmp_path: Path)
 
     assert (run.requests, run.payload_bytes) == (7, 7 * 384)
     assert listener.batches == [BATCH] * 7
+    assert 0 < run.p50_ms <= run.seconds * 1000 * (1 + HISTOGRAM_ERROR)  # no request began before the window
 
 
 def test_an_idempotent_loader_numbers_its_batches_and_keeps_their_checksums_right(
