@@ -72,6 +72,56 @@ async def test_a_member_sees_itself_and_then_the_others(metadata: Metadata) -> N
     assert one.cluster_id == two.cluster_id
 
 
+async def test_many_who_ask_at_once_share_a_read_that_began_after_they_asked(metadata: Metadata) -> None:
+    store = Counting(metadata.servers)
+    one = await join(store, SETTINGS)
+    before = store.read_count
+
+    asking = [asyncio.create_task(one.refresh()) for _ in range(5)]
+    await store.reading.wait()
+    two = await join(metadata.servers, OTHER)  # the read under way began before that
+    asking += [asyncio.create_task(one.refresh()) for _ in range(5)]
+    await asyncio.gather(*asking)
+
+    assert names(one.live()) == ["one", two.live()[1].name]
+    assert store.read_count == before + 2
+
+
+async def test_a_read_that_fails_is_nobody_elses(metadata: Metadata) -> None:
+    store = Counting(metadata.servers)
+    one = await join(store, SETTINGS)
+    await join(metadata.servers, OTHER)
+    store.failures = 1
+
+    failed, read = await asyncio.gather(one.refresh(), one.refresh(), return_exceptions=True)
+
+    assert isinstance(failed, Unavailable)
+    assert read is None
+    assert names(one.live()) == ["one", "two"]
+
+
+class Counting:
+    """A membership store that counts who asks who is live; the next `failures` of these fail."""
+
+    def __init__(self, inner: Membership) -> None:
+        self._inner = inner
+        self.reading = asyncio.Event()
+        self.read_count = self.failures = 0
+
+    async def live(self) -> list[Server]:
+        self.read_count += 1
+        self.failures -= 1
+        found = await self._inner.live()
+        self.reading.set()
+        await asyncio.sleep(0)
+        if self.failures >= 0:
+            raise Unavailable("the store sleeps")
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
 async def test_the_version_stays_when_nothing_changes(metadata: Metadata, clock: ManualClock) -> None:
     one = await join(metadata.servers, SETTINGS)
     version = one.version

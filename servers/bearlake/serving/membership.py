@@ -73,6 +73,9 @@ class Member:
         self.version = 0
         """Grows whenever `live` changes (ages of heartbeats aside); for caches of rendered answers."""
         self._live: Sequence[Server] = ()
+        self._reading = asyncio.Lock()
+        self._read_count = 0
+        """Reads of who is live that succeeded, with the one under way."""
         self._confirmed_at = confirmed_at
         metrics.SERVER_LIVE.set_function(lambda: len(self._live))
 
@@ -160,8 +163,19 @@ class Member:
         return False
 
     async def refresh(self) -> None:
-        """Read who is live now. Raises `Unavailable`."""
-        others = [server for server in await self._store.live() if server.ref.node_id != self.node_id]
+        """Read who is live now; those who ask while one reads share the next read. Raises `Unavailable`."""
+        wanted = self._read_count + 1
+        async with self._reading:
+            if self._read_count < wanted:
+                self._read_count += 1
+                try:
+                    self._see(await self._store.live())
+                except BaseException:
+                    self._read_count -= 1
+                    raise
+
+    def _see(self, live: Sequence[Server]) -> None:
+        others = [server for server in live if server.ref.node_id != self.node_id]
         servers = sorted([self._own, *others], key=lambda server: server.ref.node_id)
         if _identity(servers) != _identity(self._live):
             self.version += 1

@@ -51,7 +51,7 @@ class KafkaSettings:
 
 
 class Members(Protocol):
-    """The deployment's live servers as this one sees them; no waiting."""
+    """The deployment's live servers as this one sees them; no waiting but in `refresh`."""
 
     @property
     def cluster_id(self) -> str:
@@ -67,6 +67,9 @@ class Members(Protocol):
 
     def live(self) -> Sequence[Server]:
         """Live servers, draining ones too, by node id; always with this one."""
+
+    async def refresh(self) -> None:
+        """See who is live now. Raises `Unavailable`."""
 
 
 class Broker:

@@ -135,6 +135,23 @@ async def test_groups_go_to_the_other_server_with_their_generation(any_cluster):
     await draining
 
 
+async def test_nobody_is_sent_to_a_server_that_has_begun_to_drain_though_the_news_has_not_come_yet(any_cluster):
+    cluster = await any_cluster(2)
+    client = await cluster[1].client()
+    first, second = (node.member.node_id for node in cluster.nodes)
+    found = {name: await coordinator(client, name) for name in map(str, range(32))}
+    assert set(found.values()) == {first, second}
+
+    await cluster[0].member.drain()  # the second server hears of it by its next heartbeat
+
+    assert {await coordinator(client, name) for name in found} == {second}
+
+
+async def coordinator(client, group):
+    found = await client.ask(m.FindCoordinatorRequest(coordinator_keys=[group]), 4)
+    return found.coordinators[0].node_id
+
+
 COUNT = 3_000
 
 

@@ -4,7 +4,7 @@ Source: Kafka protocol guide; KIP-394, KIP-345, KIP-559 (protocol type and name 
 """
 
 from bearlake.errors import BearlakeError
-from bearlake.metadata.model import Server
+from bearlake.metadata.model import Server, ServerRef
 from bearlake.protocols.kafka.broker import Broker, Context
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers import metadata
@@ -75,10 +75,16 @@ async def _find(broker: Broker, context: Context, key: str, key_type: int) -> Fi
 async def coordinator_of(broker: Broker, context: Context, group: str) -> Server:
     """The live server that coordinates the group (also while it drains, until it gives it up), or shall do so. Raises `Unavailable`."""
     holder = await broker.groups.holder(group)
-    for server in broker.members.live():
-        if server.ref == holder and context.listener in server.endpoints:
-            return server
-    return takes(broker, context, group)
+    server = _live(broker, context, holder) or takes(broker, context, group)
+    if server.ref != holder and server.ref.node_id != broker.node_id:
+        await broker.members.refresh()  # it may have begun to drain, and would only send the client back
+        server = _live(broker, context, holder) or takes(broker, context, group)
+    return server
+
+
+def _live(broker: Broker, context: Context, holder: ServerRef | None) -> Server | None:
+    live = broker.members.live()
+    return next((one for one in live if one.ref == holder and context.listener in one.endpoints), None)
 
 
 def takes(broker: Broker, context: Context, group: str) -> Server:
