@@ -139,6 +139,8 @@ MUTATIONS: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, ...]] = {
     swap_in_what_this_epoch_wrote: ("I7", "I4", "I5", "after"),
 }
 """Each mutation, and the rules that it may break first."""
+SHOWS_RARE_ONES = 30
+"""A seed that is tried first, since two of the mutations show in one of 20 only."""
 
 
 @pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda mutate: mutate.__name__)
@@ -146,9 +148,9 @@ def test_the_simulation_of_compaction_notices_code_that_would(
     mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutate(monkeypatch)
-    for seed in range(60):
+    for seed in (SHOWS_RARE_ONES, *range(60)):
         report = run_seed(seed, draw_lake_settings(seed))
         if report.violation is not None:
             assert str(report.violation).startswith(MUTATIONS[mutate])
             return
-    pytest.fail("no violation in 60 seeds")
+    pytest.fail("no violation in 61 seeds")

@@ -178,3 +178,30 @@ def test_an_error_that_nobody_looks_at_is_a_failure() -> None:
     finally:
         loop.close()
     assert "ValueError" in str(loop.failures)
+
+
+def test_an_error_is_no_failure_while_its_task_s_owner_has_not_run_yet() -> None:
+    loop = new_loop()
+    process = loop.process("a")
+    seen: list[BaseException] = []
+
+    async def fail_and_stand_still() -> None:
+        loop.pause(process)
+        raise ValueError("lost")
+
+    async def owner() -> None:
+        try:
+            await asyncio.create_task(fail_and_stand_still())
+        except ValueError as error:
+            seen.append(error)
+
+    async def main() -> None:
+        start(loop, process, owner())
+        await asyncio.sleep(1)
+        await asyncio.gather(*(asyncio.sleep(0) for _ in range(2_000)))  # so many that the loop forgets those that are done
+
+    loop.run(main())
+    loop.close()
+
+    assert len(seen) == 1
+    assert not loop.failures

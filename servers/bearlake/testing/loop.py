@@ -156,14 +156,14 @@ class SimulationLoop(asyncio.BaseEventLoop):
         return task
 
     def _forget_done(self) -> None:
-        """Let go of tasks that are done; an error of theirs that nobody has looked at is a failure."""
-        left = []
+        """Let go of tasks that are done, but for those whose error nobody has looked at: whoever waits for it may not have run yet."""
+        self._tasks = [task for task in self._tasks if not task.done() or task._log_traceback]
+
+    def _tell_unseen_errors(self) -> None:
+        """An error of a task that nobody has looked at by the end is a failure."""
         for task in self._tasks:
-            if not task.done():
-                left.append(task)
-            elif task._log_traceback:
+            if task.done() and task._log_traceback:
                 self.call_exception_handler({"message": "nobody looked at this error", "exception": task.exception()})
-        self._tasks = left
 
     def get_debug(self) -> bool:
         """False."""
@@ -213,18 +213,18 @@ class SimulationLoop(asyncio.BaseEventLoop):
             self.resume(process)
         self.step_count = 0
         self.run(self._bury(), time_max_s=float("inf"))
-        self._forget_done()
+        self._tell_unseen_errors()
         super().close()
 
     async def _bury(self) -> None:
         this = asyncio.current_task()
         for _ in range(100):
+            await asyncio.sleep(0.001)  # time passes when everything has run that can
             left = [task for task in self._tasks if not task.done() and task is not this]
             if not left:
                 return
             for task in left:
                 task.cancel()
-            await asyncio.sleep(0.001)
         raise Stuck(f"tasks ignore their cancellation: {left}")
 
     def _enqueue(self, handle: asyncio.Handle, process: Process) -> None:
