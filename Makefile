@@ -33,9 +33,9 @@ $(BIN)/python:
 
 $(INSTALLED): $(BIN)/python pyproject.toml hatch_build.py $(KERNEL_SOURCES)
 	@echo "Installing Bearlake and its development tools into .venv ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
 	@$(BIN)/python -c "from bearlake import kernel; print('Record kernel:', 'native' if kernel.IS_NATIVE else 'Python (no C compiler or no Python headers were found)')"
-	@$(BIN)/python -m compileall -q servers operator
+	@$(BIN)/python -m compileall -qq -j 0 .venv/lib servers operator || true # on all cores, which pip does not
 	@touch $@
 
 up: venv

@@ -84,6 +84,7 @@ def spark(jars: str, folder: Path, statements: Sequence[str]) -> list[list[list[
         "spark.ui.enabled": "false",
         "spark.jars": jars,
         "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "1",
