@@ -198,7 +198,8 @@ def test_an_error_is_no_failure_while_its_task_s_owner_has_not_run_yet() -> None
     async def main() -> None:
         start(loop, process, owner())
         await asyncio.sleep(1)
-        await asyncio.gather(*(asyncio.sleep(0) for _ in range(2_000)))  # so many that the loop forgets those that are done
+        many = [asyncio.sleep(0) for _ in range(2_000)]  # the loop forgets those that are done
+        await asyncio.gather(*many)
 
     loop.run(main())
     loop.close()
