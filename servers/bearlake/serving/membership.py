@@ -75,7 +75,7 @@ class Member:
         self._live: Sequence[Server] = ()
         self._reading = asyncio.Lock()
         self._read_count = 0
-        """Reads of who is live that succeeded, with the one under way."""
+        """Reads of who is live that succeeded."""
         self._confirmed_at = confirmed_at
         metrics.SERVER_LIVE.set_function(lambda: len(self._live))
 
@@ -164,15 +164,11 @@ class Member:
 
     async def refresh(self) -> None:
         """Read who is live now; those who ask while one reads share the next read. Raises `Unavailable`."""
-        wanted = self._read_count + 1
+        wanted = self._read_count + 1 + self._reading.locked()  # a read under way may have begun too early
         async with self._reading:
             if self._read_count < wanted:
+                self._see(await self._store.live())
                 self._read_count += 1
-                try:
-                    self._see(await self._store.live())
-                except BaseException:
-                    self._read_count -= 1
-                    raise
 
     def _see(self, live: Sequence[Server]) -> None:
         others = [server for server in live if server.ref.node_id != self.node_id]

@@ -75,16 +75,18 @@ async def _find(broker: Broker, context: Context, key: str, key_type: int) -> Fi
 async def coordinator_of(broker: Broker, context: Context, group: str) -> Server:
     """The live server that coordinates the group (also while it drains, until it gives it up), or shall do so. Raises `Unavailable`."""
     holder = await broker.groups.holder(group)
-    server = _live(broker, context, holder) or takes(broker, context, group)
+    server = _holds_or_takes(broker, context, group, holder)
     if server.ref != holder and server.ref.node_id != broker.node_id:
         await broker.members.refresh()  # it may have begun to drain, and would only send the client back
-        server = _live(broker, context, holder) or takes(broker, context, group)
+        server = _holds_or_takes(broker, context, group, holder)
     return server
 
 
-def _live(broker: Broker, context: Context, holder: ServerRef | None) -> Server | None:
-    live = broker.members.live()
-    return next((one for one in live if one.ref == holder and context.listener in one.endpoints), None)
+def _holds_or_takes(broker: Broker, context: Context, group: str, holder: ServerRef | None) -> Server:
+    for server in broker.members.live():
+        if server.ref == holder and context.listener in server.endpoints:
+            return server
+    return takes(broker, context, group)
 
 
 def takes(broker: Broker, context: Context, group: str) -> Server:
