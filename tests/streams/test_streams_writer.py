@@ -153,7 +153,7 @@ async def test_an_object_that_is_not_stored_fails_its_batches_alone() -> None:
 
         results = await append(streams, view, *(batch_of(b"%d" % number + b"." * 400) for number in range(3)))
 
-        assert verdicts_of(results) == ["ACCEPTED", "UNAVAILABLE", "ACCEPTED"]
+        assert verdicts_of(results) == ["ACCEPTED", "NOT_STORED", "ACCEPTED"]
         assert [value[:1] for _, value in values_of(await fetch(streams, view)) if value] == [b"0", b"2"]
 
 
@@ -170,5 +170,5 @@ async def test_a_later_batch_of_a_producer_does_not_pass_one_that_is_missing() -
         results = await append(streams, view, *batches)
         again = await append(streams, view, *batches)
 
-        assert verdicts_of(results) == ["UNAVAILABLE", "OUT_OF_ORDER"]
+        assert verdicts_of(results) == ["NOT_STORED", "NOT_STORED"]
         assert verdicts_of(again) == ["ACCEPTED", "ACCEPTED"]

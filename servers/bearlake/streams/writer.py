@@ -5,8 +5,8 @@
 - One object per flush, whatever the number of partitions (design: PUTs per second = servers x flush rate).
 - Several puts may be under way; commits happen in seal order, so that batches of one producer never overtake each other (I3).
 - A batch is acknowledged only after its object is durable and its commit is known (I1). A lost reply is neither success nor
-  failure: the commit is asked again with the same token until it is known or this server is fenced. Not for ever: stores forget
-  tokens of deleted objects, and a server that does not know for `commit_unknown_ms_max` stops instead.
+  failure: the commit is asked again with the same token until it is known or this server is fenced. A server that does not know for
+  `commit_unknown_ms_max` stops instead, so that its clients go elsewhere; the token is decided once, however late a commit comes (I8).
 - Memory is bounded by `bytes_max`: over it, protocol servers stop reading their sockets (`is_over_budget`, `on_relief`).
 
 Flush policy ("natural batching"): at once when nothing is in flight and `flush_when_idle`; when `flush_bytes` are waiting and an
@@ -26,9 +26,10 @@ from bearlake.errors import BearlakeError, Conflict, Fenced, Overloaded, Unavail
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import ObjectCommit, ObjectCommitted, ObjectRef, ServerRef
 from bearlake.objects import ObjectStore
-from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Result
+from bearlake.streams.append import NOT_STORED, SERVER_FENCED, UNAVAILABLE, AppendCall, Result
 from bearlake.streams.attempt import Attempt
 from bearlake.streams.buffer import Entry, Sealed, WriteBuffer, seal
+from bearlake.streams.missing import Missing
 from bearlake.telemetry import metrics
 from bearlake.wal import keys as wal_keys
 
@@ -65,7 +66,8 @@ class WriterSettings:
     retry_pause_max_ms: int = 2_000
     """Longest pause (ms) between two attempts to commit."""
     commit_unknown_ms_max: int = 600_000
-    """Longest time (ms) that a commit without an answer is asked again; then the server stops. At most half of what the stores remember."""
+    """Longest time (ms) that a commit without an answer is asked again; then the server stops, and its clients go elsewhere. Availability
+    alone depends on it: however late a commit comes, it is decided once."""
 
 
 class Writer:
@@ -108,6 +110,9 @@ class Writer:
         self._calls: dict[AppendCall, None] = {}
         self._pending_bytes = 0
         self._relief: list[Callable[[], None]] = []
+        self._missing = Missing()
+        self._flush_count = 0
+        """Objects that were sealed: the number of the newest one."""
         self._is_fenced = False
         self._is_kicked = False
         self._is_draining = False
@@ -242,17 +247,20 @@ class Writer:
         """Seal a buffer and send it on its way."""
         sealed = seal(buffer, self._server)
         self._last_count = len(sealed.entries)
+        self._flush_count += 1
         metrics.APPEND_FLUSHES.labels(reason).inc()
         metrics.APPEND_FLUSH_BYTES.observe(len(sealed.buffer))
         loop = self._loop
         before, self._last_commit = self._last_commit, loop.create_future()
-        task = loop.create_task(self._write(sealed, before, self._last_commit))
+        task = loop.create_task(self._write(sealed, self._flush_count, before, self._last_commit))
         self._in_flight[task] = None
         task.add_done_callback(self._written)
 
     # -- object first, commit second, acknowledge third ----------------------------------------------------------
 
-    async def _write(self, sealed: Sealed, before: asyncio.Future[None] | None, done: asyncio.Future[None]) -> None:
+    async def _write(
+        self, sealed: Sealed, number: int, before: asyncio.Future[None] | None, done: asyncio.Future[None]
+    ) -> None:
         entries, buffer, batches, size = sealed
         try:
             if self._is_fenced:
@@ -272,7 +280,9 @@ class Writer:
                     log.warning("object not stored, its batches fail", extra={"key": key, "error": repr(error)})
                     if before is not None:
                         await before
-                    self._resolve(entries, [UNAVAILABLE] * len(entries))
+                    # The client learns of it now: what it sent before waits in open buffers at the latest.
+                    self._missing.failed(batches, self._flush_count + len(self._full) + 1)
+                    self._resolve(entries, [NOT_STORED] * len(entries))
                     return
             if before is not None:
                 await before
@@ -293,7 +303,7 @@ class Writer:
             _count(result, size)
             if result.position:
                 self._on_committed(ObjectRef(key, len(buffer)), buffer, result)
-            self._resolve(entries, list(result.outcomes))
+            self._resolve(entries, self._missing.answers(number, batches, result.outcomes))
         finally:
             if not done.done():
                 done.set_result(None)
@@ -304,7 +314,7 @@ class Writer:
 
         Raises:
             Conflict: known once, but forgotten.
-            Unavailable: unknown, and never asked again: this server is over.
+            Unavailable: unknown, and never asked again: this server is over, or fenced after an attempt that was not answered.
         """
         loop = self._loop
         started, started_ms = loop.time(), self._clock.now_ms()
@@ -313,9 +323,9 @@ class Writer:
         while not self._is_fenced:
             try:
                 result = await self._commit_log.commit(commit)
-            except Fenced:
+            except Fenced as error:
+                log.error("commit refused, this server stops", extra={"key": commit.token, "error": repr(error)})  # noqa: TRY400
                 self._end(self._on_fenced)
-                return None
             except (Unavailable, Overloaded) as error:
                 # I1: neither success nor failure. The same token is asked again; later objects wait behind this one (I3).
                 if not is_unknown:
