@@ -324,7 +324,7 @@ class Writer:
             try:
                 result = await self._commit_log.commit(commit)
             except Fenced as error:
-                log.error("commit refused, this server stops", extra={"key": commit.token, "error": repr(error)})  # noqa: TRY400
+                log.warning("commit refused, this server stops", extra={"key": commit.token, "error": repr(error)})
                 self._end(self._on_fenced)
             except (Unavailable, Overloaded) as error:
                 # I1: neither success nor failure. The same token is asked again; later objects wait behind this one (I3).
