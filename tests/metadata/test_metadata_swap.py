@@ -76,8 +76,7 @@ async def test_followers_hear_of_the_swap(ten: Compaction, peer: Metadata) -> No
     key, other = ten.scene.key, ten.scene.other
     head = await peer.log.head()
     claim = await ten.claimed((key, 0, 70), (other, 0, 30))
-    position = await ten.swapped(claim, ten.file(await ten.segments((key, 0, 70), (other, 0, 30), per_segment=3))
-    )
+    position = await ten.swapped(claim, ten.file(await ten.segments((key, 0, 70), (other, 0, 30), per_segment=3)))
     (entry,) = (await peer.log.follow(head, limit=10)).entries
 
     assert (entry.position, entry.kind) == (position, EntryKind.SWAP)
