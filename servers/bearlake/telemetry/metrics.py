@@ -333,13 +333,13 @@ SWEEP_OBJECTS = counters(
 SWEEP_TRIMMED = counter("bearlake_sweep_trimmed_partitions_total", "Partitions whose start retention moved.")
 SWEEP_SNAPSHOTS = counter("bearlake_sweep_expired_snapshots_total", "Table snapshots expired.")
 UPKEEP_FAULTS = counters(
-    "bearlake_upkeep_faults_total",
+    "bearlake_sweep_faults_total",
     "Steps of upkeep and planning that failed for one stream, task or page alone, by job and error kind.",
     "job",
     "error",
 )
 UPKEEP_FAILING = gauges(
-    "bearlake_upkeep_failing_subjects", "Streams, tasks and pages whose last step of upkeep failed, by job.", "job"
+    "bearlake_sweep_failing_subjects", "Streams, tasks and pages whose last step of upkeep failed, by job.", "job"
 )
 SWEEP_ERRORS = counters("bearlake_sweep_errors_total", "Failed rounds of upkeep by job and error kind.", "job", "error")
 

@@ -185,7 +185,7 @@ class PostgresqlLog:
         return moved
 
     async def maintain(self, *, entry_count_min: int) -> int:
-        """See `CommitLog.maintain`; four short transactions, each bounded by the settings."""
+        """See `CommitLog.maintain`; three short transactions, each bounded by the settings."""
         database, settings = self._database, self._database.settings
         rolled: int = await database.value(
             "select bearlake.roll_up($1, $2, $3, $4)",
@@ -201,7 +201,6 @@ class PostgresqlLog:
             settings.forbidden_keep_ms,
             settings.sweep_page_count_max,
         )
-        await database.rows("select bearlake.forget_forbidden_objects($1)", settings.sweep_page_count_max)
         return rolled
 
 

@@ -13,6 +13,9 @@ STATE = (
     " EXISTS (SELECT 1 FROM objects WHERE key = ?1) OR EXISTS (SELECT 1 FROM log WHERE token = ?1)"
 )
 
+FORGOTTEN_COUNT_MAX = 1_000
+"""Bans that one call forgets, oldest first."""
+
 
 def key_state(connection: sqlite3.Connection, key: str) -> KeyState:
     """What the store knows of the key now."""
@@ -38,7 +41,8 @@ def check_swap(connection: sqlite3.Connection, task_id: int, keys: Iterable[str]
 
 
 def forbid(connection: sqlite3.Connection, keys: Collection[str]) -> set[str]:
-    """Forbid those that may be forbidden; returns the keys that are forbidden now."""
+    """Forbid those that may be forbidden; returns the keys that are forbidden now. Forgets bans that are not needed any more."""
+    _forget_bans(connection)
     (newest,) = connection.execute("SELECT last_claim_number FROM store").fetchone()
     forbidden = {key for key in keys if task_rules.may_forbid(key_state(connection, key))}
     connection.executemany(
@@ -47,12 +51,11 @@ def forbid(connection: sqlite3.Connection, keys: Collection[str]) -> set[str]:
     return forbidden
 
 
-def forget_bans(connection: sqlite3.Connection, count_max: int) -> None:
-    """Forget bans that no claim can run into any more, at most so many, oldest first."""
+def _forget_bans(connection: sqlite3.Connection) -> None:
     held = [row[0] for row in connection.execute("SELECT claim_number FROM tasks WHERE node_id IS NOT NULL")]
     bans = connection.execute(
         "SELECT key, forbidden_at FROM task_objects WHERE forbidden_at IS NOT NULL ORDER BY forbidden_at LIMIT ?",
-        (count_max,),
+        (FORGOTTEN_COUNT_MAX,),
     ).fetchall()
     connection.executemany(
         "DELETE FROM task_objects WHERE key = ?",

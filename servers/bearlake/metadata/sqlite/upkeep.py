@@ -6,7 +6,6 @@ from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.rollup import RollUp
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.sweep import forget_objects, forget_results, sweep, truncate
-from bearlake.metadata.sqlite.task_objects import forget_bans
 
 
 class Upkeep:
@@ -36,7 +35,6 @@ class Upkeep:
             connection.execute(
                 "DELETE FROM forbidden_tokens WHERE forbidden_ms < ?", (now_ms - settings.forbidden_keep_ms,)
             )
-            forget_bans(connection, 2 * settings.roll_entry_count_max)
         return count
 
     def roll_up(self) -> int:

@@ -64,11 +64,22 @@ begin
     end if;
 end $$;
 
+-- Forgets bans that no claim can run into any more, at most 1000. A claim that wrote a forbidden object had its number before the ban, and
+-- shows here until it has ended.
+create function bearlake.forget_forbidden_objects() returns void language sql as $$
+    delete from bearlake.task_object o
+     where o.key in (select f.key from bearlake.task_object f
+                      where f.forbidden_at < coalesce((select min(t.claim_number) from bearlake.task t where t.is_held), 9223372036854775807)
+                      order by f.forbidden_at limit 1000 for update skip locked)
+$$;
+
 -- Forbids keys that no task has registered and that the index does not name; returns those that are forbidden now.
+-- Forgets older bans on the way.
 create function bearlake.forbid_objects(p_keys text[]) returns setof text language plpgsql as $$
 declare
     newest constant bigint := (select s.last_value from bearlake.claim_numbers s);
 begin
+    perform bearlake.forget_forbidden_objects();
     insert into bearlake.task_object (key, forbidden_at)
     select distinct k collate "C", newest from unnest(p_keys) k
      where not exists (select from bearlake.object o where o.key = k) order by 1
@@ -78,15 +89,6 @@ begin
      where t.key = any (p_keys) and t.forbidden_at is not null and o.key = t.key;
     return query select t.key::text from bearlake.task_object t where t.key = any (p_keys) and t.forbidden_at is not null;
 end $$;
-
--- Forgets bans that no claim can run into any more, at most p_limit. A claim that wrote a forbidden object had its number before the
--- ban, and shows here until it has ended.
-create function bearlake.forget_forbidden_objects(p_limit integer) returns void language sql as $$
-    delete from bearlake.task_object o
-     where o.key in (select f.key from bearlake.task_object f
-                      where f.forbidden_at < coalesce((select min(t.claim_number) from bearlake.task t where t.is_held), 9223372036854775807)
-                      order by f.forbidden_at limit p_limit for update skip locked)
-$$;
 
 -- Forbids tokens that no commit has used and that are not keys of a task's objects; returns those that are forbidden now.
 create or replace function bearlake.forbid_tokens(p_tokens text[]) returns setof text language plpgsql as $$
