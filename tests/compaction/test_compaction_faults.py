@@ -45,6 +45,7 @@ from bearlake.records import codec as record_codec
 from bearlake.table.settings import TableSettings
 from bearlake.testing.loop import virtual_time
 from bearlake.testing.tables import MemoryTables
+from bearlake.testing.world import skip_numbers
 from bearlake.wal import writer as wal_writer
 from bearlake.wal.format import Part
 from bearlake.wal.keys import KeySource
@@ -493,14 +494,13 @@ def test_upkeep_reaches_streams_behind_any_gap_of_numbers() -> None:
     async def body() -> None:
         lake = await Lake.open()
         first = await lake.stream("first")
-        with lake.metadata.log._database.writing() as connection:  # type: ignore[attr-defined]
-            connection.execute("UPDATE sqlite_sequence SET seq = 1000000 WHERE name = 'streams'")
+        skip_numbers(lake.metadata, 1_000_000)
         last = await lake.stream("last")
         tables: Any = lake.tables
         settings = replace(SETTINGS.sweep, page_count=1)
         await TableUpkeep(lake.metadata, tables, settings, TableSettings(), lake.clock).run_once()
 
-        assert last.number == 1_000_001
+        assert last.number == 1_000_002
         assert set(lake.tables.tables) == {first.number, last.number}
         await lake.metadata.close()
 

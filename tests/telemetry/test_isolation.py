@@ -64,7 +64,7 @@ async def test_faults_are_counted_and_what_is_gone_fails_no_more() -> None:
     for _ in range(2):
         await a_round(isolation, {"a": Corrupt("broken"), "b": Denied("denied")})
 
-    assert metrics.UPKEEP_FAULTS.labels("counted", "Corrupt")._value.get() == 2
-    assert metrics.UPKEEP_FAILING.labels("counted")._value.get() == 2
+    assert metrics.UPKEEP_FAULTS.labels("counted", "Corrupt").value == 2
+    assert metrics.UPKEEP_FAILING.labels("counted").value == 2
     await a_round(isolation, {}, names="c")
-    assert metrics.UPKEEP_FAILING.labels("counted")._value.get() == 0
+    assert metrics.UPKEEP_FAILING.labels("counted").value == 0

@@ -111,14 +111,19 @@ class Sweeper:
 
     async def sweep_orphans(self) -> None:
         """Look at the next page of keys under each prefix; behind the last one, start over next time."""
-        for prefix, sweep in (
-            (wal_keys.PREFIX, self._sweep_tokens),
-            (KEPT_PREFIX, self._sweep_kept),
-            (TABLE_PREFIX, self._sweep_data_files),
-        ):
+        for prefix in (wal_keys.PREFIX, KEPT_PREFIX, TABLE_PREFIX):
             async with self._orphan_isolation.of(prefix):
-                await sweep(await self._next_old(prefix))
+                await self.sweep_prefix(prefix)
         self._orphan_isolation.end_round()
+
+    async def sweep_prefix(self, prefix: str) -> None:
+        """Look at the next page of keys under one of the three prefixes."""
+        sweeps = {
+            wal_keys.PREFIX: self._sweep_tokens,
+            KEPT_PREFIX: self._sweep_kept,
+            TABLE_PREFIX: self._sweep_data_files,
+        }
+        await sweeps[prefix](await self._next_old(prefix))
 
     async def _sweep_tokens(self, old: Collection[str]) -> None:
         await self._delete_orphans(await self._metadata.log.forbid(old))
