@@ -109,7 +109,9 @@ async def compact(store: ObjectStore, metadata: Metadata, server: ServerRef, vie
     )
     result = await task.run(item, store, Workbench())
     claim = TaskClaim(task_id=claimed.id, epoch=claimed.epoch, worker=server)
-    await metadata.log.swap(Swap(claim=claim, objects=[written.swap for written in result.files]))
+    objects = [written.swap for written in result.files]
+    await metadata.tasks.prepare(claim, None, [one.object.key for one in objects])
+    await metadata.log.swap(Swap(claim=claim, objects=objects))
     return sum(written.file.size for written in result.files), time.process_time() - started_s
 
 

@@ -136,7 +136,7 @@ async def test_tasks_that_are_repeated_until_answered_are_done_once(inner: Metad
                 await answered(lambda: store.tasks.release(claims))  # noqa: B023 (called at once)
         (task,) = tasks
         claim = TaskClaim(task_id=task.id, epoch=task.epoch, worker=server)
-        await answered(lambda: store.tasks.prepare(claim, b"result"))
+        await answered(lambda: store.tasks.prepare(claim, b"result", [f"data/{start}"]))
         segment = Slice(key, start, 10, 0, 20, 0)
         file = SwapObject(object=ObjectRef(f"data/{start}", 9, ObjectKind.PARQUET), slices=[segment])
         await answered(lambda: store.log.swap(Swap(claim=claim, objects=[file])))

@@ -129,7 +129,7 @@ async def test_data_files_are_told_in_the_order_of_their_swaps(two: Compaction, 
     claim = await two.claimed((two.scene.other, 0, 20))
     slices = await two.segments((two.scene.other, 0, 20), per_segment=1)
     files = [two.file([slices[0]], key="data/b"), two.file([slices[1]], key="data/a")]
-    position = await two.metadata.log.swap(two.swap(claim, *files))
+    position = await two.swapped(claim, *files)
     found = await peer.objects.data_files(number)
 
     assert told(found) == [
@@ -159,7 +159,7 @@ async def test_kept_objects_are_wal_objects_of_no_stream(two: Compaction, peer: 
     key = two.scene.key
     claim = await two.claimed((key, 0, 10))
     slices = [one.slice for one in await two.slices((key, 0, 10))]
-    await two.metadata.log.swap(two.swap(claim, two.file(slices, kind=WAL, key="kept/1")))
+    await two.swapped(claim, two.file(slices, kind=WAL, key="kept/1"))
     await two.metadata.log.trim(key, 10)
 
     assert "kept/1" in await two.unused(WAL)

@@ -113,7 +113,7 @@ async def test_a_trim_of_a_segment_that_begins_below_the_start_never_adds_bytes(
         claim = await six.claimed((key, 0, 60))
         segments = await six.segments((key, 0, 60))
         await six.metadata.log.trim(key, 35)
-        await six.metadata.log.swap(six.swap(claim, six.file(segments)))
+        await six.swapped(claim, six.file(segments))
     sizes = []
     for start in (36, 45, 59, 60):
         await six.metadata.log.trim(key, start)

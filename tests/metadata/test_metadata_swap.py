@@ -76,9 +76,7 @@ async def test_followers_hear_of_the_swap(ten: Compaction, peer: Metadata) -> No
     key, other = ten.scene.key, ten.scene.other
     head = await peer.log.head()
     claim = await ten.claimed((key, 0, 70), (other, 0, 30))
-    position = await ten.metadata.log.swap(
-        ten.swap(claim, ten.file(await ten.segments((key, 0, 70), (other, 0, 30), per_segment=3)))
-    )
+    position = await ten.swapped(claim, ten.file(await ten.segments((key, 0, 70), (other, 0, 30), per_segment=3)))
     (entry,) = (await peer.log.follow(head, limit=10)).entries
 
     assert (entry.position, entry.kind) == (position, EntryKind.SWAP)
@@ -100,7 +98,7 @@ async def test_commits_go_on_behind_a_swap(ten: Compaction, peer: Metadata) -> N
 async def test_the_same_swap_again_is_answered_the_same(ten: Compaction, peer: Metadata) -> None:
     key = ten.scene.key
     claim = await ten.claimed((key, 0, 70))
-    swap = ten.swap(claim, ten.file(await ten.segments((key, 0, 70))))
+    swap = await ten.prepared(claim, ten.file(await ten.segments((key, 0, 70))))
     position = await ten.metadata.log.swap(swap)
     await ten.scene.backend.advance(9 * 60_000)
     await ten.scene.settle(entry_count_min=0)
@@ -117,10 +115,10 @@ async def test_only_the_newest_claim_may_swap(ten: Compaction, peer: Metadata) -
     await ten.scene.backend.advance(11_000)
     heir = await ten.claim(await ten.scene.register(peer, "worker-1"))
     with pytest.raises(Fenced):
-        await ten.metadata.log.swap(ten.swap(zombie, ten.file(segments)))
+        await ten.swapped(zombie, ten.file(segments))
     assert (await located(peer, key))[0] == (0, 10, "wal/0")
 
-    await peer.log.swap(ten.swap(heir, ten.file(segments)))
+    await ten.swapped(heir, ten.file(segments))
     assert (await located(peer, key))[0] == (0, 70, "data/000002")
 
 
@@ -130,23 +128,7 @@ async def test_a_worker_whose_name_registered_again_is_fenced(ten: Compaction, p
     await ten.scene.register(peer, "worker-0")
 
     with pytest.raises(Fenced):
-        await ten.metadata.log.swap(ten.swap(claim, ten.file(segments)))
-
-
-async def test_a_forbidden_file_is_refused(ten: Compaction, peer: Metadata) -> None:
-    claim = await ten.claimed((ten.scene.key, 0, 70))
-    file = ten.file(await ten.segments((ten.scene.key, 0, 70)))
-    assert await peer.log.forbid([file.object.key]) == {file.object.key}
-
-    with pytest.raises(Fenced):
-        await ten.metadata.log.swap(ten.swap(claim, file))
-    assert (await located(peer, ten.scene.key))[0] == (0, 10, "wal/0")
-
-
-async def test_a_file_that_was_swapped_in_cannot_be_forbidden(ten: Compaction, peer: Metadata) -> None:
-    file = await ten.compacted((ten.scene.key, 0, 70))
-
-    assert await peer.log.forbid([file.object.key, "wal/3", "data/none"]) == {"data/none"}
+        await ten.swapped(claim, ten.file(segments))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +150,7 @@ async def test_what_does_not_fit_the_index_changes_nothing(ten: Compaction, peer
 
     head = await peer.log.head()
     with pytest.raises(Conflict):
-        await ten.metadata.log.swap(ten.swap(claim, ten.file(slices)))
+        await ten.swapped(claim, ten.file(slices))
     assert await located(peer, key) == before
     assert await peer.log.head() == head
     assert await peer.tasks.compacted([key]) == {key: 0}
@@ -186,7 +168,7 @@ async def test_what_was_trimmed_before_the_swap_is_not_missed(
     if is_swept:
         await ten.scene.settle()
     before = await peer.log.usage([key])
-    await ten.metadata.log.swap(ten.swap(claim, ten.file(segments)))
+    await ten.swapped(claim, ten.file(segments))
 
     found = await located(peer, key)
     assert found[0][0] <= start < found[0][1]
@@ -220,7 +202,7 @@ async def test_behind_a_trim_no_row_is_lost_to_a_page_that_is_replaced_itself(
     file = ten.file(await ten.segments((key, swept, 80), per_segment=per_segment))
     await ten.metadata.log.trim(key, start)
     before = await ten.metadata.log.usage([key])
-    await ten.metadata.log.swap(ten.swap(claim, file))
+    await ten.swapped(claim, file)
 
     found = await located(ten.metadata, key)
     assert found[0][0] <= start < found[0][1]
@@ -238,7 +220,7 @@ async def test_partitions_deleted_meanwhile_are_left_out(ten: Compaction, peer: 
     claim = await ten.claimed((ten.scene.key, 0, 70))
     file = ten.file(await ten.segments((ten.scene.key, 0, 70)))
     await peer.streams.delete("orders")
-    position = await ten.metadata.log.swap(ten.swap(claim, file))
+    position = await ten.swapped(claim, file)
 
     assert position == await peer.log.head()
     assert file.object.key in await ten.unused(PARQUET)
@@ -249,7 +231,7 @@ async def test_a_kept_object_and_a_file_share_the_offsets(ten: Compaction, peer:
     claim = await ten.claimed((key, 0, 30))
     first, second, third = [one.slice for one in await ten.slices((key, 0, 30))]
     kept = ten.file([second._replace(position=32)], kind=WAL, key="kept/1")
-    position = await ten.metadata.log.swap(ten.swap(claim, ten.file([first, third], key="data/000001"), kept))
+    position = await ten.swapped(claim, ten.file([first, third], key="data/000001"), kept)
 
     assert (await located(peer, key))[:3] == [(0, 10, "data/000001"), (10, 20, "kept/1"), (20, 30, "data/000001")]
     assert [one.kind for one in (await peer.log.locate(key, 0, limit=3)).slices] == [PARQUET, WAL, PARQUET]
@@ -261,7 +243,7 @@ async def test_a_task_set_aside_moves_its_bytes_only(ten: Compaction, peer: Meta
     key = ten.scene.key
     claim = await ten.claimed((key, 0, 70))
     slices = [one.slice for one in await ten.slices((key, 0, 70))]
-    swap = ten.swap(claim, ten.file(slices, kind=WAL, key="kept/aside"), is_final=False)
+    swap = await ten.prepared(claim, ten.file(slices, kind=WAL, key="kept/aside"), is_final=False)
     position = await ten.metadata.log.swap(swap)
 
     assert await peer.log.swap(swap) == position
@@ -269,7 +251,7 @@ async def test_a_task_set_aside_moves_its_bytes_only(ten: Compaction, peer: Meta
     assert [task.id for task in await peer.tasks.list()] == [claim.task_id]
     assert (await located(peer, key))[6:8] == [(60, 70, "kept/aside"), (70, 80, "wal/7")]
     assert (await peer.log.locate(key, 0, limit=1)).slices[0].kind is WAL
-    final = await ten.metadata.log.swap(ten.swap(claim, ten.file(await ten.segments((key, 0, 70)))))
+    final = await ten.swapped(claim, ten.file(await ten.segments((key, 0, 70))))
     assert final > position
     assert await peer.tasks.compacted([key]) == {key: 70}
     assert "kept/aside" in await ten.unused(WAL)
@@ -283,7 +265,7 @@ async def test_small_files_become_a_large_one(ten: Compaction, peer: Metadata) -
     claim = await ten.claim()
     before = await peer.log.usage([key, other])
     segments = joined(sorted(Slice(*segment) for file in files for segment in file.slices), per_segment=2)
-    await ten.metadata.log.swap(ten.swap(claim, ten.file(segments, key="data/merged")))
+    await ten.swapped(claim, ten.file(segments, key="data/merged"))
 
     assert task.kind is TaskKind.MERGE
     assert (await located(peer, key))[:3] == [(0, 40, "data/merged"), (40, 60, "data/merged"), (60, 70, "wal/6")]
@@ -298,7 +280,7 @@ async def test_a_merge_may_replace_ranges_that_do_not_touch(ten: Compaction, pee
     await ten.offer(ten.merge(ten.scene.first.number, files[0].object.key, files[2].object.key))
     claim = await ten.claim()
     segments = [*files[0].slices, *files[2].slices]
-    position = await ten.metadata.log.swap(ten.swap(claim, ten.file(segments, key="data/merged")))
+    position = await ten.swapped(claim, ten.file(segments, key="data/merged"))
     (entry,) = (await peer.log.follow(position - 1, limit=1)).entries
 
     assert [one[2] for one in (await located(peer, key))[:3]] == ["data/merged", "data/000002", "data/merged"]
@@ -351,7 +333,7 @@ async def test_a_final_swap_covers_its_task(ten: Compaction, peer: Metadata) -> 
     segments = await ten.segments((key, 0, 50))
 
     with pytest.raises(Conflict):
-        await ten.metadata.log.swap(ten.swap(claim, ten.file(segments)))
+        await ten.swapped(claim, ten.file(segments))
     assert await peer.tasks.compacted([key]) == {key: 0}
 
 
@@ -359,7 +341,7 @@ async def test_a_task_whose_ranges_were_trimmed_ends_without_objects(ten: Compac
     key = ten.scene.key
     claim = await ten.claimed((key, 0, 70))
     await peer.log.trim(key, 75)
-    position = await ten.metadata.log.swap(ten.swap(claim))
+    position = await ten.swapped(claim)
 
     assert await peer.log.swap(ten.swap(claim)) == position == await peer.log.head()
     assert list(await peer.tasks.list()) == []
@@ -372,4 +354,4 @@ async def test_a_task_given_back_cannot_be_swapped(ten: Compaction, peer: Metada
     await peer.tasks.release([claim])
 
     with pytest.raises(Fenced):
-        await ten.metadata.log.swap(ten.swap(claim, file))
+        await ten.swapped(claim, file)

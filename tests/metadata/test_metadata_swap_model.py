@@ -123,7 +123,7 @@ class History:
             if self.random.random() < 0.3:
                 await getattr(self, interference)()
         before = await self.log.usage(sorted(self.model.starts))
-        swap = self.compaction.swap(claim, *self._files(slices, is_final=is_final), is_final=is_final)
+        swap = await self.compaction.prepared(claim, *self._files(slices, is_final=is_final), is_final=is_final)
         position = await self.log.swap(swap)
         assert await self.log.usage(sorted(self.model.starts)) == before, "a swap changes no usage"
         if self.random.random() < 0.5:

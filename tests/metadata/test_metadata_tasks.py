@@ -134,7 +134,7 @@ async def test_a_task_larger_than_the_limit_is_claimed_alone(four: Compaction) -
 
 async def test_tasks_of_a_dead_worker_are_taken_over(four: Compaction, peer: Metadata) -> None:
     claim = await four.claimed((four.scene.keys[0], 0, 20))
-    await four.metadata.tasks.prepare(claim, b"written")
+    await four.metadata.tasks.prepare(claim, b"written", [])
     heir = await four.scene.register(peer, "worker-1", timeout_ms=60_000)
     assert await peer.tasks.claim(heir, limit=10, bytes_max=1_000) == []
 
@@ -146,7 +146,7 @@ async def test_tasks_of_a_dead_worker_are_taken_over(four: Compaction, peer: Met
     assert (task.id, task.epoch, task.holder) == (claim.task_id, 2, heir)
     assert dict(task.results) == {1: b"written"}
     with pytest.raises(Fenced):
-        await four.metadata.tasks.prepare(claim, b"again")
+        await four.metadata.tasks.prepare(claim, b"again", [])
     with pytest.raises(Fenced):
         await four.metadata.tasks.fail(claim, "late", retry_after_ms=0, is_aside=False)
     with pytest.raises(Fenced):
@@ -172,7 +172,7 @@ async def test_a_worker_registered_anew_takes_over_from_itself(four: Compaction,
     with pytest.raises(Fenced):
         await four.metadata.tasks.claim(zombie.worker, limit=10, bytes_max=10_000)
     with pytest.raises(Fenced):
-        await four.metadata.tasks.prepare(zombie, b"")
+        await four.metadata.tasks.prepare(zombie, b"", [])
 
 
 async def test_a_worker_whose_heartbeats_stopped_cannot_claim(four: Compaction) -> None:
@@ -192,7 +192,7 @@ async def test_a_released_task_is_claimed_again_without_blame(four: Compaction) 
 
     assert (task.id, task.epoch, task.attempt_count) == (claim.task_id, 2, 0)
     with pytest.raises(Fenced):
-        await four.metadata.tasks.prepare(claim, b"")
+        await four.metadata.tasks.prepare(claim, b"", [])
 
 
 # Results and failures.
@@ -200,11 +200,11 @@ async def test_a_released_task_is_claimed_again_without_blame(four: Compaction) 
 
 async def test_results_are_kept_by_epoch(four: Compaction, peer: Metadata) -> None:
     first = await four.claimed((four.scene.keys[0], 0, 20))
-    await four.metadata.tasks.prepare(first, b"one")
-    await four.metadata.tasks.prepare(first, b"one again")
+    await four.metadata.tasks.prepare(first, b"one", [])
+    await four.metadata.tasks.prepare(first, b"one again", [])
     await four.metadata.tasks.release([first])
     second = await four.claim()
-    await peer.tasks.prepare(second, bytes(100_000))
+    await peer.tasks.prepare(second, bytes(100_000), [])
     await four.metadata.tasks.release([second])
     (task,) = await peer.tasks.claim(four.worker, limit=1, bytes_max=1)
 
@@ -215,7 +215,7 @@ async def test_too_large_a_result_is_invalid(four: Compaction) -> None:
     claim = await four.claimed((four.scene.keys[0], 0, 20))
 
     with pytest.raises(Invalid):
-        await four.metadata.tasks.prepare(claim, bytes((16 << 20) + 1))
+        await four.metadata.tasks.prepare(claim, bytes((16 << 20) + 1), [])
 
 
 async def test_a_failed_task_waits_before_it_is_claimed_again(four: Compaction, peer: Metadata) -> None:

@@ -98,7 +98,7 @@ async def test_a_crash_inside_a_swap_leaves_nothing(small: Compaction, step_coun
     """SQLite is interrupted after so many times 20 instructions of its virtual machine, anywhere in the transaction."""
     key = small.scene.keys[0]
     claim = await small.claimed((key, 0, 70))
-    swap = small.swap(claim, small.file(await small.segments((key, 0, 70))))
+    swap = await small.prepared(claim, small.file(await small.segments((key, 0, 70))))
     victim = await small.scene.backend.open()
     left = [step_count]
 

@@ -202,7 +202,7 @@ async def test_no_sqlite_error_leaks_from_any_method(opened: Opened) -> None:
         store.log.maintain(entry_count_min=0),
         store.tasks.offer([], lease),
         store.tasks.claim(opened.server, limit=1, bytes_max=1),
-        store.tasks.prepare(claim, b""),
+        store.tasks.prepare(claim, b"", ["data/1"]),
         store.tasks.release([claim]),
         store.tasks.fail(claim, "", retry_after_ms=0, is_aside=False),
         store.tasks.cancel(claim),

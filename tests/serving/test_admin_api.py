@@ -263,6 +263,7 @@ async def test_finished_tasks_are_told_of_the_streams_that_are_there(api: Api) -
             object=ObjectRef(f"data/{round_number}", 50, ObjectKind.PARQUET),
             slices=[Slice(key, start, 10, 0, 100, 1_700_000_000_000)],
         )
+        await metadata.tasks.prepare(claim, None, [data_file.object.key])
         await metadata.log.swap(Swap(claim=claim, objects=[data_file]))
     await metadata.streams.delete("b")
 

@@ -1,6 +1,7 @@
 """Seeds of the compaction profile; a worker that crashes at each of its calls; and bugs that the simulation must find."""
 
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -8,8 +9,14 @@ import pytest
 
 from bearlake.compaction.commit import Committer, Work
 from bearlake.compaction.sweeper import Sweeper
+from bearlake.compaction.worker import Worker
+from bearlake.metadata import task_rules
 from bearlake.metadata.model import Stream
+from bearlake.metadata.sqlite import task_objects
+from bearlake.metadata.sqlite import tasks as sqlite_tasks
+from bearlake.metadata.sqlite.streams import SqliteStreams
 from bearlake.table import marks
+from bearlake.telemetry.isolation import Isolation
 from bearlake.testing import simulate, tables
 from bearlake.testing.lake_scenario import draw_lake_settings
 from bearlake.testing.scenario import Report, ScenarioSettings, run_seed
@@ -132,11 +139,65 @@ def delete_what_the_table_has(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Committer, "delete_files", all_of_them)
 
 
+def forbid_what_is_prepared(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(task_rules, "may_forbid", lambda key: not key.is_indexed)
+
+
+def know_tasks_objects_by_their_names_only(patch: pytest.MonkeyPatch) -> None:
+    """As it was before objects belonged to tasks: nothing is registered, and a swap takes whatever is not forbidden."""
+
+    def forbid_unless_named(connection: Any, keys: Collection[str]) -> set[str]:
+        open_tasks = {f"/{task_id:016x}-" for (task_id,) in connection.execute("SELECT id FROM tasks")}
+        return forbid(connection, [key for key in keys if not any(name in key for name in open_tasks)])
+
+    async def nothing(self: Committer, work: Work) -> None:
+        """An earlier epoch's objects are believed to be there."""
+
+    forbid = task_objects.forbid
+    patch.setattr(Committer, "_take_over", nothing)
+    patch.setattr(sqlite_tasks, "register", lambda connection, task_id, keys: None)
+    patch.setattr(task_rules, "may_swap_in", lambda key, task_id: key.forbidden_at < 0 and not key.is_indexed)
+    patch.setattr(task_objects, "forbid", forbid_unless_named)
+
+
+def forget_every_ban(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(task_rules, "may_forget_ban", lambda forbidden_at, held: True)
+
+
+def let_one_fault_end_the_round(patch: pytest.MonkeyPatch) -> None:
+    @asynccontextmanager
+    async def of(self: Isolation, subject: str) -> AsyncIterator[None]:
+        yield
+
+    patch.setattr(Isolation, "of", of)
+
+
+def look_at_numbers_up_to_the_first_gap(patch: pytest.MonkeyPatch) -> None:
+    async def incarnations(self: SqliteStreams, *, after: int = 0, limit: int = 1000) -> Sequence[Stream]:
+        return await self.by_numbers(range(after + 1, after + limit + 1))
+
+    patch.setattr(SqliteStreams, "incarnations", incarnations)
+
+
+def give_back_whatever_fails(patch: pytest.MonkeyPatch) -> None:
+    """No attempt is counted, so nothing is set aside."""
+
+    async def blame(self: Worker, work: Work, error: BaseException) -> None:
+        self._release([work.claim])
+
+    patch.setattr(Worker, "_blame", blame)
+
+
 MUTATIONS: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, ...]] = {
     forget_the_marks: ("I5", "I7"),
     sweep_files_of_live_snapshots: ("I7", "I4"),
     delete_what_the_table_has: ("I7", "I4"),
     swap_in_what_this_epoch_wrote: ("I7", "I4", "I5", "after"),
+    forbid_what_is_prepared: ("I4", "I7", "logged as an error"),
+    know_tasks_objects_by_their_names_only: ("I4", "I7", "logged as an error"),
+    forget_every_ban: ("I4", "I7"),
+    let_one_fault_end_the_round: ("after",),
+    look_at_numbers_up_to_the_first_gap: ("after",),
 }
 """Each mutation, and the rules that it may break first."""
 SHOWS_RARE_ONES = 30

@@ -35,7 +35,7 @@ async def move_aside(
     Raises:
         NotFound: an object is gone: the index has changed meanwhile, or bytes were lost.
         Fenced: the claim was overtaken.
-        Conflict: the index has changed meanwhile.
+        Conflict: the index has changed meanwhile, or the sweep has forbidden one of the copies.
         Unavailable: a store did not answer.
     """
     if task.kind is not TaskKind.COMPACT:
@@ -55,6 +55,7 @@ async def move_aside(
         await _copy(group, stream, claim, store, next_key()) for group in _groups(shared, settings.aside_bytes_max)
     ]
     if objects:
+        await metadata.tasks.prepare(claim, None, [one.object.key for one in objects])
         await metadata.log.swap(Swap(claim=claim, objects=objects, is_final=False))
     return sum(found.slice.length for found in shared)
 

@@ -22,7 +22,7 @@ class Claims:
         self._tasks = tasks
         self._server = server
         self._held: dict[int, TaskClaim] = {}
-        self._owed: dict[int, TaskClaim] = {}
+        self._owed: dict[int, tuple[TaskClaim, int]] = {}
         self._doubt_until_s = self._look_at_s = -1.0
 
     @property
@@ -45,11 +45,12 @@ class Claims:
         """The task is not ours any more: done, failed, dropped."""
         self._held.pop(claim.task_id, None)
 
-    def owe(self, claims: Iterable[TaskClaim]) -> None:
-        """Give these back as soon as the store answers; without effect for those that another holds by then."""
+    def owe(self, claims: Iterable[TaskClaim], wait_ms: int = 0) -> None:
+        """Give these back as soon as the store answers, not to be claimed for `wait_ms`; without effect for those that another holds
+        by then."""
         for claim in claims:
             self._held.pop(claim.task_id, None)
-            self._owed[claim.task_id] = claim
+            self._owed[claim.task_id] = claim, wait_ms
 
     def doubt(self) -> None:
         """A claim had no answer."""
@@ -57,7 +58,7 @@ class Claims:
 
     def drop(self) -> list[TaskClaim]:
         """Forget everything; returns what was held or owed."""
-        claims = [*self._held.values(), *self._owed.values()]
+        claims = [*self._held.values(), *(claim for claim, _ in self._owed.values())]
         self._held.clear()
         self._owed.clear()
         return claims
@@ -68,11 +69,12 @@ class Claims:
         if self._look_at_s <= now_s < self._doubt_until_s:
             self._look_at_s = now_s + LOOK_PAUSE_S
             await self._find_unheard()
-        claims = list(self._owed.values())
-        if claims:
-            await self._tasks.release(claims)
+        owed = list(self._owed.values())
+        for wait_ms in sorted({wait_ms for _, wait_ms in owed}):
+            claims = [claim for claim, waits_ms in owed if waits_ms == wait_ms]
+            await self._tasks.release(claims, wait_ms=wait_ms)
             for claim in claims:
-                if self._owed.get(claim.task_id) == claim:
+                if self._owed.get(claim.task_id) == (claim, wait_ms):
                     del self._owed[claim.task_id]
 
     async def _find_unheard(self) -> None:
@@ -81,4 +83,4 @@ class Claims:
             after = page[-1].id
             for task in page:
                 if task.holder == self._server and task.id not in self._held:
-                    self._owed[task.id] = TaskClaim(task_id=task.id, epoch=task.epoch, worker=self._server)
+                    self._owed[task.id] = TaskClaim(task_id=task.id, epoch=task.epoch, worker=self._server), 0

@@ -16,10 +16,11 @@ from functools import partial
 from typing import TypeVar
 
 from bearlake.compaction import encoding
+from bearlake.compaction.mending import written_anew
 from bearlake.compaction.model import TaskResult
 from bearlake.compaction.patience import Patience
 from bearlake.compaction.settings import WorkerSettings
-from bearlake.errors import BearlakeError, Conflict, Corrupt, Fenced, NotFound, Unavailable
+from bearlake.errors import BearlakeError, Conflict, Corrupt, Fenced, NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import Swap, SwapObject, Task, TaskClaim, TaskKind
 from bearlake.metadata.model import LocatedSlice, ObjectRef, PartitionKey, Slice, Stream, partition_index
@@ -38,8 +39,6 @@ TABLE_COUNT_MAX = 1_000
 """Tables whose last state is remembered."""
 MARKS_KEPT_MAX = 32
 """Marks in a table from which on those of closed tasks are dropped."""
-LATE_FACTOR = 2
-"""Files older than so many deadlines when they are prepared are not used: an orphan sweep may have judged them already."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,23 +53,36 @@ class Work:
     inputs: Sequence[ObjectRef] = ()
     result: TaskResult = field(default_factory=lambda: TaskResult(items=()))
     winner: int = -1
+    kept: Sequence[SwapObject] | None = None
+    """Kept objects of an earlier epoch that won, as they are now; None: as in the winner's result."""
+
+    def winning(self) -> TaskResult:
+        """The result of the winning epoch."""
+        if self.winner == self.claim.epoch:
+            return self.result
+        return encoding.decode_result(self.task.results[self.winner])
 
     def objects(self) -> list[SwapObject]:
         """What the index shall name, of the winning epoch."""
-        result = (
-            self.result if self.winner == self.claim.epoch else encoding.decode_result(self.task.results[self.winner])
-        )
-        return [one.swap for item in result.items for one in item.files] + [
-            kept for item in result.items for kept in item.kept
-        ]
+        items = self.winning().items
+        kept = [one for item in items for one in item.kept] if self.kept is None else self.kept
+        return [*(one.swap for item in items for one in item.files), *kept]
 
 
 class Committer:
     """See the module. Used by one worker, for several streams at once."""
 
     def __init__(
-        self, metadata: Metadata, store: ObjectStore, tables: Tables, settings: WorkerSettings, patience: Patience
+        self,
+        metadata: Metadata,
+        store: ObjectStore,
+        tables: Tables,
+        settings: WorkerSettings,
+        patience: Patience,
+        next_key: Callable[[], str],
     ) -> None:
+        """`next_key` makes keys of kept objects."""
+        self._next_key = next_key
         self._metadata = metadata
         self._store = store
         self._tables = tables
@@ -98,11 +110,12 @@ class Committer:
         return state.location_key
 
     async def recover(self, work: Work) -> None:
-        """Set `work.winner` if an earlier epoch's commit is in the table already.
+        """Set `work.winner` if an earlier epoch's commit is in the table already; its objects are there and the task's (I10) then.
 
         Raises:
-            Conflict: somebody has committed the task, and the table does not say who.
-            Unavailable: the catalog did not answer.
+            Conflict: somebody has committed the task, and the table does not say who; or a data file was forbidden.
+            NotFound: a data file was lost.
+            Unavailable: a store did not answer.
         """
         task = work.task
         if not task.results:
@@ -113,8 +126,39 @@ class Committer:
         winner = state.applied.get(task.id)
         if winner is not None and winner in task.results:
             work.winner = winner
+            await self._take_over(work)
         elif winner is not None or _is_reached(task, state):
             raise Conflict(f"the table has task {task.id} of epoch {winner}, of which nothing was prepared")
+
+    async def _take_over(self, work: Work) -> None:
+        """See that the winner's objects are the task's and that their bytes are there. Lost kept objects are written anew."""
+        items = work.winning().items
+        files = [one.swap.object.key for item in items for one in item.files]
+        await self._ask(lambda: self._metadata.tasks.prepare(work.claim, None, files))
+        for key in files:
+            await self._ask(partial(self._store.size, key))
+        work.kept = []
+        for kept in [one for item in items for one in item.kept]:
+            found = kept if await self._is_there(work, kept.object.key) else await self._written_anew(work, kept)
+            work.kept = [*work.kept, *([] if found is None else [found])]
+
+    async def _is_there(self, work: Work, key: str) -> bool:
+        try:
+            await self._ask(lambda: self._metadata.tasks.prepare(work.claim, None, [key]))
+            await self._ask(lambda: self._store.size(key))
+        except (Conflict, NotFound):
+            return False
+        return True
+
+    async def _written_anew(self, work: Work, lost: SwapObject) -> SwapObject | None:
+        found = await written_anew(lost, work.stream, self._metadata.log, self._store, self._next_key)
+        if found is not None:
+            key = found.object.key
+            await self._ask(lambda: self._metadata.tasks.prepare(work.claim, None, [key]))
+        metrics.COMPACTION_MENDED.inc()
+        details = {"task": work.task.id, "stream": work.stream.name, "key": lost.object.key}
+        log.warning("a kept object of a task was lost and is written anew from the WAL", extra=details)
+        return found
 
     # -- behind the run ------------------------------------------------------------------------------------------
 
@@ -146,11 +190,8 @@ class Committer:
     async def _prepare(self, work: Work) -> None:
         check_cover(work)
         result = encoding.encode_result(work.result)
-        await self._ask(lambda: self._metadata.tasks.prepare(work.claim, result))
-        # Looked at behind the step: from now on the sweep sees these keys in an open task, however long we are paused.
-        age_s = asyncio.get_running_loop().time() - work.started_s
-        if age_s * 1000 > LATE_FACTOR * self._settings.deadline_ms:
-            raise Unavailable(f"task {work.task.id}: its files are {age_s:.0f} s old, doing it anew")
+        keys = sorted(keys_of([work.result]))
+        await self._ask(lambda: self._metadata.tasks.prepare(work.claim, result, keys))  # I10: now they are the task's
 
     async def _list(self, stream: Stream, works: Sequence[Work], errors: dict[int, BearlakeError]) -> None:
         """Let the table list the files, all together if it can be."""
@@ -230,7 +271,7 @@ class Committer:
         await self.delete_files(work, keep=work.winner)
 
     async def delete_files(self, work: Work, *, keep: int | None = None) -> None:
-        """Delete what all epochs of the task but `keep` wrote, which can never be in the table any more."""
+        """Delete what all epochs of the task but `keep` wrote, which can never be in the table any more. The task is closed (I10)."""
         results = {work.claim.epoch: work.result}
         for epoch, text in work.task.results.items():
             results[epoch] = encoding.decode_result(text)
@@ -241,7 +282,7 @@ class Committer:
         metrics.SWEEP_OBJECTS.labels("lost").inc(len(keys))
         try:
             await self._store.delete(sorted(keys))
-        except Unavailable as error:  # the orphan sweep finds them
+        except BearlakeError as error:  # the orphan sweep finds them
             log.info("files that lost are still there", extra={"count": len(keys), "error": repr(error)})
 
     def state(self, number: int) -> TableState | None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from bearlake.compaction.settings import MergeSettings
 from bearlake.metadata.compaction import ObjectRegister, Task, TaskKind, TaskOffer
+from bearlake.telemetry.isolation import Isolation
 
 STREAM_COUNT_MAX = 1_000
 """Streams whose small files are remembered; those that changed last."""
@@ -78,7 +79,8 @@ class _Files:
 class Merges:
     """Offers merges for streams that `swapped`. Used by the planner."""
 
-    def __init__(self, objects: ObjectRegister, settings: MergeSettings) -> None:
+    def __init__(self, objects: ObjectRegister, settings: MergeSettings, isolation: Isolation) -> None:
+        self._isolation = isolation
         self._objects = objects
         self._settings = settings
         self._files: OrderedDict[int, _Files] = OrderedDict()
@@ -140,7 +142,8 @@ class Merges:
             is_due = files.swap_count >= settings.fan_in or (files.swap_count > 0 and not files.is_known)
             if number in busy or not is_due:
                 continue
-            await self._look_up(number, files)
+            async with self._isolation.of(f"stream {number}"):
+                await self._look_up(number, files)
             inputs = choose(files.small.values(), settings)
             if inputs:
                 found.append(_offer(number, inputs))

@@ -18,7 +18,7 @@ from bearlake.compaction import backlog as backlogs
 from bearlake.compaction.backlog import Backlog
 from bearlake.compaction.merging import Merges
 from bearlake.compaction.settings import CompactionSettings
-from bearlake.errors import Conflict, Fenced, NotFound, OutOfRange, Overloaded, Unavailable
+from bearlake.errors import BearlakeError, Conflict, Fenced, NotFound, OutOfRange, Overloaded, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import Task, TaskKind, TaskOffer
 from bearlake.metadata.model import (
@@ -32,6 +32,7 @@ from bearlake.metadata.model import (
 )
 from bearlake.streams import configs as stream_configs
 from bearlake.telemetry import metrics
+from bearlake.telemetry.isolation import Isolation
 from bearlake.telemetry.outage import Outage
 
 log = logging.getLogger(__name__)
@@ -69,7 +70,8 @@ class Planner:
         self._lease_name = lease_name(settings.streams)
         self._on_offered = on_offered
         self._on_fenced = on_fenced
-        self._merges = Merges(metadata.objects, settings.merge)
+        self._isolation = Isolation(log, "plan", metadata.log.head)
+        self._merges = Merges(metadata.objects, settings.merge, self._isolation)
         self._backlog = Backlog(settings.planner)
         self._position = 0
         self._reconcile_at_s = 0.0
@@ -81,9 +83,11 @@ class Planner:
         pause_s = self._settings.retry_pause_ms / 1000
         while True:
             try:
-                await self._plan(await self._metadata.leases.acquire(self._lease_name, self._server))
-            except Conflict:  # another's turn
-                self._outage.over()
+                lease = await self._lease()
+                if lease is None:
+                    self._outage.over()
+                else:
+                    await self._plan(lease)
             except _Lost:
                 pass
             except OutOfRange:
@@ -92,11 +96,18 @@ class Planner:
                 if not await self._may_go_on():
                     self._on_fenced()
                     await asyncio.Event().wait()
-            except (Unavailable, Overloaded) as error:
+            except BearlakeError as error:
                 self._outage.failed(error)
             finally:
                 self.is_planning = False
             await asyncio.sleep(pause_s)
+
+    async def _lease(self) -> Lease | None:
+        """The right to plan; None: it is another's turn."""
+        try:
+            return await self._metadata.leases.acquire(self._lease_name, self._server)
+        except Conflict:
+            return None
 
     async def _may_go_on(self) -> bool:
         """After a write was fenced: whether it was only the lease that another took."""
@@ -104,7 +115,7 @@ class Planner:
             await self._metadata.servers.heartbeat(self._server)
         except Fenced:
             return False
-        except (Unavailable, Overloaded):
+        except BearlakeError:
             return True
         return True
 
@@ -256,7 +267,8 @@ class Planner:
         for number in due[: max(0, room)]:
             count_max = self._settings.stream_task_count_max - self._backlog.task_count(number)
             if count_max > 0:
-                queues.append(await self._offers_of(number, count_max, now_s))
+                async with self._isolation.of(f"stream {number}"):
+                    queues.append(await self._offers_of(number, count_max, now_s))
         turns = [
             queue[turn] for turn in range(self._settings.stream_task_count_max) for queue in queues if turn < len(queue)
         ]
@@ -300,13 +312,26 @@ class Planner:
         size = self._settings.page_count
         for at in range(0, len(offers), size):
             page = offers[at : at + size]
-            tasks = await self._metadata.tasks.offer(page, lease)
+            tasks = await self._offer_page(page, lease)
             for task in tasks:
                 self._opened(task)
             if tasks:
                 self._on_offered()
             metrics.COMPACTION_OFFERED.inc(len(tasks))
             await self._look_at_left_out(page, tasks)
+
+    async def _offer_page(self, page: Sequence[TaskOffer], lease: Lease) -> Sequence[Task]:
+        """Offer them together; if the store refuses one of them, each alone."""
+        try:
+            return await self._metadata.tasks.offer(page, lease)
+        except (Fenced, Unavailable, Overloaded):
+            raise
+        except BearlakeError:
+            tasks: list[Task] = []
+            for offer in page:
+                async with self._isolation.of(f"stream {offer.stream_number}"):
+                    tasks += await self._metadata.tasks.offer([offer], lease)
+            return tasks
 
     def _opened(self, task: Task) -> None:
         self._backlog.busy(task)

@@ -4,11 +4,16 @@ The bytes go later, by reference counts (`sweeper.py`), and the table keeps its 
 Source: Apache Kafka documentation, "Topic Configs": retention.ms, retention.bytes, cleanup.policy.
 """
 
+import logging
+
 from bearlake.compaction.settings import SweepSettings
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import Stream
 from bearlake.streams import configs as stream_configs
 from bearlake.telemetry import metrics
+from bearlake.telemetry.isolation import Isolation
+
+log = logging.getLogger(__name__)
 
 
 class Retention:
@@ -17,15 +22,18 @@ class Retention:
     def __init__(self, metadata: Metadata, settings: SweepSettings) -> None:
         self._metadata = metadata
         self._settings = settings
+        self._isolation = Isolation(log, "retention", metadata.log.head)
 
     async def run_once(self) -> None:
-        """One round over all streams. Raises `Unavailable`."""
+        """One round over all streams. Raises `Unavailable`; what else fails stops one stream (I11)."""
         after = ""
         while True:
             page = await self._metadata.streams.list(after=after, limit=self._settings.page_count)
             for stream in page:
-                await self._retain(stream)
+                async with self._isolation.of(stream.name):
+                    await self._retain(stream)
             if len(page) < self._settings.page_count:
+                self._isolation.end_round()
                 return
             after = page[-1].name
 

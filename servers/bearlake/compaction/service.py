@@ -26,6 +26,7 @@ from bearlake.objects import ObjectStore
 from bearlake.table import Tables
 from bearlake.table.settings import TableSettings
 from bearlake.telemetry import metrics
+from bearlake.telemetry.isolation import Isolation
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,7 @@ class Compactor:
         self._retention = Retention(metadata, settings.sweep)
         self._table_upkeep = TableUpkeep(metadata, tables, settings.sweep, table_settings or TableSettings(), clock)
         self._aside = AsideUpkeep(metadata, settings.sweep)
+        self._isolation = Isolation(log, "measure", metadata.log.head)
         metrics.COMPACTION_PLANNING.set_function(lambda: float(self.planner.is_planning))
 
     async def run(self) -> None:
@@ -142,7 +144,9 @@ class Compactor:
         numbers = {*sizes, *self.worker.reports.recent()}
         for stream in await self._metadata.streams.by_numbers(sorted(numbers)[:MEASURED_STREAM_COUNT_MAX]):
             if not stream.is_deleted:
-                await self._measure_stream(stream, sizes.get(stream.number))
+                async with self._isolation.of(stream.name):
+                    await self._measure_stream(stream, sizes.get(stream.number))
+        self._isolation.end_round()
 
     async def _measure_stream(self, stream: Stream, backlog: StreamBacklog | None) -> None:
         metrics.COMPACTION_STREAM_BACKLOG.labels(stream.name).set(backlog.size_bytes if backlog else 0)

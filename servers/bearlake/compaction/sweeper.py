@@ -3,17 +3,20 @@
 - *WAL objects* that the index has not named for a grace period. A reader that still knew the name resolves its offsets again.
 - *Data files* that the index does not name and that no live snapshot of their table names.
 - *Orphans*: objects that a crash left behind before their commit. Listed by prefix, a page at a time; old ones are forbidden
-  first, so that they can never be committed later, and deleted then. A data file of a task that is open is left alone, since the
-  table may have it without the index knowing (between the second and the third step of a commit); so is one that a live snapshot names.
+  first, so that they can never be committed later, and deleted then. The store forbids no object that an open task has prepared (I10),
+  since the table may have it without the index knowing (between the second and the third step of a commit). One that a live snapshot
+  names stays, too. The grace period only keeps the sweep from work that is under way; nothing is lost if it is too short.
 
-Every step may be repeated, and done by two workers at once.
+Every step may be repeated, and done by two workers at once. What fails for one stream, page or prefix stops nothing else (I11): objects
+whose table cannot be read stay.
 """
 
 import logging
 import re
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 
 from bearlake.clock import Clock
+from bearlake.compaction.all_streams import all_streams
 from bearlake.compaction.settings import SweepSettings
 from bearlake.errors import Invalid
 from bearlake.metadata import Metadata
@@ -23,14 +26,15 @@ from bearlake.objects import ObjectInfo, ObjectStore
 from bearlake.streams import configs as stream_configs
 from bearlake.table import Tables
 from bearlake.telemetry import metrics
+from bearlake.telemetry.isolation import Isolation
 from bearlake.wal import keys as wal_keys
 
 log = logging.getLogger(__name__)
 
-WAL_PREFIXES = (wal_keys.PREFIX, "kept/")
+KEPT_PREFIX = "kept/"
 TABLE_PREFIX = "table/"
-_DATA_FILE = re.compile(r"(table/[^/]+/[^/]+)-([0-9a-f]{8})/data/([0-9a-f]{16})-[^/]+\.parquet")
-_FIRST_HEX = 16
+_DATA_FILE = re.compile(r"table/[^/]+/[^/]+-([0-9a-f]{8})/data/[0-9a-f]{16}-[^/]+\.parquet")
+"""A data file that compaction wrote; other engines may have files of their own beside them. The group begins its stream's id."""
 
 
 class Sweeper:
@@ -45,13 +49,20 @@ class Sweeper:
         self._settings = settings
         self._clock = clock
         self._cursors: dict[str, str] = {}
+        self._unused_isolation = Isolation(log, "sweep-wal", metadata.log.head)
+        self._file_isolation = Isolation(log, "sweep-files", metadata.log.head)
+        self._orphan_isolation = Isolation(log, "sweep-orphans", metadata.log.head)
 
     # -- objects that lost their references -----------------------------------------------------------------------
 
     async def sweep_wal(self) -> None:
         """One round over unused WAL objects."""
+        number = 0
         async for page in self._unused(ObjectKind.WAL):
-            await self._delete([found.object.key for found in page], "wal")
+            number += 1
+            async with self._unused_isolation.of(f"page {number}"):
+                await self._delete([found.object.key for found in page], "wal")
+        self._unused_isolation.end_round()
 
     async def sweep_files(self) -> None:
         """One round over unused data files; those in live snapshots stay in the list."""
@@ -63,7 +74,9 @@ class Sweeper:
             for number, keys in streams.items():
                 stream = known.get(number)
                 if stream is not None:
-                    await self._delete(await self._dead(stream, keys), "data")
+                    async with self._file_isolation.of(stream.name):
+                        await self._delete(await self._dead(stream, keys), "data")
+        self._file_isolation.end_round()
 
     async def _unused(self, kind: ObjectKind) -> AsyncIterator[Sequence[UnusedObject]]:
         after = ""
@@ -98,13 +111,28 @@ class Sweeper:
 
     async def sweep_orphans(self) -> None:
         """Look at the next page of keys under each prefix; behind the last one, start over next time."""
-        for prefix in WAL_PREFIXES:
-            old = await self._next_old(prefix)
-            forbidden = await self._metadata.log.forbid(old)
-            await self._delete_orphans(forbidden)
-        old = await self._next_old(TABLE_PREFIX)
-        closed = await self._of_closed_tasks(key for key in old if _DATA_FILE.fullmatch(key))
-        forbidden = await self._metadata.log.forbid(closed)
+        for prefix in (wal_keys.PREFIX, KEPT_PREFIX, TABLE_PREFIX):
+            async with self._orphan_isolation.of(prefix):
+                await self.sweep_prefix(prefix)
+        self._orphan_isolation.end_round()
+
+    async def sweep_prefix(self, prefix: str) -> None:
+        """Look at the next page of keys under one of the three prefixes."""
+        sweeps = {
+            wal_keys.PREFIX: self._sweep_tokens,
+            KEPT_PREFIX: self._sweep_kept,
+            TABLE_PREFIX: self._sweep_data_files,
+        }
+        await sweeps[prefix](await self._next_old(prefix))
+
+    async def _sweep_tokens(self, old: Collection[str]) -> None:
+        await self._delete_orphans(await self._metadata.log.forbid(old))
+
+    async def _sweep_kept(self, old: Collection[str]) -> None:
+        await self._delete_orphans(await self._metadata.objects.forbid(old))
+
+    async def _sweep_data_files(self, old: Collection[str]) -> None:
+        forbidden = await self._metadata.objects.forbid([key for key in old if _DATA_FILE.fullmatch(key)])
         await self._delete_orphans(await self._unlisted(forbidden))
 
     async def _next_old(self, prefix: str) -> list[str]:
@@ -124,20 +152,6 @@ class Sweeper:
         self._cursors.pop(prefix, None)
         return old
 
-    async def _of_closed_tasks(self, keys: Iterable[str]) -> list[str]:
-        """Without files of open tasks. (A file is prepared while it is much younger than the grace period, or never.)"""
-        tasks: dict[int, list[str]] = {}
-        for key in keys:
-            found = _DATA_FILE.fullmatch(key)
-            assert found is not None
-            tasks.setdefault(int(found[3], _FIRST_HEX), []).append(key)
-        closed: list[str] = []
-        for task_id, found_keys in sorted(tasks.items()):
-            page = await self._metadata.tasks.list(after=task_id - 1, limit=1)
-            if not page or page[0].id != task_id:
-                closed += found_keys
-        return closed
-
     async def _unlisted(self, keys: Collection[str]) -> list[str]:
         """Without those that a live snapshot names: a stream may be deleted, and its task dropped, between table commit and swap."""
         if not keys:
@@ -146,13 +160,14 @@ class Sweeper:
         for key in keys:
             found = _DATA_FILE.fullmatch(key)
             assert found is not None
-            by_id.setdefault(found[2], []).append(key)
+            by_id.setdefault(found[1], []).append(key)
         dead: list[str] = []
-        async for stream in all_streams(self._metadata, self._settings.page_count):
-            for key in by_id.get(stream.id.hex[:8], ()):
-                live = await self._tables.live_files(stream, [key]) if await self._tables.state(stream) else set()
-                if key not in live:
-                    dead.append(key)
+        async for stream in all_streams(self._metadata.streams, self._settings.page_count):
+            some = by_id.get(stream.id.hex[:8])
+            if some:
+                async with self._orphan_isolation.of(stream.name):
+                    live = await self._tables.live_files(stream, some) if await self._tables.state(stream) else set()
+                    dead += sorted(set(some) - live)
         return dead
 
     async def _delete_orphans(self, keys: Collection[str]) -> None:
@@ -160,18 +175,6 @@ class Sweeper:
             await self._store.delete(sorted(keys))
             metrics.SWEEP_OBJECTS.labels("orphan").inc(len(keys))
             log.info("orphans deleted", extra={"count": len(keys)})
-
-
-async def all_streams(metadata: Metadata, page_count: int) -> AsyncIterator[Stream]:
-    """All incarnations of all streams, deleted ones too, by number."""
-    first = 1
-    while True:
-        page = await metadata.streams.by_numbers(range(first, first + page_count))
-        if not page:
-            return
-        for stream in sorted(page, key=lambda stream: stream.number):
-            yield stream
-        first += page_count
 
 
 def _is_newer_by_key(key: str, before_ms: int) -> bool:

@@ -33,14 +33,22 @@ async def take_turns(
     while True:
         wait_ms = pause_ms
         try:
-            await leases.acquire(f"compaction/{name}", server)
-            await job()
-            outage.over()
-        except (Conflict, Fenced):  # another's turn, or not ours any more: the worker stops by itself then
-            wait_ms = max(pause_ms, retry_pause_ms)
+            if await _has_turn(f"compaction/{name}", leases, server):
+                await job()
+            else:
+                wait_ms = max(pause_ms, retry_pause_ms)
             outage.over()
         except BearlakeError as error:
             wait_ms = retry_pause_ms
             metrics.SWEEP_ERRORS.labels(name, type(error).__name__).inc()
             outage.failed(error)
         await asyncio.sleep(wait_ms / 1000)
+
+
+async def _has_turn(lease: str, leases: Leases, server: ServerRef) -> bool:
+    """False: another has it, or this registration was overtaken (the worker stops by itself then)."""
+    try:
+        await leases.acquire(lease, server)
+    except (Conflict, Fenced):
+        return False
+    return True

@@ -5,11 +5,12 @@ A table is created with its stream (at the next round, or by the first task), it
 """
 
 import logging
+from contextlib import suppress
 
 from bearlake.clock import Clock
+from bearlake.compaction.all_streams import all_streams
 from bearlake.compaction.settings import SweepSettings
-from bearlake.compaction.sweeper import all_streams
-from bearlake.errors import Conflict, NotFound
+from bearlake.errors import NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import TaskState
 from bearlake.metadata.model import Stream
@@ -17,6 +18,7 @@ from bearlake.streams import configs as stream_configs
 from bearlake.table import Tables
 from bearlake.table.settings import TableSettings
 from bearlake.telemetry import metrics
+from bearlake.telemetry.isolation import Isolation
 
 log = logging.getLogger(__name__)
 LOOK_COUNT = 3
@@ -36,14 +38,14 @@ class TableUpkeep:
         self._table_settings = table_settings
         self._clock = clock
         self._gone_counts: dict[int, int] = {}
+        self._isolation = Isolation(log, "tables", metadata.log.head)
 
     async def run_once(self) -> None:
-        """One round. Raises `Unavailable`."""
-        async for stream in all_streams(self._metadata, self._settings.page_count):
-            try:
+        """One round. Raises `Unavailable` of the metadata store; a table that cannot be read or written stops its stream alone (I11)."""
+        async for stream in all_streams(self._metadata.streams, self._settings.page_count):
+            async with self._isolation.of(stream.name):
                 await self._keep_up(stream)
-            except (Conflict, NotFound) as error:  # another engine works on it: next time
-                log.warning("upkeep of a table failed", extra={"stream": stream.name, "error": repr(error)})
+        self._isolation.end_round()
 
     async def _keep_up(self, stream: Stream) -> None:
         rules = stream_configs.table_rules(stream.name, stream.configs)
@@ -80,6 +82,7 @@ class AsideUpkeep:
     def __init__(self, metadata: Metadata, settings: SweepSettings) -> None:
         self._metadata = metadata
         self._settings = settings
+        self._isolation = Isolation(log, "aside", metadata.log.head)
 
     async def run_once(self) -> None:
         """One round. Raises `Unavailable`."""
@@ -91,12 +94,9 @@ class AsideUpkeep:
                 aside_count += is_aside
                 open_count += not is_aside
                 if is_aside and task.wait_ms == 0:
-                    await self._try_again(task.id)
+                    async with self._isolation.of(f"task {task.id}"):
+                        with suppress(NotFound):  # it was done meanwhile
+                            await self._metadata.tasks.retry(task.id)
+        self._isolation.end_round()
         metrics.COMPACTION_OPEN_TASKS.set(open_count)
         metrics.COMPACTION_ASIDE.set(aside_count)
-
-    async def _try_again(self, task_id: int) -> None:
-        try:
-            await self._metadata.tasks.retry(task_id)
-        except NotFound:
-            return

@@ -3,14 +3,16 @@
     claim → look what earlier epochs left (commit.py) → read the index, cut into items → run ─┬─► commit, at most a few rounds at a time
       └──────────────────────────── next round, while the former ones commit ◄────────────────┘
 
-Failures. A store that does not answer is nobody's fault: tasks are given back, and the worker pauses. A round that fails otherwise
-is given back too, and as many tasks are then claimed one at a time, so that the guilty one fails alone: it waits, longer each
-time, and is set aside after `attempts_max` attempts. What was fenced or cancelled is simply let go.
+Failures. A round that fails is given back, and as many tasks are then claimed one at a time, so that the guilty one fails alone (I11).
+If a store did not answer, nobody is blamed: the task waits, longer each time, and lets others pass. Any other failure is an attempt:
+the task waits, longer each time, and is set aside after `attempts_max` attempts. The store counts it only if the claim is still ours, so
+a worker that was overtaken changes nothing, and no error can make a task fail again and again uncounted.
 """
 
 import asyncio
 import logging
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
@@ -36,6 +38,8 @@ from bearlake.wal.keys import KeySource
 log = logging.getLogger(__name__)
 
 ERROR_LENGTH_MAX = 1_000
+WAITS_REMEMBERED_MAX = 10_000
+"""Tasks whose waits for a store are counted."""
 
 
 class Worker:
@@ -69,14 +73,15 @@ class Worker:
             pause_ms=settings.worker.unavailable_pause_ms,
             pause_max_ms=settings.worker.retry_max_ms,
         )
-        self._committer = Committer(metadata, store, tables, settings.worker, self._patience)
         self._keys = KeySource(clock, random_source.getrandbits, KEPT_PREFIX)
+        self._committer = Committer(metadata, store, tables, settings.worker, self._patience, self._keys.next)
         self._claims = Claims(metadata.tasks, server)
         self._hint = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_draining = False
         self._alone_count = 0
+        self._wait_counts: OrderedDict[int, int] = OrderedDict()
         self._trouble = Outage(log, "a step of compaction failed, trying again", "compaction works again")
         self.reports = Reporter(self._committer)
 
@@ -155,7 +160,7 @@ class Worker:
             self._idle.set()
             self._on_fenced()
             await asyncio.Event().wait()
-        except (Unavailable, Overloaded) as error:
+        except BearlakeError as error:
             self._claims.doubt()
             self._trouble.failed(error, step="claim")
             return []
@@ -166,7 +171,7 @@ class Worker:
             return []
         try:
             found = await self._metadata.streams.by_numbers({task.stream_number for task in tasks})
-        except (Unavailable, Overloaded) as error:
+        except BearlakeError as error:
             self._trouble.failed(error, step="read streams")
             self._release(claims.values())
             return []
@@ -217,7 +222,7 @@ class Worker:
         else:
             work.slices = await self._metadata.log.slices(task.ranges)
             if any(found.kind is not ObjectKind.WAL for found in work.slices):  # we were paused for long
-                raise Unavailable(f"task {task.id} was done by somebody else meanwhile")
+                raise Conflict(f"task {task.id}: its offsets were swapped by somebody else")
             groups = cut(work.slices, self._settings.item_bytes_max)
         return [
             WorkItem(
@@ -278,12 +283,13 @@ class Worker:
             error = errors.get(work.task.id)
             if error is None:
                 self._claims.done(work.claim)
+                self._wait_counts.pop(work.task.id, None)
                 self._trouble.over()
                 self.reports.done(work, now_s)
             elif isinstance(error, Conflict) and work.task.kind is TaskKind.MERGE and work.winner < 0:
                 # Its files are not in the table: so nobody can commit this merge, and nobody needs what was written for it.
-                await self._committer.delete_files(work)
-                await self._cancel(work)
+                if await self._cancel(work):
+                    await self._committer.delete_files(work)
             else:
                 await self._failed(work, error)
 
@@ -293,80 +299,87 @@ class Worker:
         if len(works) == 1:
             await self._failed(works[0], error)
             return
-        if not isinstance(error, Unavailable | Overloaded):
-            self._alone_count = len(works)
+        self._alone_count = len(works)
         self._trouble.failed(error, step="run a round of tasks")
         self._release([work.claim for work in works])
 
     async def _failed(self, work: Work, error: BaseException) -> None:
         """One task failed."""
-        if isinstance(error, Fenced):
-            self.reports.ended(work.task, Outcome.FENCED)
-            self._release([work.claim])  # without effect if another holds it
-        elif isinstance(
-            error, _Outdated
-        ):  # an earlier epoch may still commit what it wrote: the orphan sweep judges it
+        if isinstance(error, _Outdated):  # an earlier epoch may still commit what it wrote: the orphan sweep judges it
             await self._cancel(work)
         elif isinstance(error, Unavailable | Overloaded):
-            self._trouble.failed(error, step="run a task")
-            self._release([work.claim])
+            self._trouble.failed(error, step="run a task", stream=work.stream.name)
+            self._let_others_pass(work)
         else:
             await self._blame(work, error)
 
+    def _let_others_pass(self, work: Work) -> None:
+        """Give back a task whose stores do not answer; it waits, longer each time, up to `retry_max_ms`."""
+        count = self._wait_counts.pop(work.task.id, 0)
+        self._wait_counts[work.task.id] = count + 1
+        while len(self._wait_counts) > WAITS_REMEMBERED_MAX:
+            self._wait_counts.popitem(last=False)
+        self._release([work.claim], round(1000 * self._patience.pause_s(count, self._settings.retry_first_ms)))
+
     async def _blame(self, work: Work, error: BaseException) -> None:
+        """Count an attempt, or set the task aside after the last one; without effect if the claim was overtaken."""
         task, settings = work.task, self._settings
-        is_aside = task.attempt_count + 1 >= settings.attempts_max
         details = {"task": task.id, "stream": work.stream.name, "attempt": task.attempt_count + 1, "error": repr(error)}
-        if is_aside:
-            try:
-                moved = await move_aside(
-                    task, work.claim, work.stream, self._metadata, self._store, self._keys.next, settings
-                )
-                log.error("a compaction task was set aside", extra={**details, "moved_bytes": moved})
-            except (Unavailable, Overloaded, Conflict) as problem:  # next time
-                log.warning("a task could not be set aside yet", extra={**details, "problem": repr(problem)})
-                is_aside = False
-            except Fenced:
-                pass  # told below
-            except (NotFound, Invalid) as problem:
-                log.error("a task was set aside, its objects are damaged", extra={**details, "problem": repr(problem)})  # noqa: TRY400
-        else:
-            log.warning("a compaction task failed, trying it again", extra=details)
+        is_last = task.attempt_count + 1 >= settings.attempts_max
+        is_aside = is_last and await self._is_moved_aside(work, details)
         pause_s = self._patience.pause_s(task.attempt_count, settings.retry_first_ms)
         if is_aside:
             pause_s = self._aside_retry_ms / 1000
-        self.reports.ended(task, Outcome.ASIDE if is_aside else Outcome.FAILED)
-        await self._let_go(
-            work.claim,
-            self._metadata.tasks.fail(
-                work.claim, repr(error)[:ERROR_LENGTH_MAX], retry_after_ms=round(pause_s * 1000), is_aside=is_aside
-            ),
-        )
+        text = repr(error)[:ERROR_LENGTH_MAX]
+        step = self._metadata.tasks.fail(work.claim, text, retry_after_ms=round(pause_s * 1000), is_aside=is_aside)
+        if not await self._let_go(work.claim, step):
+            self.reports.ended(task, Outcome.FENCED)
+        elif is_aside:
+            log.error("a compaction task was set aside", extra=details)
+            self.reports.ended(task, Outcome.ASIDE)
+        else:
+            log.warning("a compaction task failed, trying it again", extra=details)
+            self.reports.ended(task, Outcome.FAILED)
 
-    async def _cancel(self, work: Work) -> None:
-        """A merge whose files have changed."""
+    async def _is_moved_aside(self, work: Work, details: dict[str, object]) -> bool:
+        """Whether the task pins nobody else's objects any more, as far as that can be done."""
+        try:
+            details["moved_bytes"] = await move_aside(
+                work.task, work.claim, work.stream, self._metadata, self._store, self._keys.next, self._settings
+            )
+        except (NotFound, Invalid) as problem:
+            details["damage"] = repr(problem)  # its objects are damaged: they stay where they are
+        except BearlakeError as problem:  # next time
+            log.warning("a task could not be set aside yet", extra={**details, "problem": repr(problem)})
+            return False
+        return True
+
+    async def _cancel(self, work: Work) -> bool:
+        """Drop a merge whose files have changed; whether that is sure."""
         self.reports.ended(work.task, Outcome.CANCELLED)
-        await self._let_go(work.claim, self._metadata.tasks.cancel(work.claim))
+        return await self._let_go(work.claim, self._metadata.tasks.cancel(work.claim))
 
-    def _release(self, claims: Collection[TaskClaim]) -> None:
-        self._claims.owe(claims)
+    def _release(self, claims: Collection[TaskClaim], wait_ms: int = 0) -> None:
+        self._claims.owe(claims, wait_ms)
         metrics.COMPACTION_TASKS.labels("any", Outcome.RELEASED).inc(len(claims))
 
-    async def _let_go(self, claim: TaskClaim, step: Coroutine[Any, Any, None]) -> None:
-        """Do the last step for a claim; without an answer it is given back."""
+    async def _let_go(self, claim: TaskClaim, step: Coroutine[Any, Any, None]) -> bool:
+        """Do the last step for a claim; whether the store did it. Without an answer the task is given back."""
         self._claims.done(claim)
         try:
             await step
         except (Fenced, NotFound):
-            pass
-        except (Unavailable, Overloaded) as error:
+            return False
+        except BearlakeError as error:
             self._trouble.failed(error, step="end a task")
             self._release([claim])
+            return False
+        return True
 
     async def _settle_debts(self) -> None:
         try:
             await self._claims.settle()
-        except (Unavailable, Overloaded) as error:
+        except BearlakeError as error:
             self._trouble.failed(error, step="give tasks back")
 
 

@@ -97,6 +97,12 @@ class StreamCatalog(Protocol):
     async def by_numbers(self, numbers: Collection[int]) -> Sequence[Stream]:
         """The incarnations with these numbers, also deleted ones; unknown numbers are left out."""
 
+    async def incarnations(self, *, after: int = 0, limit: int = 1000) -> Sequence[Stream]:
+        """All incarnations of all streams, deleted ones too, whose number is larger than `after`; by number, at most `limit`.
+
+        Numbers have gaps of any size: a page that is shorter than `limit` is the last one, and nothing else is.
+        """
+
 
 class Membership(Protocol):
     """Servers: registration with an epoch, heartbeats, fencing, zones, draining."""
@@ -190,9 +196,11 @@ class CommitLog(Protocol):
         """Committed bytes and records that are still readable, per partition (those that exist)."""
 
     async def forbid(self, tokens: Collection[str]) -> set[str]:
-        """Forbid keys of orphaned objects, of any kind; returns those that are forbidden now (a committed or swapped-in one never is).
+        """Forbid keys of orphaned WAL objects; returns those that are forbidden now (never one that is committed, in the index, or
+        registered by an open task).
 
-        First step of the orphan sweep: the truth first, the bytes a grace period later. `commit` and `swap` refuse forbidden keys.
+        First step of the orphan sweep: the store decides first, then the bytes go. `commit` refuses forbidden tokens. Objects that
+        compaction tasks wrote are forbidden by `ObjectRegister.forbid`.
         """
 
     async def slices(self, ranges: Collection[OffsetRange]) -> list[LocatedSlice]:
@@ -211,9 +219,9 @@ class CommitLog(Protocol):
         minutes at least).
 
         Raises:
-            Fenced: the claim is not the task's newest, its worker's registration is not the newest, or a new key was forbidden.
-            Conflict: the index does not have such rows, or the swap leaves out a part of its task's ranges: nothing was changed, a bug
-                or somebody else's swap.
+            Fenced: the claim is not the task's newest, or its worker's registration is not the newest.
+            Conflict: the task has not prepared one of the keys (I10), the index does not have such rows, or the swap leaves out a part
+                of its task's ranges. Nothing was changed, and the same swap never succeeds.
             Unavailable: it may or may not have happened; ask again.
         """
 

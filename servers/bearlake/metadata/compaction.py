@@ -4,8 +4,9 @@ A task covers offset ranges of one stream (COMPACT: slices become segments) or d
 ones). A worker that claims it gets an epoch; everything it writes for the task carries that epoch, so a worker that was paused and
 overtaken is `Fenced`. The claim lives as long as the worker's registration, like a lease: heartbeats renew it.
 
-The three steps of a task, each safe to repeat (`DESIGN.md`, commit protocol): `TaskQueue.prepare` remembers what was written,
-the table is committed, `CommitLog.swap` changes the index and closes the task.
+The three steps of a task, each safe to repeat (`DESIGN.md`, commit protocol): `TaskQueue.prepare` registers and remembers what was
+written, the table is committed, `CommitLog.swap` changes the index and closes the task. Registered objects belong to their task until it
+closes (I10).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -214,11 +215,22 @@ class TaskQueue(Protocol):
             Fenced: the worker's registration is not the newest, or not live.
         """
 
-    async def prepare(self, claim: TaskClaim, result: bytes) -> None:
-        """Remember what was written for the task in this epoch (at most 16 MiB), before the table is committed. Raises `Fenced`."""
+    async def prepare(self, claim: TaskClaim, result: bytes | None, keys: Collection[str]) -> None:
+        """Register the keys of objects that were written for the task, and remember the result of this epoch (at most 16 MiB).
 
-    async def release(self, claims: Collection[TaskClaim]) -> None:
-        """Give tasks back without blame, e.g. on shutdown; those that are held by another by now stay so."""
+        I10: until the task closes, no sweep forbids these keys; and a swap of the task names no others. Called after the objects are
+        durable and before the table or the index is changed. All or nothing, repeatable. None: there is no result to remember.
+
+        Raises:
+            Fenced: the claim is not the task's newest.
+            Conflict: the orphan sweep has forbidden one of the keys, or it is in use. Write the objects anew, under new keys.
+        """
+
+    async def release(self, claims: Collection[TaskClaim], *, wait_ms: int = 0) -> None:
+        """Give tasks back without blame, e.g. on shutdown; those that are held by another by now stay so.
+
+        Nobody claims them for `wait_ms`: a task whose stores do not answer lets others pass.
+        """
 
     async def fail(self, claim: TaskClaim, error: str, *, retry_after_ms: int, is_aside: bool) -> None:
         """Note a failed attempt: the task may be claimed again after `retry_after_ms`, or only after `retry` if `is_aside`.
@@ -262,6 +274,13 @@ class ObjectRegister(Protocol):
 
     async def deleted(self, keys: Collection[str]) -> None:
         """Note that the bytes of unused objects are gone; objects that are still named are left alone."""
+
+    async def forbid(self, keys: Collection[str]) -> set[str]:
+        """Forbid keys of objects that a crash left behind; returns those that are forbidden now. Their bytes may be deleted then.
+
+        Never one that an open task has registered (`TaskQueue.prepare`) or that the index names. `prepare` refuses forbidden keys for as
+        long as the claim that wrote the object may call it, however late that is. Rules: `metadata/task_rules.py`.
+        """
 
     async def data_files(self, stream_number: int, *, after: int = 0, limit: int = 1000) -> Sequence[DataFileEntry]:
         """Data files of the stream that the index names, by (position, key) with position > `after`; files of one swap come together

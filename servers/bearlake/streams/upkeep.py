@@ -6,6 +6,7 @@ would grow for ever; so would the states of producers, of which every start of a
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bearlake.errors import BearlakeError
@@ -43,22 +44,34 @@ class Upkeep:
 
     async def run(self) -> None:
         """Work for ever; ends only by cancellation. A store that does not answer is asked again in the next round."""
-        outage = Outage(log, "upkeep of the commit log failed, trying again", "upkeep of the commit log works again")
+        outages = {
+            job: Outage(log, f"upkeep of the {job} failed, trying again", f"upkeep of the {job} works again")
+            for job in ("commit log", "producers")
+        }
         loop = asyncio.get_running_loop()
         producers_due = loop.time() + self._settings.producer_pause_ms / 1000
         while True:
             await asyncio.sleep(self._settings.pause_ms / 1000)
-            try:
-                while count := await self._log.maintain(entry_count_min=self._settings.entry_count_min):
-                    metrics.MAINTENANCE_ENTRIES.inc(count)
-                if loop.time() >= producers_due:
-                    await self._forget_producers()
-                    producers_due = loop.time() + self._settings.producer_pause_ms / 1000
-                outage.over()
-            except BearlakeError as error:
-                outage.failed(error)
+            await _attempt(self._maintain, outages["commit log"])
+            if loop.time() >= producers_due and await _attempt(self._forget_producers, outages["producers"]):
+                producers_due = loop.time() + self._settings.producer_pause_ms / 1000
+
+    async def _maintain(self) -> None:
+        while count := await self._log.maintain(entry_count_min=self._settings.entry_count_min):
+            metrics.MAINTENANCE_ENTRIES.inc(count)
 
     async def _forget_producers(self) -> None:
         idle_ms = self._settings.producer_idle_ms
         while await self._producers.expire(idle_ms=idle_ms, limit=PRODUCER_COUNT_MAX) >= PRODUCER_COUNT_MAX:
             pass
+
+
+async def _attempt(job: Callable[[], Awaitable[None]], outage: Outage) -> bool:
+    """Whether the job was done; its failure stops no other job (I11)."""
+    try:
+        await job()
+    except BearlakeError as error:
+        outage.failed(error)
+        return False
+    outage.over()
+    return True

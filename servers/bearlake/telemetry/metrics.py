@@ -299,6 +299,9 @@ COMPACTION_MERGED_BYTES = counter("bearlake_compaction_merged_bytes_total", "Byt
 COMPACTION_KEPT = counters(
     "bearlake_compaction_kept_batches_total", "Batches kept raw, by why rows cannot hold them.", "reason"
 )
+COMPACTION_MENDED = counter(
+    "bearlake_compaction_mended_objects_total", "Kept objects that were lost and written anew from the WAL."
+)
 COMPACTION_CONFLICTS = counter(
     "bearlake_compaction_table_conflicts_total", "Table commits that contradicted the table."
 )
@@ -329,6 +332,15 @@ SWEEP_OBJECTS = counters(
 )
 SWEEP_TRIMMED = counter("bearlake_sweep_trimmed_partitions_total", "Partitions whose start retention moved.")
 SWEEP_SNAPSHOTS = counter("bearlake_sweep_expired_snapshots_total", "Table snapshots expired.")
+UPKEEP_FAULTS = counters(
+    "bearlake_sweep_faults_total",
+    "Steps of upkeep and planning that failed for one stream, task or page alone, by job and error kind.",
+    "job",
+    "error",
+)
+UPKEEP_FAILING = gauges(
+    "bearlake_sweep_failing_subjects", "Streams, tasks and pages whose last step of upkeep failed, by job.", "job"
+)
 SWEEP_ERRORS = counters("bearlake_sweep_errors_total", "Failed rounds of upkeep by job and error kind.", "job", "error")
 
 ProcessCollector(registry=REGISTRY)

@@ -1,8 +1,10 @@
 """Compaction in a simulated deployment: workers with the real planner, worker and sweeper, tables in memory, real Parquet files.
 
 A worker crashes at any of its calls of a store, before or after the effect; it freezes, is replaced while it stands still and goes on
-later (a zombie), stops in good order. Some tasks are poisoned: their run fails until the deployment is healed. At the end everything
-is compacted, every record that can be a row is one, once, and nothing is left in the object store that nobody names.
+later (a zombie), stops in good order. After a crash all workers may be gone for longer than the orphan sweep's grace period. A sweep
+without any grace period may run beside them. Some tasks are poisoned: their run fails until the deployment is healed; and one stream's
+table may be unreadable until all others are done. At the end everything is compacted, every record that can be a row is one, once, and
+nothing is left in the object store that nobody names.
 """
 
 import asyncio
@@ -10,20 +12,21 @@ import logging
 import random
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from bearlake.compaction.model import ItemResult, WorkItem
 from bearlake.compaction.runner import InProcess
 from bearlake.compaction.service import Compactor
 from bearlake.compaction.settings import CompactionSettings
+from bearlake.compaction.sweeper import KEPT_PREFIX, TABLE_PREFIX, Sweeper
 from bearlake.compaction.workbench import TaskLimits, Workbench
 from bearlake.errors import Corrupt, Fenced, Overloaded, Unavailable
-from bearlake.metadata.model import PartitionKey, ServerRef
+from bearlake.metadata.model import PartitionKey, ServerRef, stream_number
 from bearlake.objects.retrying import RetryingObjectStore
 from bearlake.table.settings import TableSettings
 from bearlake.testing.network import Network, RemoteMetadata, RemoteObjectStore, run_in
-from bearlake.testing.tables import MemoryTables, RemoteTables
+from bearlake.testing.tables import MemoryTables, PartlyUnreadable, RemoteTables
 
 if TYPE_CHECKING:
     from bearlake.testing.world import World
@@ -35,6 +38,10 @@ SETTLE_S = 240.0
 WORKER_TIMEOUT_MS = 2_500
 HEARTBEAT_S = 0.5
 TRACE_LENGTH = 3_000
+IMPATIENT_S = 0.05
+"""Longest pause between two sweeps without a grace period."""
+EXPIRY_LATE_MS = 20_000
+"""A snapshot that is so much older than it should become has been overlooked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,17 +65,33 @@ class LakeSettings:
     """Batches that are compressed."""
     odd_rate: float = 0.0
     """Batches that rows cannot hold: records that do not decode, header keys that are not UTF-8."""
+    crash_before_swap_rate: float = 0.0
+    """Per swap: the worker crashes when the table has the task and the index does not."""
+    absence_rate: float = 0.0
+    """Per crash: all workers crash, and none comes back for longer than the orphan sweep's grace period."""
+    is_sweep_impatient: bool = False
+    """Whether kept objects and data files are swept without any grace period, until the deployment is healed."""
+    unreadable: str = ""
+    """Name of the stream whose table cannot be read until all other streams are done; empty: none."""
+    number_gap: int = 0
+    """Numbers that no stream has, in front of the first one."""
 
 
 class Fragile:
     """A worker's way to the stores, on which it may crash: before its call is sent, or after its effect."""
 
     def __init__(
-        self, network: Network, randomness: random.Random, rate: float, at_call: int, crash: Callable[[], None]
+        self,
+        network: Network,
+        randomness: random.Random,
+        settings: LakeSettings,
+        at_call: int,
+        crash: Callable[[], None],
     ) -> None:
         self._network = network
         self._random = randomness
-        self._rate = rate
+        self._rate = settings.crash_rate
+        self._swap_rate = settings.crash_before_swap_rate
         self._at_call = at_call
         self._crash = crash
         self.call_count = 0
@@ -77,10 +100,11 @@ class Fragile:
         """See `Network.call`."""
         self.call_count += 1
         is_due = self.call_count == self._at_call or (self._rate > 0 and self._random.random() < self._rate)
-        if not is_due or self._network.is_healthy:
+        is_swap = what == "log.swap" and self._swap_rate > 0 and self._random.random() < self._swap_rate
+        if not (is_due or is_swap) or self._network.is_healthy:
             return await self._network.call(store, what, effect, wait_ms=wait_ms)
         self._network.faults["crash at a call"] += 1
-        if self._random.random() < 0.3:
+        if is_swap or self._random.random() < 0.3:
             self._crash()
             await asyncio.sleep(0)  # never returns
 
@@ -130,7 +154,7 @@ class WorkerNode:
         settings = lake.settings
         at_call = settings.crash_at_call if incarnation == 1 else 0
         # Any: it stands for the network
-        line = Fragile(world.network, self._random, settings.crash_rate, at_call, self.crash)
+        line = Fragile(world.network, self._random, settings, at_call, self.crash)
         self._line = cast("Any", line)
         self._metadata = RemoteMetadata(self._line, world.metadata)
         self._run = run_in(self.process, world.loop, self._main())
@@ -145,7 +169,8 @@ class WorkerNode:
         self.server = registration.server
         store = RetryingObjectStore(RemoteObjectStore(self._line, world.store), world.settings.retries, self._random)
         workbench = Workbench(limits=settings.limits, clock=world.clock, random_bits=self._random.getrandbits)
-        tables: Any = RemoteTables(self._line, self._lake.tables)
+        readable: Any = self._lake.readable
+        tables: Any = RemoteTables(self._line, readable)
         self.compactor = Compactor(
             self._metadata,
             store,
@@ -196,6 +221,7 @@ class WorkerNode:
             self._world.loop.pause(self.process)
             self._world.events["worker crash"] += 1
             self._world.note("crashes", node=self.process.name)
+            self._lake.crashed()
 
     async def stop(self, *, is_graceful: bool = True) -> None:
         """Stop (runs in this worker's process)."""
@@ -228,6 +254,9 @@ class Lake:
         self._incarnation_count = 0
         self._troubles: list[asyncio.Task[None]] = []
         self._keeper: asyncio.Task[None] | None = None
+        self._away_until_s = 0.0
+        self.readable = PartlyUnreadable(self.tables, settings.unreadable)
+        """The tables, as workers see them."""
 
     def start(self) -> None:
         """Start the workers, and their troubles."""
@@ -235,6 +264,8 @@ class Lake:
             self._start_worker(f"worker-{number}")
         self._keeper = asyncio.create_task(self._keep_working())
         self._troubles = [asyncio.create_task(self._trouble())]
+        if self.settings.is_sweep_impatient:
+            self._troubles.append(asyncio.create_task(self._sweep_impatiently()))
 
     def _start_worker(self, name: str) -> None:
         self._incarnation_count += 1
@@ -245,8 +276,32 @@ class Lake:
         while True:
             await asyncio.sleep(0.2 + self._random.random())
             for name, worker in list(self._workers.items()):
-                if worker.is_gone:
+                if worker.is_gone and self._world.loop.time() >= self._away_until_s:
                     self._start_worker(name)
+
+    def crashed(self) -> None:
+        """A worker crashed; perhaps all do, and stay away."""
+        now_s = self._world.loop.time()
+        is_absent = now_s < self._away_until_s
+        if is_absent or self._world.network.is_healthy or self._random.random() >= self.settings.absence_rate:
+            return
+        grace_s = self.settings.compaction.sweep.orphan_grace_ms / 1000
+        self._away_until_s = now_s + grace_s * (1 + self._random.random())
+        self._world.events["all workers away"] += 1
+        for worker in [*self._zombies, *self._workers.values()]:
+            worker.crash()
+
+    async def _sweep_impatiently(self) -> None:
+        """The worst sweeper there can be: whatever it sees counts as left behind, however young it is."""
+        world = self._world
+        sweep = replace(self.settings.compaction.sweep, orphan_grace_ms=-1)
+        metadata: Any = world.metadata  # it has what a sweeper asks for
+        readable: Any = self.readable
+        sweeper = Sweeper(metadata, world.store, readable, sweep, world.clock)
+        while True:
+            await asyncio.sleep(self._random.random() * IMPATIENT_S)
+            world.events["impatient sweep"] += 1
+            await sweeper.sweep_prefix(self._random.choice([KEPT_PREFIX, TABLE_PREFIX]))
 
     async def _trouble(self) -> None:
         deeds = [self._crash, self._zombie, self._freeze, self._stop]
@@ -285,7 +340,9 @@ class Lake:
     def is_expected(self, record: logging.LogRecord) -> bool:
         """Whether a logged error is what this scenario asked for: tasks that are poisoned, or take too long, are set aside."""
         error = str(vars(record).get("error", ""))
-        return "is poisoned" in error or (error == "TimeoutError()" and "set aside" in record.getMessage())
+        is_asked_for = "is poisoned" in error or "is unreadable" in error or error == "TimeoutError()"
+        is_swept = self.settings.is_sweep_impatient and "write it anew" in error
+        return "set aside" in record.getMessage() and (is_asked_for or is_swept)
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -300,13 +357,10 @@ class Lake:
     async def settle(self) -> None:
         """Wait until all is compacted, merged and swept; then stop the workers and check the tables."""
         world = self._world
-        for _ in range(int(SETTLE_S / 0.5)):
-            await asyncio.sleep(0.5)
-            left = await self._left_to_do()
-            if not left:
-                break
-        else:
-            world.fail(f"after {SETTLE_S} s there is still to do: {left}")
+        if self.readable.name and not await self._is_settled("beside an unreadable table", self._left_beside):
+            return
+        self.readable.heal()
+        if not await self._is_settled("to do", self._left_to_do):
             return
         if self._keeper is not None:
             self._keeper.cancel()
@@ -320,6 +374,35 @@ class Lake:
             if waiting:
                 world.fail("a worker does not stop")
         await self._check()
+
+    async def _is_settled(self, what: str, left_of: Callable[[], Awaitable[str]]) -> bool:
+        left = ""
+        for _ in range(int(SETTLE_S / 0.5)):
+            await asyncio.sleep(0.5)
+            left = await left_of()
+            if not left:
+                return True
+        self._world.fail(f"after {SETTLE_S} s there is still {what}: {left}")
+        return False
+
+    async def _left_beside(self) -> str:
+        """I11: what is left to do for all streams but the one whose table cannot be read."""
+        metadata, now_ms = self._world.metadata, self._world.clock.now_ms()
+        others = {stream.number: stream for stream in self._world.truth.active() if stream.name != self.readable.name}
+        for found in await metadata.tasks.uncompacted(after=PartitionKey(0), limit=1_000):
+            if stream_number(found.partition) in others:
+                return f"to compact: {found}"
+        for task in await metadata.tasks.list():
+            if task.stream_number in others:
+                return f"task: {task}"
+        for number, stream in others.items():
+            table = self.tables.tables.get(number)
+            if table is None and stream.configs.get("table.enable") != "false":
+                return f"no table of {stream.name}"
+            for snapshot in [] if table is None else table.snapshots[:-1]:
+                if snapshot.timestamp_ms < now_ms - EXPIRY_LATE_MS - self.settings.table.snapshot_keep_ms:
+                    return f"an old snapshot of {stream.name}"
+        return ""
 
     async def _left_to_do(self) -> str:
         metadata, truth = self._world.metadata, self._world.truth

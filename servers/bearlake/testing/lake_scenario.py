@@ -31,6 +31,8 @@ def draw_lake_settings(seed: int) -> ScenarioSettings:
         read_ahead_count=draw.randint(0, 2),
         files=DataFileSettings(thread_count=0, compressed_bytes_min=int(_log(draw, 100, 10_000))),
     )
+    later = random.Random(f"{seed} lake that came later")  # noqa: S311 - so that the draws before stay as they are
+    is_absent = later.random() < 0.4
     return replace(
         drawn,
         streams=replace(drawn.streams, history=history),
@@ -50,7 +52,12 @@ def draw_lake_settings(seed: int) -> ScenarioSettings:
             crash_rate=draw.choice([0.0, 0.005, 0.03]),
             poison_rate=draw.choice([0.0, 0.0, 0.1]),
             codec_rate=draw.choice([0.0, 0.3]),
-            odd_rate=draw.choice([0.0, 0.0, 0.1]),
+            odd_rate=draw.choice([0.0, 0.0, 0.1]) + (0.2 if is_absent else 0.0),
+            crash_before_swap_rate=0.3 if is_absent else 0.0,
+            absence_rate=0.7 if is_absent else 0.0,
+            is_sweep_impatient=later.random() < 0.3,
+            unreadable=later.choice(["", "", *sorted(streams_of)]),
+            number_gap=later.choice([0, 100, 10_000]),
         ),
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from bearlake.clock import Clock
-from bearlake.errors import Conflict, NotFound
+from bearlake.errors import Conflict, Corrupt, NotFound
 from bearlake.metadata.model import Stream
 from bearlake.table import Tables
 from bearlake.table import naming as table_naming
@@ -192,6 +192,28 @@ class MemoryTables:
         if table is None:
             raise NotFound(f"stream {stream.name} has no table")
         return table
+
+
+class PartlyUnreadable:
+    """`Tables` of which those of one stream fail with `Corrupt`, whatever is asked, until `heal`."""
+
+    def __init__(self, inner: Tables, name: str) -> None:
+        self._inner = inner
+        self.name = name
+
+    def heal(self) -> None:
+        """All tables can be read from now on."""
+        self.name = ""
+
+    def __getattr__(self, method_name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self._inner, method_name)
+
+        async def call(stream: Stream, *arguments: Any, **named: Any) -> Any:  # Any: whatever the method takes
+            if stream.name == self.name:
+                raise Corrupt(f"the table of {stream.name} is unreadable")
+            return await method(stream, *arguments, **named)
+
+        return call
 
 
 class RemoteTables:

@@ -91,6 +91,7 @@ class World:
             self.metadata.leases = self.ledger.watch_leases(self.metadata.leases)
         if self.settings.lake is not None:
             self.lake = Lake(self, self.settings.lake)
+            skip_numbers(inner, self.settings.lake.number_gap)
 
     async def close(self) -> None:
         """Close the metadata store, if it was opened."""
@@ -200,3 +201,11 @@ class World:
 
 
 MetadataWrapper = Callable[[Any], Any]
+
+
+def skip_numbers(metadata: Any, count: int) -> None:
+    """No stream gets one of the next `count` numbers (Any: a SQLite store, whose sequence is moved)."""
+    with metadata.log._database.writing() as connection:
+        (last,) = connection.execute("SELECT coalesce(max(number), 0) FROM streams").fetchone()
+        connection.execute("DELETE FROM sqlite_sequence WHERE name = 'streams'")
+        connection.execute("INSERT INTO sqlite_sequence VALUES ('streams', ?)", (last + count,))

@@ -104,6 +104,7 @@ async def work(metadata: Metadata, chance: random.Random, claim: TaskClaim, task
     key = f"data/{task.id}-{claim.epoch}"
     if task.kind is TaskKind.COMPACT and chance.random() < 0.2:
         moved = SwapObject(object=ObjectRef(f"kept/{task.id}-{claim.epoch}", 1, ObjectKind.WAL), slices=found)
+        await metadata.tasks.prepare(claim, None, [moved.object.key])
         await metadata.log.swap(Swap(claim=claim, objects=[moved], is_final=False))
     parts = joined(found, chance.randint(1, 9))
     half = chance.randint(0, len(parts))
@@ -114,6 +115,7 @@ async def work(metadata: Metadata, chance: random.Random, claim: TaskClaim, task
             for i, part in enumerate((parts[:half], parts[half:]))
         ],
     )
+    await metadata.tasks.prepare(claim, b"result", [one.object.key for one in swap.objects])
     try:
         position = await metadata.log.swap(swap)
     except Conflict:
@@ -172,7 +174,9 @@ async def test_a_swap_rolls_up_in_bounded_rounds(postgresql_backend: Any) -> Non
     (task,) = await metadata.tasks.claim(server, limit=1, bytes_max=1)
     segment = Slice(keys[0], 0, 30, 0, 1_500, 1_000)
     file = SwapObject(object=ObjectRef("data/1", 1, ObjectKind.PARQUET), slices=[segment])
-    await metadata.log.swap(Swap(claim=TaskClaim(task_id=task.id, epoch=1, worker=server), objects=[file]))
+    claim = TaskClaim(task_id=task.id, epoch=1, worker=server)
+    await metadata.tasks.prepare(claim, None, ["data/1"])
+    await metadata.log.swap(Swap(claim=claim, objects=[file]))
     rolled = await postgresql_backend.execute("select rolled from bearlake.log_tail")
 
     assert (await metadata.log.locate(keys[0], 0, limit=1)).slices[0].slice == segment
@@ -211,7 +215,6 @@ class Crowd:
         while not self.is_over.is_set():
             for task in await metadata.tasks.claim(worker, limit=2, bytes_max=1 << 40):
                 claim = TaskClaim(task_id=task.id, epoch=task.epoch, worker=worker)
-                await metadata.tasks.prepare(claim, b"result")
                 self.done[f"{task.kind.name} {await work(metadata, chance, claim, task)}"] += 1
 
     async def disturb(self) -> None:
@@ -228,6 +231,7 @@ class Crowd:
             unused = await metadata.objects.unused(ObjectKind.WAL, unused_ms=0, limit=5)
             await metadata.objects.deleted([one.object.key for one in unused])
             await metadata.log.forbid([f"orphan/{turn}"])
+            assert await metadata.objects.forbid([f"data/orphan-{turn}"]) == {f"data/orphan-{turn}"}
             if turn == 30:
                 await metadata.streams.delete("doomed")
         while self.done["writer"] < 3:
@@ -329,6 +333,7 @@ async def test_a_store_without_compaction_is_carried_forward_with_its_contents(
     claim = TaskClaim(task_id=task.id, epoch=1, worker=server)
     found = [one.slice for one in await newer.log.slices(task.ranges)]
     file = SwapObject(object=ObjectRef("data/1", 1, ObjectKind.PARQUET), slices=joined(found, 1_000))
+    await newer.tasks.prepare(claim, None, ["data/1"])
     await newer.log.swap(Swap(claim=claim, objects=[file]))
     await newer.streams.add_partitions("orders", 70)
     await newer.log.trim(keys[0], 205)

@@ -47,6 +47,8 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "streams.terminate": lambda m: m.streams.terminate("x"),
     "streams.delete": lambda m: m.streams.delete("x"),
     "streams.by_numbers": lambda m: m.streams.by_numbers([1]),
+    "streams.incarnations": lambda m: m.streams.incarnations(),
+    "objects.forbid": lambda m: m.objects.forbid(["data/1"]),
     "servers.register": lambda m: m.servers.register("x", zone=None, endpoints={}, version="1", timeout_ms=1),
     "servers.heartbeat": lambda m: m.servers.heartbeat(SERVER),
     "servers.drain": lambda m: m.servers.drain(SERVER),
@@ -84,7 +86,7 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "leases.release": lambda m: m.leases.release(LEASE),
     "tasks.offer": lambda m: m.tasks.offer([], LEASE),
     "tasks.claim": lambda m: m.tasks.claim(SERVER, limit=1, bytes_max=1),
-    "tasks.prepare": lambda m: m.tasks.prepare(CLAIM, b""),
+    "tasks.prepare": lambda m: m.tasks.prepare(CLAIM, b"", ["data/1"]),
     "tasks.release": lambda m: m.tasks.release([CLAIM]),
     "tasks.fail": lambda m: m.tasks.fail(CLAIM, "x", retry_after_ms=0, is_aside=False),
     "tasks.cancel": lambda m: m.tasks.cancel(CLAIM),
@@ -287,6 +289,7 @@ async def test_a_swap_whose_answer_is_lost_gets_its_first_result(postgresql_url:
         segment = Slice(key, range_.start, 3, 0, 100, 1_000)
         file = SwapObject(object=ObjectRef(f"data/{turn}", 1, ObjectKind.PARQUET), slices=[segment])
         claim = TaskClaim(task_id=task.id, epoch=task.epoch, worker=writer.server)
+        await metadata.tasks.prepare(claim, None, [file.object.key])
         proxy.loses_next_answer = turn == 1
         positions.append(await metadata.log.swap(Swap(claim=claim, objects=[file])))
 

@@ -49,6 +49,11 @@ class PostgresqlObjects:
         """See `ObjectRegister.deleted`."""
         await self._database.rows("select bearlake.delete_objects($1)", list(keys))
 
+    async def forbid(self, keys: Collection[str]) -> set[str]:
+        """See `ObjectRegister.forbid`."""
+        rows = await self._database.rows("select bearlake.forbid_objects($1)", list(keys))
+        return {row[0] for row in rows}
+
     async def data_files(self, stream_number: int, *, after: int = 0, limit: int = 1000) -> Sequence[DataFileEntry]:
         """See `ObjectRegister.data_files`. Segments are told as they were swapped in, also those that were trimmed since."""
         rows = await self._database.rows(DATA_FILES, stream_number, after, limit)

@@ -90,6 +90,13 @@ class PostgresqlStreams:
         )
         return [_stream(row) for row in rows]
 
+    async def incarnations(self, *, after: int = 0, limit: int = 1000) -> Sequence[Stream]:
+        """See `StreamCatalog.incarnations`."""
+        rows = await self._database.rows(
+            f"select {COLUMNS} from bearlake.stream where number > $1 order by number limit $2", after, limit
+        )
+        return [_stream(row) for row in rows]
+
     async def _changed(self, call: str, *values: object) -> Stream:
         # Not repeatable: a second creation finds the name taken, a second deletion finds nothing.
         row = await self._database.row(f"select {COLUMNS} from {call}", *values, is_repeatable=False)

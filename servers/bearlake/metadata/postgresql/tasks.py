@@ -95,22 +95,26 @@ class PostgresqlTasks:
         rows = await self._database.rows(statement, *values, *chosen, is_repeatable=False)
         return [_task(row, dict(zip(row["result_epochs"] or (), row["results"] or (), strict=True))) for row in rows]
 
-    async def prepare(self, claim: TaskClaim, result: bytes) -> None:
+    async def prepare(self, claim: TaskClaim, result: bytes | None, keys: Collection[str]) -> None:
         """See `TaskQueue.prepare`. Raises `TooLarge` for a larger result."""
-        if len(result) > RESULT_BYTES_MAX:
+        if result is not None and len(result) > RESULT_BYTES_MAX:
             raise TooLarge(f"the result of task {claim.task_id}", len(result), RESULT_BYTES_MAX)
         await self._database.rows(
-            "select bearlake.prepare_task($1, $2, $3, $4, $5)", *_claim_values(claim), bytes(result)
+            "select bearlake.prepare_task($1, $2, $3, $4, $5, $6)",
+            *_claim_values(claim),
+            None if result is None else bytes(result),
+            list(keys),
         )
 
-    async def release(self, claims: Collection[TaskClaim]) -> None:
+    async def release(self, claims: Collection[TaskClaim], *, wait_ms: int = 0) -> None:
         """See `TaskQueue.release`."""
         await self._database.rows(
-            "select bearlake.release_tasks($1, $2, $3, $4)",
+            "select bearlake.release_tasks($1, $2, $3, $4, $5)",
             [claim.task_id for claim in claims],
             [claim.epoch for claim in claims],
             [claim.worker.node_id for claim in claims],
             [claim.worker.epoch for claim in claims],
+            wait_ms,
         )
 
     async def fail(self, claim: TaskClaim, error: str, *, retry_after_ms: int, is_aside: bool) -> None:

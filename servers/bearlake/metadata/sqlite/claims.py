@@ -3,10 +3,11 @@
 import sqlite3
 
 from bearlake.errors import Fenced
+from bearlake.metadata import task_rules
 from bearlake.metadata.compaction import TaskClaim, TaskState
 from bearlake.metadata.sqlite.commit import check_server
 
-OWNED = ("task_partitions", "task_inputs", "task_results")
+OWNED = ("task_partitions", "task_inputs", "task_results", "task_objects")
 """Tables with rows of a task."""
 
 
@@ -16,9 +17,10 @@ def check_claim(connection: sqlite3.Connection, claim: TaskClaim) -> None:
     A worker that missed heartbeats may still write: nobody took over yet, and who does gets a larger epoch.
     """
     check_server(connection, claim.worker)
-    held = (claim.task_id, claim.epoch, claim.worker.node_id, claim.worker.epoch)
-    find = "SELECT 1 FROM tasks WHERE id = ? AND epoch = ? AND node_id = ? AND server_epoch = ?"
-    if not connection.execute(find, held).fetchone():
+    find = "SELECT epoch, node_id, server_epoch FROM tasks WHERE id = ?"
+    row = connection.execute(find, (claim.task_id,)).fetchone()
+    newest = None if row is None else task_rules.ClaimState._make(row)
+    if not task_rules.is_current(newest, claim.epoch, claim.worker.node_id, claim.worker.epoch):
         raise Fenced(
             f"task {claim.task_id} is not held by worker {claim.worker.node_id} in epoch {claim.epoch} any more"
         )

@@ -347,7 +347,8 @@ class SqliteLog:
                 connection.execute(
                     "INSERT OR IGNORE INTO forbidden_tokens (token, forbidden_ms) SELECT ?1, ?2"
                     " WHERE NOT EXISTS (SELECT 1 FROM log WHERE token = ?1)"
-                    " AND NOT EXISTS (SELECT 1 FROM objects WHERE key = ?1)",
+                    " AND NOT EXISTS (SELECT 1 FROM objects WHERE key = ?1)"
+                    " AND NOT EXISTS (SELECT 1 FROM task_objects WHERE key = ?1 AND task_id IS NOT NULL)",
                     (token, now_ms),
                 )
             find = "SELECT 1 FROM forbidden_tokens WHERE token = ?"

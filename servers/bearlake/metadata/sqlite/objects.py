@@ -10,6 +10,7 @@ from bearlake.clock import Clock
 from bearlake.metadata.compaction import DataFileEntry, UnusedObject
 from bearlake.metadata.model import ObjectKind, ObjectRef
 from bearlake.metadata.packing import unpack_slices
+from bearlake.metadata.sqlite import task_objects
 from bearlake.metadata.sqlite.database import Database
 
 
@@ -29,6 +30,10 @@ class SqliteObjects:
     async def deleted(self, keys: Collection[str]) -> None:
         """See `ObjectRegister.deleted`."""
         await self._database.run(self._deleted, keys)
+
+    async def forbid(self, keys: Collection[str]) -> set[str]:
+        """See `ObjectRegister.forbid`."""
+        return await self._database.run(self._forbid, keys)
 
     async def data_files(self, stream_number: int, *, after: int = 0, limit: int = 1000) -> Sequence[DataFileEntry]:
         """See `ObjectRegister.data_files`. Segments are told as they were swapped in, also those that were trimmed since."""
@@ -56,6 +61,10 @@ class SqliteObjects:
                 " WHERE key = ? AND unused_ms IS NOT NULL AND deleted_ms IS NULL",
                 [(now_ms, key) for key in keys],
             )
+
+    def _forbid(self, keys: Collection[str]) -> set[str]:
+        with self._database.writing() as connection:
+            return task_objects.forbid(connection, keys)
 
     def _data_files(self, stream_number: int, after: int, limit: int) -> Sequence[DataFileEntry]:
         find = (

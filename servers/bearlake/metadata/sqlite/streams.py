@@ -58,6 +58,10 @@ class SqliteStreams:
         """See `StreamCatalog.by_numbers`."""
         return await self._database.run_read(self._by_numbers, sorted(set(numbers)))
 
+    async def incarnations(self, *, after: int = 0, limit: int = 1000) -> Sequence[Stream]:
+        """See `StreamCatalog.incarnations`."""
+        return await self._database.run_read(self._incarnations, after, limit)
+
     def _changed(self, stream: Stream) -> Stream:
         self._log.notify(stream.version)
         return stream
@@ -145,6 +149,13 @@ class SqliteStreams:
                 )
                 streams += [loaded(row) for row in rows]
         return streams
+
+    def _incarnations(self, after: int, limit: int) -> Sequence[Stream]:
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                f"SELECT {COLUMNS} FROM streams WHERE number > ? ORDER BY number LIMIT ?", (after, limit)
+            ).fetchall()
+        return [loaded(row) for row in rows]
 
 
 def check_partition_count(partition_count: int) -> None:

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bearlake.errors import Conflict, Fenced
+from bearlake.errors import Conflict
 from bearlake.metadata.compaction import OffsetRange, Swap, TaskKind
 from bearlake.metadata.ledger import Ledger
 from bearlake.metadata.model import ObjectKind, PartitionKey, stream_number
@@ -32,6 +32,7 @@ from bearlake.metadata.sqlite.pages import (
     size_of,
     write_pages,
 )
+from bearlake.metadata.sqlite.task_objects import check_swap
 
 FIND_PAGES = (
     f"SELECT id, size_before, slices FROM index_pages WHERE {FROM_OFFSET} AND base_offset < ?3 ORDER BY base_offset"
@@ -133,14 +134,7 @@ class IndexSwap:
             )
 
     def _take_numbers(self, swap: Swap) -> list[int]:
-        for one in swap.objects:
-            key = one.object.key
-            if self._connection.execute("SELECT 1 FROM forbidden_tokens WHERE token = ?", (key,)).fetchone():
-                raise Fenced(f"the object {key} was given up as an orphan: its bytes may be gone")
-            if self._connection.execute(
-                "SELECT 1 FROM objects WHERE key = ?1 UNION ALL SELECT 1 FROM log WHERE token = ?1", (key,)
-            ).fetchone():
-                raise Conflict(f"the object {key} is in the index already")
+        check_swap(self._connection, swap.claim.task_id, [one.object.key for one in swap.objects])
         (last,) = self._connection.execute(
             "UPDATE store SET last_object_number = last_object_number + ? RETURNING last_object_number",
             (len(swap.objects),),

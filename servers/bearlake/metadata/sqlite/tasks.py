@@ -28,6 +28,7 @@ from bearlake.metadata.sqlite.commit import check_server
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.log import SqliteLog
 from bearlake.metadata.sqlite.servers import IS_LIVE, check_lease
+from bearlake.metadata.sqlite.task_objects import register
 
 Tasks = list[Task]
 TaskIds = list[int]
@@ -70,15 +71,15 @@ class SqliteTasks:
         """See `TaskQueue.claim`. Stops at the first task that does not fit, so that no task is overtaken for its size."""
         return await self._database.run(self._claim, worker, limit, bytes_max, choice)
 
-    async def prepare(self, claim: TaskClaim, result: bytes) -> None:
+    async def prepare(self, claim: TaskClaim, result: bytes | None, keys: Collection[str]) -> None:
         """See `TaskQueue.prepare`. Raises `TooLarge` for a larger result."""
-        if len(result) > RESULT_BYTES_MAX:
+        if result is not None and len(result) > RESULT_BYTES_MAX:
             raise TooLarge(f"the result of task {claim.task_id}", len(result), RESULT_BYTES_MAX)
-        await self._database.run(self._prepare, claim, result)
+        await self._database.run(self._prepare, claim, result, keys)
 
-    async def release(self, claims: Collection[TaskClaim]) -> None:
+    async def release(self, claims: Collection[TaskClaim], *, wait_ms: int = 0) -> None:
         """See `TaskQueue.release`."""
-        await self._database.run(self._release, claims)
+        await self._database.run(self._release, claims, wait_ms)
 
     async def fail(self, claim: TaskClaim, error: str, *, retry_after_ms: int, is_aside: bool) -> None:
         """See `TaskQueue.fail`. A repeat, before anybody else claims the task, changes nothing."""
@@ -181,9 +182,12 @@ class SqliteTasks:
             ).fetchone():
                 raise Fenced(f"worker {worker.node_id} is not live: its heartbeats stopped")
             ids = self._choose(connection, now_ms, limit, bytes_max, choice)
+            (number,) = connection.execute(
+                "UPDATE store SET last_claim_number = last_claim_number + 1 RETURNING last_claim_number"
+            ).fetchone()
             connection.executemany(
-                "UPDATE tasks SET epoch = epoch + 1, node_id = ?, server_epoch = ? WHERE id = ?",
-                [(worker.node_id, worker.epoch, task_id) for task_id in ids],
+                "UPDATE tasks SET epoch = epoch + 1, node_id = ?, server_epoch = ?, claim_number = ? WHERE id = ?",
+                [(worker.node_id, worker.epoch, number, task_id) for task_id in ids],
             )
             find = f"SELECT {COLUMNS} FROM tasks WHERE id = ?2"
             return [
@@ -223,19 +227,25 @@ class SqliteTasks:
             close_task(connection, task_id)
         return chosen
 
-    def _prepare(self, claim: TaskClaim, result: bytes) -> None:
+    def _prepare(self, claim: TaskClaim, result: bytes | None, keys: Collection[str]) -> None:
         with self._database.writing() as connection:
             check_claim(connection, claim)
-            connection.execute(
-                "INSERT OR REPLACE INTO task_results VALUES (?, ?, ?)", (claim.task_id, claim.epoch, result)
-            )
+            register(connection, claim.task_id, keys)
+            if result is not None:
+                connection.execute(
+                    "INSERT OR REPLACE INTO task_results VALUES (?, ?, ?)", (claim.task_id, claim.epoch, result)
+                )
 
-    def _release(self, claims: Collection[TaskClaim]) -> None:
+    def _release(self, claims: Collection[TaskClaim], wait_ms: int) -> None:
+        claimable_ms = self._clock.now_ms() + wait_ms if wait_ms else 0
         with self._database.writing() as connection:
             connection.executemany(
-                "UPDATE tasks SET node_id = NULL, server_epoch = NULL"
+                "UPDATE tasks SET node_id = NULL, server_epoch = NULL, claimable_ms = max(claimable_ms, ?)"
                 " WHERE id = ? AND epoch = ? AND node_id = ? AND server_epoch = ?",
-                [(claim.task_id, claim.epoch, claim.worker.node_id, claim.worker.epoch) for claim in claims],
+                [
+                    (claimable_ms, claim.task_id, claim.epoch, claim.worker.node_id, claim.worker.epoch)
+                    for claim in claims
+                ],
             )
 
     def _fail(self, claim: TaskClaim, error: str, retry_after_ms: int, is_aside: bool) -> None:

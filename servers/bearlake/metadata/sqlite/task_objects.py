@@ -1,0 +1,63 @@
+"""Keys of tasks' objects in SQLite: a row per key that an open task registered, or that is forbidden. Rules: `metadata/task_rules.py`."""
+
+import sqlite3
+from collections.abc import Collection, Iterable
+
+from bearlake.errors import Conflict
+from bearlake.metadata import task_rules
+from bearlake.metadata.task_rules import KeyState
+
+STATE = (
+    "SELECT coalesce((SELECT task_id FROM task_objects WHERE key = ?1), 0),"
+    " coalesce((SELECT forbidden_at FROM task_objects WHERE key = ?1), -1),"
+    " EXISTS (SELECT 1 FROM objects WHERE key = ?1) OR EXISTS (SELECT 1 FROM log WHERE token = ?1)"
+)
+
+FORGOTTEN_COUNT_MAX = 1_000
+"""Bans that one call forgets, oldest first."""
+
+
+def key_state(connection: sqlite3.Connection, key: str) -> KeyState:
+    """What the store knows of the key now."""
+    task_id, forbidden_at, is_indexed = connection.execute(STATE, (key,)).fetchone()
+    return KeyState(task_id, forbidden_at, bool(is_indexed))
+
+
+def register(connection: sqlite3.Connection, task_id: int, keys: Collection[str]) -> None:
+    """Register the keys to the task, whose claim was checked. Raises `Conflict` when one was forbidden or is in use."""
+    for key in keys:
+        if not task_rules.may_prepare(key_state(connection, key), task_id):
+            raise Conflict(f"the object {key} was forbidden or is in use: write it anew under another key")
+    connection.executemany(
+        "INSERT OR IGNORE INTO task_objects (key, task_id) VALUES (?, ?)", [(key, task_id) for key in keys]
+    )
+
+
+def check_swap(connection: sqlite3.Connection, task_id: int, keys: Iterable[str]) -> None:
+    """Raise `Conflict` unless the task registered all keys and the index has none of them."""
+    for key in keys:
+        if not task_rules.may_swap_in(key_state(connection, key), task_id):
+            raise Conflict(f"the object {key} is not one that task {task_id} has prepared, or is in the index already")
+
+
+def forbid(connection: sqlite3.Connection, keys: Collection[str]) -> set[str]:
+    """Forbid those that may be forbidden; returns the keys that are forbidden now. Forgets bans that are not needed any more."""
+    _forget_bans(connection)
+    (newest,) = connection.execute("SELECT last_claim_number FROM store").fetchone()
+    forbidden = {key for key in keys if task_rules.may_forbid(key_state(connection, key))}
+    connection.executemany(
+        "INSERT OR IGNORE INTO task_objects (key, forbidden_at) VALUES (?, ?)", [(key, newest) for key in forbidden]
+    )
+    return forbidden
+
+
+def _forget_bans(connection: sqlite3.Connection) -> None:
+    held = [row[0] for row in connection.execute("SELECT claim_number FROM tasks WHERE node_id IS NOT NULL")]
+    bans = connection.execute(
+        "SELECT key, forbidden_at FROM task_objects WHERE forbidden_at IS NOT NULL ORDER BY forbidden_at LIMIT ?",
+        (FORGOTTEN_COUNT_MAX,),
+    ).fetchall()
+    connection.executemany(
+        "DELETE FROM task_objects WHERE key = ?",
+        [(key,) for key, forbidden_at in bans if task_rules.may_forget_ban(forbidden_at, held)],
+    )

@@ -1,0 +1,61 @@
+"""The rules for objects of compaction tasks (I10): who may prepare, forbid and swap in a key. Pure; the same in every store.
+
+A key is in one state at a time. `prepare` and `forbid` compete for an unknown key, and the first decides:
+
+    unknown ──prepare──► registered to a task ──swap──► indexed ──(unused, bytes deleted, row forgotten)──► unknown
+       │                        └──task closed without it──► unknown
+       └──forbid──► forbidden ──(no claim can prepare it any more)──► unknown
+
+Why a ban may be forgotten: a key is new with every attempt, so the worker that wrote it had claimed its task before the sweep saw the
+object and forbade the key. Claims are numbered in the order in which they are given, and a ban carries the newest number of its time.
+Once every claim of that number or below has ended (its task is closed, given back or claimed anew), nobody can prepare the key.
+SQLite runs these functions; PostgreSQL's (`migrations/0017_task_objects.sql`) are held to them by a differential test.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class ClaimState(NamedTuple):
+    """A task's newest claim: its epoch, and the worker's node id and server epoch (None: given back)."""
+
+    epoch: int
+    node_id: int | None
+    server_epoch: int | None
+
+
+class KeyState(NamedTuple):
+    """What the store knows of a key. `task_id`: the open task that registered it (0: none). `forbidden_at`: the newest claim's number
+    when the key was forbidden (-1: it is not). `is_indexed`: the index names the object or has named it, and remembers that."""
+
+    task_id: int = 0
+    forbidden_at: int = -1
+    is_indexed: bool = False
+
+
+UNKNOWN = KeyState()
+
+
+def is_current(newest: ClaimState | None, epoch: int, node_id: int, server_epoch: int) -> bool:
+    """Whether a claim may still write for its task. `newest` is None when the task is closed."""
+    return newest is not None and newest == (epoch, node_id, server_epoch)
+
+
+def may_prepare(key: KeyState, task_id: int) -> bool:
+    """Whether a current claim of the task may register the key. Repeatable."""
+    return key.task_id == task_id or key == UNKNOWN
+
+
+def may_forbid(key: KeyState) -> bool:
+    """Whether the orphan sweep may delete the object: no task has it, and the index does not."""
+    return key.task_id == 0 and not key.is_indexed
+
+
+def may_swap_in(key: KeyState, task_id: int) -> bool:
+    """Whether a swap of the task may put the object into the index."""
+    return key.task_id == task_id and not key.is_indexed
+
+
+def may_forget_ban(forbidden_at: int, held: Iterable[int]) -> bool:
+    """Whether nobody can prepare the key any more. `held`: numbers of all claims that have not ended, of dead workers too."""
+    return all(number > forbidden_at for number in held)

@@ -1,0 +1,70 @@
+"""One subject's fault stops that subject: counted, logged once per change, and the round goes on."""
+
+import logging
+
+import pytest
+
+from bearlake.errors import BearlakeError, Conflict, Corrupt, Denied, Fenced, Invalid, NotFound, Overloaded, Unavailable
+from bearlake.telemetry import metrics
+from bearlake.telemetry.isolation import Isolation
+
+log = logging.getLogger("bearlake.isolation_test")
+
+
+class Store:
+    def __init__(self) -> None:
+        self.is_up = True
+
+    async def probe(self) -> None:
+        if not self.is_up:
+            raise Unavailable("the metadata store is down")
+
+
+async def a_round(isolation: Isolation, faults: dict[str, BearlakeError], names: str = "abc") -> list[str]:
+    done = []
+    for name in names:
+        async with isolation.of(name):
+            if name in faults:
+                raise faults[name]
+            done.append(name)
+    isolation.end_round()
+    return done
+
+
+@pytest.mark.parametrize("kind", [Invalid, Corrupt, NotFound, Conflict, Fenced, Denied, Overloaded, Unavailable])
+async def test_whatever_fails_for_one_the_others_are_done(kind: type[BearlakeError]) -> None:
+    isolation = Isolation(log, "test", Store().probe)
+
+    assert await a_round(isolation, {"a": kind("broken")}) == ["b", "c"]
+    assert isolation.failing == ["a"]
+
+
+async def test_a_metadata_store_that_is_down_ends_the_round() -> None:
+    store = Store()
+    isolation = Isolation(log, "test", store.probe)
+    store.is_up = False
+
+    with pytest.raises(Unavailable, match="metadata store"):
+        await a_round(isolation, {"a": Unavailable("of a catalog")})
+    assert isolation.failing == []
+
+
+async def test_a_fault_is_logged_when_it_begins_changes_and_ends(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "bearlake.isolation_test")
+    isolation = Isolation(log, "test", Store().probe)
+    for faults in ({"a": Corrupt("1")}, {"a": Corrupt("2")}, {"a": Denied("3")}, {}, {}):
+        await a_round(isolation, faults)
+
+    said = [(record.levelname, vars(record)["subject"], vars(record).get("error")) for record in caplog.records]
+    assert said == [("WARNING", "a", "Corrupt('1')"), ("WARNING", "a", "Denied('3')"), ("INFO", "a", None)]
+
+
+async def test_faults_are_counted_and_what_is_gone_fails_no_more() -> None:
+    isolation = Isolation(log, "counted", Store().probe)
+    for _ in range(2):
+        await a_round(isolation, {"a": Corrupt("broken"), "b": Denied("denied")})
+
+    assert metrics.UPKEEP_FAULTS.labels("counted", "Corrupt").value == 2
+    assert metrics.UPKEEP_FAILING.labels("counted").value == 2
+    await a_round(isolation, {}, names="c")
+    assert metrics.UPKEEP_FAILING.labels("counted").value == 0
