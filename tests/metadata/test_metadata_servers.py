@@ -47,9 +47,7 @@ async def test_a_left_name_keeps_its_node_id(metadata: Metadata) -> None:
     assert again.node_id == first.node_id != other.node_id
 
 
-async def test_live_servers_are_listed_with_what_they_registered(
-    metadata: Metadata, peer: Metadata
-) -> None:
+async def test_live_servers_are_listed_with_what_they_registered(metadata: Metadata, peer: Metadata) -> None:
     await metadata.servers.register(
         "a", zone=None, endpoints={"kafka": "h:1", "admin": "h:2"}, version="7", timeout_ms=9_000
     )

@@ -89,7 +89,7 @@ async def test_a_group_has_one_coordinator():
 
     assert await refused(two.heartbeat("g", member, None, 1)) is Problem.NOT_COORDINATOR
     assert await refused(two.join("g", request())) is Problem.NOT_COORDINATOR
-    assert (await two.holder("g")) == one._server
+    assert (await two.holder("g")) == one.server
 
 
 @virtual_time
@@ -227,7 +227,7 @@ async def test_a_damaged_snapshot_is_a_retriable_refusal():
     snapshot = await cluster.metadata.groups.load("g")
     await one.drain()
     two = await cluster.server("2")
-    lease = await cluster.metadata.leases.acquire("group/g", two._server)
+    lease = await cluster.metadata.leases.acquire("group/g", two.server)
     damaged = type(snapshot)(group="g", protocol_type="consumer", state=snapshot.state[:-5])
     await cluster.metadata.groups.save(damaged, lease)
 
@@ -318,7 +318,7 @@ async def test_a_group_that_is_wanted_while_its_lease_is_released_waits_and_take
     member = await joining
 
     await one.commit("g", member, None, 1, {cluster.partition: offset(4)})
-    assert await one.holder("g") == one._server
+    assert await one.holder("g") == one.server
     await one.close()
 
 

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Collection, Sequence
 
 from bearlake.clock import Clock
-from bearlake.errors import Fenced, NotFound, TooLarge
+from bearlake.errors import NotFound, TooLarge
 from bearlake.metadata.compaction import (
     ANY_TASK,
     OffsetRange,
