@@ -26,6 +26,7 @@ from bearlake.metadata.model import (
     ServerRef,
 )
 from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, Synced
+from bearlake.streams.groups.owned import Owned, lease_name, restore
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.rebalance import Rebalancer
 from bearlake.streams.groups.settings import GroupSettings
@@ -37,22 +38,6 @@ log = logging.getLogger(__name__)
 PAGE_SIZE = 1000
 DRAIN_COUNT = 32
 """Groups that are given up at once."""
-
-
-def lease_name(group: str) -> str:
-    """Name of the lease of a group's coordinator."""
-    return f"group/{group}"
-
-
-class _Owned:
-    """A group that this server coordinates."""
-
-    def __init__(self, held: HeldLease, rebalancer: Rebalancer) -> None:
-        self.held = held
-        self.lease = held.lease
-        self.rebalancer = rebalancer
-        self.lock = asyncio.Lock()  # one write of the group at a time, in order
-        self.last_used = asyncio.get_running_loop().time()
 
 
 class Coordinator:
@@ -72,8 +57,8 @@ class Coordinator:
         self.server = server
         self._may_take = may_take
         self.settings = settings
-        self._owned: dict[str, _Owned] = {}
-        self._opening: dict[str, asyncio.Task[_Owned]] = {}
+        self._owned: dict[str, Owned] = {}
+        self._opening: dict[str, asyncio.Task[Owned]] = {}
         self._releasing: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_draining = False
@@ -99,7 +84,7 @@ class Coordinator:
                     await self._delete_unused(name, owned)
                     await self._give_up(name, owned)
 
-    async def _delete_unused(self, name: str, owned: _Owned) -> None:
+    async def _delete_unused(self, name: str, owned: Owned) -> None:
         """Forget an empty group that has no offsets: nobody would miss it (consoles make a group for each run)."""
         try:
             if not await self._metadata.groups.offsets(name):
@@ -263,7 +248,7 @@ class Coordinator:
 
     # -- being sure (I14) ----------------------------------------------------------------------------------------
 
-    async def _confirm(self, name: str, owned: _Owned) -> None:
+    async def _confirm(self, name: str, owned: Owned) -> None:
         """Return if the group was this server's at a moment after the call. Raises `GroupRefusal`."""
         try:
             await owned.held.confirm()
@@ -284,7 +269,7 @@ class Coordinator:
 
     # -- ownership -----------------------------------------------------------------------------------------------
 
-    async def _open_existing(self, name: str) -> _Owned:
+    async def _open_existing(self, name: str) -> Owned:
         owned = await self._open(name)
         group = owned.rebalancer.group
         if group.generation == 0 and not group.members and not group.pending:
@@ -298,7 +283,7 @@ class Coordinator:
                 raise GroupRefusal(Problem.NOT_FOUND)
         return owned
 
-    async def _open(self, name: str) -> _Owned:
+    async def _open(self, name: str) -> Owned:
         """The group, taken over if nobody live has it. Raises `GroupRefusal`."""
         owned = self._owned.get(name)
         if owned is None:
@@ -314,25 +299,25 @@ class Coordinator:
         owned.last_used = asyncio.get_running_loop().time()
         return owned
 
-    async def _open_confirmed(self, name: str, member_id: str) -> _Owned:
+    async def _open_confirmed(self, name: str, member_id: str) -> Owned:
         """The group, certainly this server's after the call. The session of a known member goes on while it waits for that."""
         owned = await self._open(name)
         owned.rebalancer.heard(member_id)
         await self._confirm(name, owned)
         return owned
 
-    def _opened(self, name: str, task: asyncio.Task[_Owned]) -> None:
+    def _opened(self, name: str, task: asyncio.Task[Owned]) -> None:
         self._opening.pop(name, None)
         if not task.cancelled():
             task.exception()  # everybody who waited may have gone
 
-    async def _take(self, name: str) -> _Owned:
+    async def _take(self, name: str) -> Owned:
         releasing = self._releasing.get(name)
         if releasing is not None:
             await asyncio.wait([releasing])  # else that would release what we take now
         try:
             held = await HeldLease.take(self._tenure, self._metadata.leases, lease_name(name))
-            group = _restore(name, await self._metadata.groups.load(name))
+            group = restore(name, await self._metadata.groups.load(name))
         except (Conflict, Fenced) as error:
             metrics.LEASE_ACQUIRES.labels("refused").inc()
             raise GroupRefusal(Problem.NOT_COORDINATOR, str(error)) from error
@@ -347,14 +332,14 @@ class Coordinator:
             on_save=lambda ticket: self._save(name, owned, ticket),
             may_expire=self._tenure.is_sure,
         )
-        owned = _Owned(held, rebalancer)
+        owned = Owned(held, rebalancer)
         if self._is_draining:
             await self._give_up(name, owned)
             raise GroupRefusal(Problem.NOT_COORDINATOR)
         self._owned[name] = owned
         return owned
 
-    def _save(self, name: str, owned: _Owned, ticket: int) -> None:
+    def _save(self, name: str, owned: Owned, ticket: int) -> None:
         """Save the group as it is now; those who wait for that are answered then."""
         group = owned.rebalancer.group
         snapshot = GroupSnapshot(group=name, protocol_type=group.protocol_type, state=group.encode())
@@ -362,7 +347,7 @@ class Coordinator:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _save_snapshot(self, owned: _Owned, snapshot: GroupSnapshot, ticket: int) -> None:
+    async def _save_snapshot(self, owned: Owned, snapshot: GroupSnapshot, ticket: int) -> None:
         name = snapshot.group
         try:
             await self._write(owned, name, lambda: self._metadata.groups.save(snapshot, owned.lease))
@@ -372,7 +357,7 @@ class Coordinator:
         else:
             owned.rebalancer.saved(ticket)
 
-    async def _write(self, owned: _Owned, name: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _write(self, owned: Owned, name: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """One write with the lease. Raises `GroupRefusal`; `NotFound` passes."""
         async with owned.lock:
             if self._owned.get(name) is not owned:  # given up or deleted while this write waited
@@ -387,7 +372,7 @@ class Coordinator:
             except BearlakeError as error:
                 raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
 
-    async def _give_up(self, name: str, owned: _Owned) -> None:
+    async def _give_up(self, name: str, owned: Owned) -> None:
         self._forget(name, owned)
         task = self._releasing[name] = asyncio.get_running_loop().create_task(self._release(name, owned.lease))
         await asyncio.wait([task])
@@ -401,16 +386,10 @@ class Coordinator:
             if self._releasing.get(name) is asyncio.current_task():
                 del self._releasing[name]
 
-    def _forget(self, name: str, owned: _Owned) -> None:
+    def _forget(self, name: str, owned: Owned) -> None:
         if self._owned.get(name) is owned:
             del self._owned[name]
             owned.rebalancer.close(Problem.NOT_COORDINATOR)
-
-
-def _restore(name: str, snapshot: GroupSnapshot | None) -> Group:
-    if snapshot is None:
-        return Group(name=name)
-    return Group.decode(name, snapshot.protocol_type, snapshot.state)
 
 
 def _require_name(name: str) -> None:
