@@ -1,8 +1,8 @@
 """Wall-clock time as an injected dependency.
 
 Waits and timeouts use the event loop's own monotonic time (which the simulation replaces); only stamps that leave the
-process (record timestamps, log lines) use a `Clock`. Leases, heartbeats and retention use the metadata store's time
-instead, because hosts' clocks are never compared with each other.
+process (record timestamps, log lines) use a `Clock`. Retention uses the metadata store's time instead, because hosts' clocks
+are never compared with each other. Leases and heartbeats use no time at all (`metadata/liveness.py`).
 """
 
 import time
@@ -39,3 +39,18 @@ class ManualClock:
         if delta_ms < 0:
             raise ValueError("a clock does not go back")
         self._now_ms += delta_ms
+
+    def step(self, delta_ms: int) -> None:
+        """Set the clock forward, or back if `delta_ms` (milliseconds) is negative, as an operator or NTP does."""
+        self._now_ms += delta_ms
+
+
+def boot_time_s() -> float:
+    """Seconds on a clock that never steps and goes on while the machine is suspended, which the event loop's clock does not.
+
+    Source: clock_gettime(2), CLOCK_BOOTTIME. Where there is none: the monotonic clock.
+    """
+    return time.clock_gettime(_BOOT_CLOCK)
+
+
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

@@ -51,6 +51,9 @@ class Backend(Protocol):
     async def advance(self, delta_ms: int) -> None:
         """Move the store's time forward."""
 
+    async def step(self, delta_ms: int) -> None:
+        """Set the store's clock forward, or back if `delta_ms` is negative."""
+
     async def close(self) -> None:
         """Close all handles that were opened, and those of stores made by `fresh`."""
 
@@ -73,6 +76,9 @@ class MemoryBackend:
 
     async def advance(self, delta_ms: int) -> None:
         self.clock.advance(delta_ms)
+
+    async def step(self, delta_ms: int) -> None:
+        self.clock.step(delta_ms)
 
     async def close(self) -> None:
         for other in self.others:
@@ -102,6 +108,9 @@ class SqliteBackend:
 
     async def advance(self, delta_ms: int) -> None:
         self.clock.advance(delta_ms)
+
+    async def step(self, delta_ms: int) -> None:
+        self.clock.step(delta_ms)
 
     async def close(self) -> None:
         for other in self.others:

@@ -7,6 +7,7 @@ import pytest
 from bearlake.errors import Fenced, NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import CommittedOffset, GroupListing, GroupSnapshot, Lease, partition_key
+from fixtures.liveness import lapse
 
 A, B, C = partition_key(1, 0), partition_key(1, 1), partition_key(2, 0)
 
@@ -99,7 +100,7 @@ async def test_groups_are_listed_by_name_in_pages(scene: Any) -> None:
 
 async def overtaken_by_another(scene: Any, lease: Lease) -> None:
     other = await scene.register(scene.metadata, "other", timeout_ms=60_000)
-    await scene.backend.advance(20_000)
+    assert await lapse(scene.metadata, lease.holder)
     await scene.metadata.leases.acquire(lease.name, other)
 
 

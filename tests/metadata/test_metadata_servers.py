@@ -7,6 +7,7 @@ import pytest
 from bearlake.errors import Conflict, Fenced
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import ServerRef
+from fixtures.liveness import lapse
 
 
 async def register(metadata: Metadata, name: str, timeout_ms: int = 10_000) -> ServerRef:
@@ -46,15 +47,13 @@ async def test_a_left_name_keeps_its_node_id(metadata: Metadata) -> None:
     assert again.node_id == first.node_id != other.node_id
 
 
-async def test_live_servers_are_listed_with_what_they_registered(
-    metadata: Metadata, peer: Metadata, backend: Any
-) -> None:
+async def test_live_servers_are_listed_with_what_they_registered(metadata: Metadata, peer: Metadata) -> None:
     await metadata.servers.register(
         "a", zone=None, endpoints={"kafka": "h:1", "admin": "h:2"}, version="7", timeout_ms=9_000
     )
     other = await register(metadata, "b")
     await metadata.servers.drain(other)
-    await backend.advance(50)
+    await peer.servers.heartbeat(other)
     first, second = await peer.servers.live()
 
     assert (first.name, first.zone, first.endpoints, first.version) == (
@@ -65,26 +64,96 @@ async def test_live_servers_are_listed_with_what_they_registered(
     )
     assert (first.is_draining, second.is_draining) == (False, True)
     assert second.ref == other
-    assert first.heartbeat_age_ms >= 50
+    assert (first.heartbeat_count, first.timeout_ms) == (0, 9_000)
+    assert second.heartbeat_count == 1
 
 
-async def test_a_server_is_live_until_its_heartbeats_stop(metadata: Metadata, peer: Metadata, backend: Any) -> None:
-    silent = await register(metadata, "silent", timeout_ms=2_000)
-    lively = await register(metadata, "lively", timeout_ms=2_000)
-    await backend.advance(1_500)
-    await peer.servers.heartbeat(lively)
-    await backend.advance(1_000)
+async def test_a_server_is_live_until_an_observer_declares_it_lapsed_and_again_from_its_next_heartbeat(
+    metadata: Metadata, peer: Metadata
+) -> None:
+    silent, lively = await register(metadata, "silent"), await register(metadata, "lively")
+    assert await lapse(peer, silent)
 
-    assert [server.ref for server in await peer.servers.live()] == [lively]
+    assert [server.ref for server in await metadata.servers.live()] == [lively]
     await metadata.servers.heartbeat(silent)
-    assert len(await peer.servers.live()) == 2
+    assert [server.ref for server in await peer.servers.live()] == [silent, lively]
+
+
+async def test_a_server_learns_from_its_heartbeats_and_by_asking_how_often_it_had_lapsed(
+    metadata: Metadata, peer: Metadata
+) -> None:
+    a = await register(metadata, "a")
+    assert (await metadata.servers.heartbeat(a), await metadata.servers.lapse_count(a)) == (0, 0)
+
+    assert await lapse(peer, a)
+    assert await metadata.servers.lapse_count(a) == 1
+    assert await metadata.servers.heartbeat(a) == 1
+    assert await metadata.servers.heartbeat(a) == 1
+    assert await lapse(peer, a)
+
+    assert await metadata.servers.lapse_count(a) == 2
+    assert await metadata.servers.heartbeat(a) == 2
+
+
+async def test_a_lapse_that_is_declared_again_is_the_same_lapse(metadata: Metadata, peer: Metadata) -> None:
+    a = await register(metadata, "a")
+
+    assert await metadata.servers.lapse(a, 0)
+    assert await peer.servers.lapse(a, 0)
+    assert await metadata.servers.heartbeat(a) == 1
+
+
+async def test_a_heartbeat_that_was_not_watched_keeps_a_server_from_lapsing(metadata: Metadata, peer: Metadata) -> None:
+    a = await register(metadata, "a")
+    await metadata.servers.heartbeat(a)
+
+    assert not await peer.servers.lapse(a, 0)
+    assert [server.ref for server in await peer.servers.live()] == [a]
+    assert await metadata.servers.heartbeat(a) == 0
+
+
+async def test_only_the_newest_registration_that_has_not_left_can_lapse(metadata: Metadata, peer: Metadata) -> None:
+    former = await register(metadata, "a")
+    newest = await register(metadata, "a")
+
+    assert not await peer.servers.lapse(former, 0)
+    assert [server.ref for server in await peer.servers.live()] == [newest]
+    await metadata.servers.leave(newest)
+    assert not await peer.servers.lapse(newest, 0)
+    assert not await peer.servers.lapse(ServerRef(node_id=77, epoch=1), 0)
+
+
+async def test_a_new_registration_has_never_lapsed(metadata: Metadata) -> None:
+    assert await lapse(metadata, await register(metadata, "a"))
+    again = await register(metadata, "a")
+
+    assert await metadata.servers.lapse_count(again) == 0
+    assert [server.ref for server in await metadata.servers.live()] == [again]
+
+
+@pytest.mark.parametrize("step_ms", [3_600_000, -3_600_000])
+async def test_a_step_of_the_stores_clock_changes_nothing_about_leases(
+    metadata: Metadata, peer: Metadata, backend: Any, step_ms: int
+) -> None:
+    a, b = await register(metadata, "a"), await register(peer, "b")
+    lease = await metadata.leases.acquire("group-0", a)
+    await backend.step(step_ms)
+    await peer.servers.heartbeat(b)
+
+    with pytest.raises(Conflict):
+        await peer.leases.acquire("group-0", b)
+    assert await peer.leases.holder("group-0") == lease
+    assert await metadata.servers.heartbeat(a) == 0
+    assert await lapse(peer, a)
+    assert (await peer.leases.acquire("group-0", b)).epoch > lease.epoch
 
 
 async def test_the_former_epoch_is_fenced(metadata: Metadata, peer: Metadata) -> None:
     former = await register(metadata, "a")
     newest = await register(peer, "a")
 
-    for step in (metadata.servers.heartbeat(former), metadata.servers.drain(former)):
+    steps = metadata.servers.heartbeat(former), metadata.servers.drain(former), metadata.servers.lapse_count(former)
+    for step in steps:
         with pytest.raises(Fenced):
             await step
     await metadata.servers.leave(former)
@@ -101,6 +170,8 @@ async def test_a_server_that_left_is_not_live_and_fenced(scene: Any, peer: Metad
         await scene.commit(scene.batch(partition))
     with pytest.raises(Fenced):
         await scene.metadata.servers.heartbeat(scene.server)
+    with pytest.raises(Fenced):
+        await scene.metadata.servers.lapse_count(scene.server)
 
 
 async def test_unknown_servers_are_fenced(metadata: Metadata) -> None:
@@ -138,11 +209,10 @@ async def test_a_released_lease_is_taken_with_a_larger_epoch(metadata: Metadata,
     assert await metadata.leases.holder("group-0") == taken
 
 
-async def test_leases_die_with_their_holder(metadata: Metadata, peer: Metadata, backend: Any) -> None:
-    a = await register(metadata, "a", timeout_ms=2_000)
-    b = await register(metadata, "b", timeout_ms=60_000)
+async def test_a_lapsed_servers_leases_can_be_taken(metadata: Metadata, peer: Metadata) -> None:
+    a, b = await register(metadata, "a"), await register(metadata, "b")
     lease = await metadata.leases.acquire("group-0", a)
-    await backend.advance(2_500)
+    assert await lapse(peer, a)
     assert await peer.leases.holder("group-0") is None
     taken = await peer.leases.acquire("group-0", b)
     await metadata.servers.heartbeat(a)
@@ -152,12 +222,32 @@ async def test_leases_die_with_their_holder(metadata: Metadata, peer: Metadata, 
         await metadata.leases.acquire("group-0", a)
 
 
-async def test_a_silent_server_gets_no_lease(metadata: Metadata, backend: Any) -> None:
-    a = await register(metadata, "a", timeout_ms=2_000)
-    await backend.advance(2_500)
+async def test_a_lease_that_nobody_took_is_its_revived_holders(metadata: Metadata, peer: Metadata) -> None:
+    a, b = await register(metadata, "a"), await register(metadata, "b")
+    lease = await metadata.leases.acquire("group-0", a)
+    assert await lapse(peer, a)
+    await metadata.servers.heartbeat(a)
+
+    assert await peer.leases.holder("group-0") == lease
+    with pytest.raises(Conflict):
+        await peer.leases.acquire("group-0", b)
+
+
+async def test_a_lapsed_server_gets_no_lease_before_its_next_heartbeat(metadata: Metadata, peer: Metadata) -> None:
+    a = await register(metadata, "a")
+    assert await lapse(peer, a)
 
     with pytest.raises(Fenced):
         await metadata.leases.acquire("group-0", a)
+    await metadata.servers.heartbeat(a)
+    assert (await metadata.leases.acquire("group-0", a)).holder == a
+
+
+async def test_a_lapsed_server_may_still_commit(scene: Any, peer: Metadata) -> None:
+    partition = await scene.partition()
+    assert await lapse(peer, scene.server)
+
+    await scene.commit(scene.batch(partition))
 
 
 async def test_leases_end_when_the_holder_leaves_or_registers_again(metadata: Metadata, peer: Metadata) -> None:

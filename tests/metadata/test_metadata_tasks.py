@@ -9,6 +9,7 @@ from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import TaskKind, TaskState
 from bearlake.metadata.model import PartitionKey
 from fixtures.compaction_scene import PLANNER, Compaction
+from fixtures.liveness import lapse
 
 START = PartitionKey(-1)
 
@@ -87,7 +88,7 @@ async def test_deleted_streams_are_left_out_and_their_tasks_dropped(four: Compac
 
 
 async def test_a_planner_that_was_overtaken_is_fenced(four: Compaction, peer: Metadata) -> None:
-    await four.scene.backend.advance(11_000)
+    assert await lapse(peer, four.lease.holder)
     other = await four.scene.register(peer, "server-1")
     await peer.leases.acquire(PLANNER, other)
 
@@ -138,7 +139,7 @@ async def test_tasks_of_a_dead_worker_are_taken_over(four: Compaction, peer: Met
     heir = await four.scene.register(peer, "worker-1", timeout_ms=60_000)
     assert await peer.tasks.claim(heir, limit=10, bytes_max=1_000) == []
 
-    await four.scene.backend.advance(11_000)
+    assert await lapse(peer, four.worker)
     (listed,) = await peer.tasks.list()
     (task,) = await peer.tasks.claim(heir, limit=10, bytes_max=10_000)
 
@@ -177,7 +178,7 @@ async def test_a_worker_registered_anew_takes_over_from_itself(four: Compaction,
 
 async def test_a_worker_whose_heartbeats_stopped_cannot_claim(four: Compaction) -> None:
     await four.offer(four.compact((four.scene.keys[0], 0, 20)))
-    await four.scene.backend.advance(11_000)
+    assert await lapse(four.metadata, four.worker)
 
     with pytest.raises(Fenced):
         await four.metadata.tasks.claim(four.worker, limit=10, bytes_max=10_000)

@@ -164,6 +164,8 @@ async def test_no_sqlite_error_leaks_from_any_method(opened: Opened) -> None:
         store.streams.by_numbers([1]),
         store.servers.register("a", zone=None, endpoints={}, version="1", timeout_ms=1),
         store.servers.heartbeat(opened.server),
+        store.servers.lapse_count(opened.server),
+        store.servers.lapse(opened.server, 0),
         store.servers.drain(opened.server),
         store.servers.leave(opened.server),
         store.servers.live(),

@@ -39,11 +39,11 @@ class Flaky:
         self.failures = failures
         self.calls = 0
 
-    async def heartbeat(self, server: ServerRef) -> None:
+    async def heartbeat(self, server: ServerRef) -> int:
         self.calls += 1
         if self.calls <= self.failures:
             raise Unavailable("the store sleeps")
-        await self._inner.heartbeat(server)
+        return await self._inner.heartbeat(server)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -132,25 +132,94 @@ async def test_the_version_stays_when_nothing_changes(metadata: Metadata, clock:
     assert one.version == version
 
 
-async def test_a_silent_server_disappears_from_the_view_of_the_others(metadata: Metadata, clock: ManualClock) -> None:
+@virtual_time
+async def test_a_silent_server_disappears_from_the_view_of_the_others_when_its_timeout_has_passed() -> None:
+    metadata = await open_metadata("memory:///", clock=ManualClock())
     one = await join(metadata.servers, SETTINGS)
     await join(metadata.servers, OTHER)
-    clock.advance(5_000)
+    views = []
+    for _ in range(8):
+        await one.beat()
+        views.append(names(one.live()))
+        await asyncio.sleep(1)
+
+    assert views == [["one", "two"]] * 6 + [["one"]] * 2
+    assert names(await metadata.servers.live()) == ["one"]
+    await metadata.close()
+
+
+@virtual_time
+async def test_two_servers_that_beat_keep_each_other_live_whatever_the_stores_clock_does() -> None:
+    clock = ManualClock()
+    metadata = await open_metadata("memory:///", clock=clock)
+    one, two = await join(metadata.servers, SETTINGS), await join(metadata.servers, OTHER)
+    for step_ms in (3_600_000, -7_200_000, 10_000) * 10:
+        clock.step(step_ms)
+        await one.beat()
+        await asyncio.sleep(0.5)
+        await two.beat()
+        await asyncio.sleep(0.5)
+
+    assert names(one.live()) == names(two.live()) == ["one", "two"]
+    assert (one.tenure.lapse_count, two.tenure.lapse_count) == (0, 0)
+    await metadata.close()
+
+
+@virtual_time
+async def test_a_server_that_was_declared_lapsed_learns_it_from_its_next_heartbeat() -> None:
+    metadata = await open_metadata("memory:///", clock=ManualClock())
+    one, two = await join(metadata.servers, SETTINGS), await join(metadata.servers, OTHER)
+    for _ in range(8):
+        await one.beat()
+        await asyncio.sleep(1)
+
+    assert await two.beat()
+
+    assert two.tenure.lapse_count == 1
     await one.beat()
-    clock.advance(5_000)
+    assert names(one.live()) == names(two.live()) == ["one", "two"]
+    await metadata.close()
 
+
+@virtual_time
+async def test_after_an_outage_of_the_store_nobody_is_taken_for_dead() -> None:
+    metadata = await open_metadata("memory:///", clock=ManualClock())
+    flaky = Flaky(metadata.servers, failures=0)
+    one = await join(flaky, SETTINGS)  # type: ignore[arg-type]
+    two = await join(metadata.servers, OTHER)
     await one.beat()
+    flaky.failures = 1_000
+    for _ in range(30):
+        await asyncio.sleep(1)
+        await one.beat()
+    flaky.failures = 0
 
-    assert names(one.live()) == ["one"]
+    for _ in range(5):
+        assert await one.beat()
+        await asyncio.sleep(1)
+
+    assert names(one.live()) == ["one", "two"]
+    await two.beat()
+    assert two.tenure.lapse_count == 0
+    await metadata.close()
 
 
-async def test_a_server_that_was_silent_too_long_still_sees_itself(metadata: Metadata, clock: ManualClock) -> None:
+async def test_a_lapsed_server_still_sees_itself(metadata: Metadata) -> None:
     one = await join(metadata.servers, SETTINGS)
-    clock.advance(60_000)
+    assert await metadata.servers.lapse(one.server, 0)
 
     await one.refresh()
 
     assert names(one.live()) == ["one"]
+
+
+async def test_the_age_of_heartbeats_is_the_observers(metadata: Metadata, clock: ManualClock) -> None:
+    one, two = await join(metadata.servers, SETTINGS), await join(metadata.servers, OTHER)
+    clock.step(3_600_000)
+    await one.beat()
+
+    assert one.heartbeat_age_ms(one.server) == 0
+    assert one.heartbeat_age_ms(two.server) < 60_000
 
 
 async def test_a_draining_member_is_seen_as_draining_by_itself_and_others(metadata: Metadata) -> None:
@@ -220,25 +289,3 @@ def test_the_default_name_is_host_and_port() -> None:
 def test_a_timeout_of_less_than_three_heartbeats_is_refused() -> None:
     with pytest.raises(ValueError, match="three times"):
         ServerSettings(heartbeat_ms=1_000, timeout_ms=2_000)
-
-
-@virtual_time
-async def test_a_server_is_sure_of_itself_until_its_timeout_after_the_last_heartbeat_that_it_sent() -> None:
-    metadata = await open_metadata("memory:///", clock=ManualClock())
-    flaky = Flaky(metadata.servers, failures=0)
-    member = await Member.join(flaky, SETTINGS, ENDPOINTS)  # type: ignore[arg-type]
-    await asyncio.sleep(5.9)
-    assert member.is_sure()
-    await asyncio.sleep(0.2)
-    assert not member.is_sure()
-
-    assert await member.beat()
-    assert member.is_sure()
-    flaky.failures = 1_000
-    await asyncio.sleep(5.9)
-    assert not await member.beat()
-
-    assert member.is_sure()
-    await asyncio.sleep(0.2)
-    assert not member.is_sure()
-    await metadata.close()

@@ -19,7 +19,8 @@ def server(node_id: int, *, zone: str | None = None, is_draining: bool = False, 
         endpoints={listener: f"10.0.0.{node_id}:9092"},
         version="1",
         is_draining=is_draining,
-        heartbeat_age_ms=0,
+        heartbeat_count=0,
+        timeout_ms=6_000,
     )
 
 

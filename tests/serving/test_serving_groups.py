@@ -247,7 +247,8 @@ def server(number: int, *endpoints: str, is_draining: bool = False) -> Server:
         endpoints=dict.fromkeys(endpoints, "h:1"),
         version="",
         is_draining=is_draining,
-        heartbeat_age_ms=0,
+        heartbeat_count=0,
+        timeout_ms=6_000,
     )
 
 

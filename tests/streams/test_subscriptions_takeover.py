@@ -35,7 +35,7 @@ async def seconds_until_delivered_again(heartbeat_ms: int, timeout_ms: int, kill
         settings = ServerSettings(name=name, heartbeat_ms=heartbeat_ms, timeout_ms=timeout_ms)
         member = await Member.join(metadata.servers, settings, {"pulsar": f"{name}:6650"})
         streams = Streams(
-            metadata, objects, member.server, clock=clock, random_source=random.Random(1), is_live=member.is_sure
+            metadata, objects, member.server, clock=clock, random_source=random.Random(1), tenure=member.tenure
         )
         await streams.start()
         servers.append((streams, [asyncio.create_task(streams.run()), asyncio.create_task(member.run())]))

@@ -102,7 +102,7 @@ class Parts:
                 peers=peers,
                 on_fenced=self.on_fenced,
                 on_unknown=self.on_unknown,
-                is_live=self.member.is_sure,
+                tenure=self.member.tenure,
             )
             self.closing.push_async_callback(self.waist.close)
         return self.waist

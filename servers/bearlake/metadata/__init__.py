@@ -5,7 +5,8 @@ These are *domain operations*, each one transaction of the backend, so that SQLi
 Both pass `tests/metadata/` (one behaviour suite), also behind the fault-injecting wrapper (`metadata/faulty.py`).
 
 Rules that hold for every method:
-- Time is the store's: leases, heartbeats and expiry never compare clocks of two hosts.
+- Time is the store's: retention and expiry never compare clocks of two hosts. Who is live is no question of time at all, but a fact of the
+  store (I13): `metadata/liveness.py`.
 - `Unavailable` means the step may or may not have happened; every write is safe to repeat (a token, an epoch, or idempotent by nature).
 - A write that a newer epoch has overtaken raises `Fenced` and changes nothing.
 - Every change of what readers see (commits, trims, deletions, later swaps to segments) is an entry of the *commit log*, in one total
@@ -113,20 +114,42 @@ class Membership(Protocol):
         """Register a server process under its stable `name`.
 
         The same name gets the same `node_id` (>= 0, small, never given to another name) and an epoch larger than any before; what
-        the former epoch still tries is `Fenced`. The server is live for `timeout_ms` after each heartbeat.
+        the former epoch still tries is `Fenced`. The server is live from then on. It must send heartbeats: an observer that sees none
+        for `timeout_ms` declares it lapsed.
         """
 
-    async def heartbeat(self, server: ServerRef) -> None:
-        """Stay live for another `timeout_ms`. Raises `Fenced` when a newer epoch was registered under the name."""
+    async def heartbeat(self, server: ServerRef) -> int:
+        """Be live, also after a lapse; returns how often this epoch has lapsed so far.
+
+        A count that has grown tells the server that others may have taken its leases and claims: it must look them up. What it reads
+        after this call is decided: nobody can take anything because of a lapse that this count includes.
+        Raises `Fenced` when a newer epoch was registered under the name, or the server has left.
+        """
+
+    async def lapse_count(self, server: ServerRef) -> int:
+        """How often this epoch has lapsed, as of now; a read. Raises `Fenced` as `heartbeat`.
+
+        The count that the last heartbeat returned says: nobody could have taken anything since.
+        """
+
+    async def lapse(self, server: ServerRef, heartbeat_count: int) -> bool:
+        """Declare the server lapsed, if its heartbeat count is still this one: what it holds may be taken until its next heartbeat.
+
+        Returns whether it has lapsed with that count, by this call or an earlier one. False: it sent a heartbeat, left, or registered
+        again. The caller has seen the count stand still for the server's `timeout_ms` (`serving/watching.py`).
+        """
 
     async def drain(self, server: ServerRef) -> None:
         """Mark as draining: still live and allowed to commit, but not offered to clients any more. Raises `Fenced`."""
 
     async def leave(self, server: ServerRef) -> None:
-        """Stop being live at once and give up all leases; later commits of this epoch are `Fenced`. Absent: no effect."""
+        """Stop being live at once, which frees all leases; later commits of this epoch are `Fenced`. Absent: no effect."""
 
     async def live(self) -> list[Server]:
-        """Servers whose last heartbeat is younger than their timeout, draining ones too, by node id."""
+        """Servers that have neither left nor lapsed, draining ones too, by node id, with their heartbeat counts.
+
+        A server that died is listed until an observer has declared it lapsed.
+        """
 
 
 class CommitLog(Protocol):
@@ -313,7 +336,7 @@ class Leases(Protocol):
 
         Raises:
             Conflict: a live server (in its newest epoch) holds it.
-            Fenced: `holder` is not its name's newest epoch, or not live.
+            Fenced: `holder` is not its name's newest epoch, has left, or has lapsed (a heartbeat revives it).
         """
 
     async def holder(self, name: str) -> Lease | None:

@@ -88,7 +88,10 @@ class Server:
     endpoints: Mapping[str, str]
     version: str
     is_draining: bool
-    heartbeat_age_ms: int
+    heartbeat_count: int
+    """Heartbeats of this epoch; while it stands still, observers count towards `timeout_ms`."""
+    timeout_ms: int
+    """How long its heartbeats may stop before an observer declares it lapsed: this server's own setting."""
 
 
 class BatchCommit(NamedTuple):

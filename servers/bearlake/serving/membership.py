@@ -4,6 +4,9 @@
 reads who else is live; a heartbeat that fails is asked again a few times at once, then at the next interval, for as long as it takes:
 a server that others hold for dead may still serve, since every write is checked by its epoch. When a newer epoch of the
 same name appears, this process is `Fenced` and must stop.
+
+Every member watches all others (`watching.py`) and declares in the store which of them have stopped. What it learns of its own lapses
+is in `tenure`.
 """
 
 import asyncio
@@ -12,10 +15,12 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bearlake import __version__
+from bearlake import __version__, clock
 from bearlake.errors import Fenced, Unavailable
 from bearlake.metadata import Membership
 from bearlake.metadata.model import Registration, Server, ServerRef
+from bearlake.serving.watching import Watcher
+from bearlake.streams.tenure import Tenure
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -35,7 +40,8 @@ class ServerSettings:
     heartbeat_ms: int = 1_000
     """Time between heartbeats. Shorter notices joins sooner and costs one small write each."""
     timeout_ms: int = 6_000
-    """Time without a heartbeat after which others hold this server for dead and take over its groups."""
+    """Time without a heartbeat after which others hold this server for dead and take over its groups. Each of them measures it by itself,
+    from the moment at which it first misses a heartbeat."""
     heartbeat_retry_count: int = 2
     """Attempts after a failed heartbeat before the next interval."""
     startup_wait_ms: int = 60_000
@@ -60,9 +66,9 @@ class Member:
         settings: ServerSettings,
         own: Server,
         on_fenced: Callable[[], None],
-        confirmed_at: float,
+        tenure: Tenure,
     ) -> None:
-        """Use `join`. `own` is this server as others see it; `confirmed_at` is the loop's time before it was registered."""
+        """Use `join`. `own` is this server as others see it."""
         self._store = store
         self._own = own
         self._settings = settings
@@ -71,12 +77,14 @@ class Member:
         self.server: ServerRef = registration.server
         self.cluster_id = registration.cluster_id
         self.version = 0
-        """Grows whenever `live` changes (ages of heartbeats aside); for caches of rendered answers."""
+        """Grows whenever `live` changes (heartbeat counts aside); for caches of rendered answers."""
         self._live: Sequence[Server] = ()
         self._reading = asyncio.Lock()
         self._read_count = 0
         """Reads of who is live that succeeded."""
-        self._confirmed_at = confirmed_at
+        self.tenure = tenure
+        """What this server knows of its own lapses; for those who hold leases."""
+        self._watcher = Watcher(registration.server, settings.heartbeat_ms)
         metrics.SERVER_LIVE.set_function(lambda: len(self._live))
 
     @classmethod
@@ -86,10 +94,14 @@ class Member:
         settings: ServerSettings,
         endpoints: Mapping[str, str],
         on_fenced: Callable[[], None] = lambda: None,
+        boot_time_s: Callable[[], float] = clock.boot_time_s,
     ) -> "Member":
-        """Register under the settings' name with these endpoints, and see who else is live. Raises `Unavailable`."""
+        """Register under the settings' name with these endpoints, and see who else is live. Raises `Unavailable`.
+
+        `boot_time_s` is a clock that counts the time in which the machine is suspended.
+        """
         name = settings.name or default_name(endpoints)
-        confirmed_at = asyncio.get_running_loop().time()
+        registered_at = asyncio.get_running_loop().time(), boot_time_s()
         registration = await store.register(
             name, zone=settings.zone, endpoints=endpoints, version=__version__, timeout_ms=settings.timeout_ms
         )
@@ -100,9 +112,17 @@ class Member:
             endpoints=endpoints,
             version=__version__,
             is_draining=False,
-            heartbeat_age_ms=0,
+            heartbeat_count=0,
+            timeout_ms=settings.timeout_ms,
         )
-        member = cls(store, registration, settings, own, on_fenced, confirmed_at)
+        tenure = Tenure(
+            store,
+            registration.server,
+            timeout_ms=settings.timeout_ms,
+            registered_at=registered_at,
+            boot_time_s=boot_time_s,
+        )
+        member = cls(store, registration, settings, own, on_fenced, tenure)
         await member.refresh()
         return member
 
@@ -115,9 +135,9 @@ class Member:
         """Live servers by node id, always with this one, draining ones too; read on the hot path, no waiting."""
         return self._live
 
-    def is_sure(self) -> bool:
-        """Whether no other server can hold this one for dead: it sent its last successful heartbeat less than `timeout_ms` ago."""
-        return asyncio.get_running_loop().time() - self._confirmed_at < self._settings.timeout_ms / 1000
+    def heartbeat_age_ms(self, server: ServerRef) -> int:
+        """How long the server's heartbeats have stood still as far as this one saw; 0 for this one."""
+        return self._watcher.age_ms(server, _now_ms())
 
     def has_peers(self) -> bool:
         """Whether clients of this server could go to another one: it is live, not draining, and listens for the same protocol."""
@@ -147,12 +167,10 @@ class Member:
     async def beat(self) -> bool:
         """One heartbeat with its retries, then a fresh view; returns whether the store answered. Raises `Fenced`."""
         for _ in range(1 + self._settings.heartbeat_retry_count):
-            sent_at = asyncio.get_running_loop().time()
             try:
                 async with asyncio.timeout(self._settings.timeout_ms / 2000):
-                    await self._store.heartbeat(self.server)
+                    await self.tenure.beat()
                     _SENT.inc()
-                    self._confirmed_at = sent_at
                     await self.refresh()
             except (Unavailable, TimeoutError) as error:
                 _FAILED.inc()
@@ -167,8 +185,28 @@ class Member:
         wanted = self._read_count + 1 + self._reading.locked()  # a read under way may have begun too early
         async with self._reading:
             if self._read_count < wanted:
-                self._see(await self._store.live())
+                started_ms = _now_ms()
+                live = await self._store.live()
+                stopped = self._watcher.saw(started_ms, _now_ms(), live)
+                lapsed = [server.ref for server in stopped if await self._lapse(server)]
+                self._see([server for server in live if server.ref not in lapsed])
                 self._read_count += 1
+
+    async def _lapse(self, server: Server) -> bool:
+        """Declare that a server's heartbeats have stopped; whether the store knows of none that was missed."""
+        has_lapsed = await self._store.lapse(server.ref, server.heartbeat_count)
+        if has_lapsed:
+            log.warning(
+                "a server's heartbeats have stopped, what it held can be taken over",
+                extra={
+                    "server": server.ref,
+                    "server_name": server.name,
+                    "by": self.server,
+                    "age_ms": self.heartbeat_age_ms(server.ref),
+                },
+            )
+            metrics.SERVER_LAPSES.labels("other").inc()
+        return has_lapsed
 
     def _see(self, live: Sequence[Server]) -> None:
         others = [server for server in live if server.ref.node_id != self.node_id]
@@ -187,6 +225,7 @@ class Member:
 
     async def leave(self) -> None:
         """Stop being live and give up all leases. Raises `Unavailable`."""
+        await self.tenure.close()
         await self._store.leave(self.server)
 
     def _note_failure(self, error: BaseException) -> None:
@@ -198,6 +237,10 @@ class Member:
         if self._is_failing:
             log.info("heartbeats succeed again")
         self._is_failing = False
+
+
+def _now_ms() -> float:
+    return asyncio.get_running_loop().time() * 1000
 
 
 def default_name(endpoints: Mapping[str, str]) -> str:

@@ -42,6 +42,7 @@ from bearlake.streams.principal import AllowAll, Authorizer, Operation, Principa
 from bearlake.streams.subscriptions import Subscriptions
 from bearlake.streams.subscriptions.service import SubscriptionService
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
+from bearlake.streams.tenure import Tenure
 from bearlake.streams.upkeep import Upkeep, UpkeepSettings
 from bearlake.streams.writer import Writer, WriterSettings
 from bearlake.table.reader import DataFileReader
@@ -92,13 +93,13 @@ class Streams:
         peers: Peers | None = None,
         on_fenced: Callable[[], None] = lambda: None,
         on_unknown: Callable[[], None] | None = None,
-        is_live: Callable[[], bool] = lambda: True,
+        tenure: Tenure | None = None,
     ) -> None:
         """`server` is the registration that fences what this process writes; `on_fenced` is called once when it lost it.
 
         `on_unknown` (if None, `on_fenced`) is called instead when nobody knows what became of a write: the process has to stop,
         and to register anew. `peers` are the servers that coordinate groups; None: this one alone does.
-        `is_live` says whether no other server can hold this one for dead.
+        `tenure` is what this server knows of its own lapses; None: nobody sends heartbeats, and only lapses that others declare count.
         """
         settings = settings or StreamsSettings()
         self.settings = settings
@@ -133,7 +134,8 @@ class Streams:
         self._reader = Reader(metadata.log, self._tail, self._history, self._cache, settings.reader)
         self._offsets = Offsets(metadata.log, self._history, self._cache)
         peers = peers or Alone(server)
-        self.coordinator = Coordinator(metadata, server, settings.groups, peers.may_coordinate)
+        tenure = tenure or Tenure(metadata.servers, server)
+        self.coordinator = Coordinator(metadata, server, settings.groups, peers.may_coordinate, tenure)
         """Consumer groups that this server coordinates: for clients that go to the coordinator by themselves."""
         self.groups = Groups(self.coordinator, server, peers)
         """All consumer groups: for members that live in this server."""
@@ -145,7 +147,7 @@ class Streams:
             self._knows,
             self.clock,
             settings.subscriptions,
-            is_live,
+            tenure,
             self._is_terminated,
         )
         self.catalog.on_change.add(self._subscriptions.streams_changed)

@@ -84,6 +84,11 @@ SERVER_LIVE = gauge("bearlake_server_live_servers", "Live servers of the deploym
 SERVER_HEARTBEATS = counters(
     "bearlake_server_heartbeats_total", "Heartbeats to the metadata store by outcome.", "outcome"
 )
+SERVER_LAPSES = counters(
+    "bearlake_server_lapses_total",
+    "Registrations that lapsed because their heartbeats stopped: this server's own, and those of others that it declared.",
+    "of",
+)
 SERVER_DRAINING = gauge("bearlake_server_draining_boolean", "1 while the server drains.")
 LOOP_DELAY_SECONDS = latency("bearlake_server_loop_delay_seconds", "How late the event loop ran a timer.")
 ADMIN_REQUESTS = counters("bearlake_admin_requests_total", "Admin API requests by status class.", "status")

@@ -4,6 +4,7 @@
 - network.py: what can happen to a call of a store: delay, loss before or after the effect, stalls
 - truth.py: the independent model: what is committed, and which of the invariants an observation breaks
 - observed.py: the stores, with the model watching every effect
+- beats.py: heartbeats of a simulated process, and its watch over the others
 - world.py: one deployment: loop, stores, network, servers, what everybody shares and counts
 - nodes.py: servers and the connections of clients to them; clients.py: producers and consumers; named_clients.py: named producers, and
   one that expects offsets; producer_truth.py: what producers may write

@@ -24,7 +24,9 @@ from bearlake.compaction.workbench import TaskLimits, Workbench
 from bearlake.errors import Corrupt, Fenced, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionKey, ServerRef, stream_number
 from bearlake.objects.retrying import RetryingObjectStore
+from bearlake.streams.tenure import Tenure
 from bearlake.table.settings import TableSettings
+from bearlake.testing.beats import Beats
 from bearlake.testing.network import Network, RemoteMetadata, RemoteObjectStore, run_in
 from bearlake.testing.tables import MemoryTables, PartlyUnreadable, RemoteTables
 
@@ -36,7 +38,7 @@ T = TypeVar("T")
 SETTLE_S = 240.0
 """Virtual time that a healed deployment may take until all is compacted and swept."""
 WORKER_TIMEOUT_MS = 2_500
-HEARTBEAT_S = 0.5
+HEARTBEAT_MS = 500
 TRACE_LENGTH = 3_000
 IMPATIENT_S = 0.05
 """Longest pause between two sweeps without a grace period."""
@@ -192,22 +194,18 @@ class WorkerNode:
             world.fail(f"a worker died: {''.join(traceback.format_exception(errors))[-TRACE_LENGTH:]}")
 
     async def _beat(self, server: ServerRef) -> None:
-        while True:
-            await asyncio.sleep(HEARTBEAT_S)
-            try:
-                await self._metadata.servers.heartbeat(server)
-            except (Unavailable, Overloaded):
-                continue
-            except Fenced:
-                self._fenced()
-                return
+        tenure = Tenure(self._metadata.servers, server, boot_time_s=self._world.loop.time)
+        try:
+            await Beats(self._metadata.servers, tenure, HEARTBEAT_MS).run()
+        except Fenced:
+            self._fenced()
 
     async def _until_available(self, call: Callable[[], Awaitable[T]]) -> T:
         while True:
             try:
                 return await call()
             except (Unavailable, Overloaded):
-                await asyncio.sleep(HEARTBEAT_S)
+                await asyncio.sleep(HEARTBEAT_MS / 1000)
 
     def _fenced(self) -> None:
         if not self.is_gone:

@@ -6,28 +6,40 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from bearlake.errors import BearlakeError, Fenced
+from bearlake.errors import Fenced
+from bearlake.metadata.model import ServerRef
 from bearlake.streams.service import Streams
 from bearlake.streams.subscriptions.model import SubscriptionType
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
+from bearlake.streams.tenure import Tenure
+from bearlake.testing.beats import Beats
 from bearlake.testing.scenario import ScenarioSettings, draw_settings
 from bearlake.testing.subscribers import SubscriberSettings
 
-HEARTBEAT_S = 1.0
-LIVE_S = 10.0
-"""As long as a simulated server is live after a heartbeat."""
+HEARTBEAT_MS = 1_000
+LIVE_MS = 10_000
+"""Time after which a simulated server whose heartbeats stopped is declared lapsed."""
 
 
 class BeatingStreams(Streams):
-    """A waist that keeps its registration alive, as a server's process does, and knows how sure of it is."""
+    """A waist that keeps its registration alive and watches the others, as a server's process does."""
 
-    def __init__(self, *arguments: Any, on_fenced: Callable[[], None], **named: Any) -> None:
-        self._confirmed_at = asyncio.get_running_loop().time()
+    def __init__(
+        self,
+        metadata: Any,
+        store: Any,
+        server: ServerRef,
+        settings: Any,
+        *,
+        on_fenced: Callable[[], None],
+        **named: Any,
+    ) -> None:
+        # Any: passed on to `Streams` as it comes
+        loop = asyncio.get_running_loop()
+        tenure = Tenure(metadata.servers, server, timeout_ms=LIVE_MS, boot_time_s=loop.time)
         self._on_fenced = on_fenced
-        super().__init__(*arguments, on_fenced=on_fenced, is_live=self._is_live, **named)
-
-    def _is_live(self) -> bool:
-        return asyncio.get_running_loop().time() - self._confirmed_at < LIVE_S
+        self._beats = Beats(metadata.servers, tenure, HEARTBEAT_MS)
+        super().__init__(metadata, store, server, settings, on_fenced=on_fenced, tenure=tenure, **named)
 
     async def run(self) -> None:
         """See `Streams.run`."""
@@ -36,18 +48,10 @@ class BeatingStreams(Streams):
             group.create_task(self._beat())
 
     async def _beat(self) -> None:
-        while True:
-            await asyncio.sleep(HEARTBEAT_S)
-            sent_at = asyncio.get_running_loop().time()
-            try:
-                await self.metadata.servers.heartbeat(self.server)
-                self._confirmed_at = sent_at
-            except Fenced:
-                self._confirmed_at = float("-inf")
-                self._on_fenced()
-                return
-            except BearlakeError:
-                continue
+        try:
+            await self._beats.run()
+        except Fenced:
+            self._on_fenced()
 
 
 def draw_subscriber_settings(seed: int) -> ScenarioSettings:

@@ -51,6 +51,8 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "objects.forbid": lambda m: m.objects.forbid(["data/1"]),
     "servers.register": lambda m: m.servers.register("x", zone=None, endpoints={}, version="1", timeout_ms=1),
     "servers.heartbeat": lambda m: m.servers.heartbeat(SERVER),
+    "servers.lapse_count": lambda m: m.servers.lapse_count(SERVER),
+    "servers.lapse": lambda m: m.servers.lapse(SERVER, 0),
     "servers.drain": lambda m: m.servers.drain(SERVER),
     "servers.leave": lambda m: m.servers.leave(SERVER),
     "servers.live": lambda m: m.servers.live(),

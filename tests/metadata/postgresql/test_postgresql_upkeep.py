@@ -124,9 +124,7 @@ async def test_a_forbidden_token_is_remembered_for_a_week(postgresql_backend: An
 async def test_the_real_store_uses_the_clock_of_the_database(postgresql_url: str, writer_on: Any) -> None:
     metadata = await open_postgresql(postgresql_url)
     await writer_on.on(metadata)
-    (server,) = await metadata.servers.live()
     stream = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
     await metadata.close()
 
-    assert 0 <= server.heartbeat_age_ms < 60_000
     assert stream.created_ms > 1_700_000_000_000

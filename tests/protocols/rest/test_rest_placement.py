@@ -12,7 +12,8 @@ def server(node_id: int) -> Server:
         endpoints={"rest": f"127.0.0.1:{8000 + node_id}"},
         version="0",
         is_draining=False,
-        heartbeat_age_ms=0,
+        heartbeat_count=0,
+        timeout_ms=6_000,
     )
 
 

@@ -15,6 +15,7 @@ from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.testing.loop import virtual_time
 from fixtures.groups import RANGE
+from fixtures.liveness import lapse
 
 TIMEOUT_MS = 6_000
 
@@ -89,7 +90,7 @@ async def test_a_group_has_one_coordinator():
 
     assert await refused(two.heartbeat("g", member, None, 1)) is Problem.NOT_COORDINATOR
     assert await refused(two.join("g", request())) is Problem.NOT_COORDINATOR
-    assert (await two.holder("g")) == one._server
+    assert (await two.holder("g")) == one.server
 
 
 @virtual_time
@@ -98,7 +99,7 @@ async def test_members_keep_ids_generation_and_assignment_when_their_coordinator
     one = await cluster.server("1")
     member = await join_alone(one)
     await one.commit("g", member, None, 1, {cluster.partition: offset(7)})
-    cluster.clock.advance(TIMEOUT_MS + 1)
+    assert await lapse(cluster.metadata, one.server)
 
     two = await cluster.server("2")
     await two.heartbeat("g", member, None, 1)
@@ -116,7 +117,7 @@ async def test_a_coordinator_that_was_overtaken_is_fenced_forgets_the_group_and_
     cluster = await Cluster().open()
     one = await cluster.server("1")
     member = await join_alone(one)
-    cluster.clock.advance(TIMEOUT_MS + 1)
+    assert await lapse(cluster.metadata, one.server)
     two = await cluster.server("2")
     await two.heartbeat("g", member, None, 1)
 
@@ -134,8 +135,8 @@ async def test_a_fenced_coordinator_refuses_those_who_wait_in_a_round():
     one = await cluster.server("1")
     member = await join_alone(one)
     waiting = asyncio.create_task(one.join("g", request()))
-    await asyncio.sleep(0)
-    cluster.clock.advance(TIMEOUT_MS + 1)
+    await asyncio.sleep(1)
+    assert await lapse(cluster.metadata, one.server)
     two = await cluster.server("2")
     await two.heartbeat("g", member, None, 1)
 
@@ -227,7 +228,7 @@ async def test_a_damaged_snapshot_is_a_retriable_refusal():
     snapshot = await cluster.metadata.groups.load("g")
     await one.drain()
     two = await cluster.server("2")
-    lease = await cluster.metadata.leases.acquire("group/g", two._server)
+    lease = await cluster.metadata.leases.acquire("group/g", two.server)
     damaged = type(snapshot)(group="g", protocol_type="consumer", state=snapshot.state[:-5])
     await cluster.metadata.groups.save(damaged, lease)
 
@@ -318,7 +319,7 @@ async def test_a_group_that_is_wanted_while_its_lease_is_released_waits_and_take
     member = await joining
 
     await one.commit("g", member, None, 1, {cluster.partition: offset(4)})
-    assert await one.holder("g") == one._server
+    assert await one.holder("g") == one.server
     await one.close()
 
 

@@ -1,4 +1,4 @@
-"""Servers and leases in PostgreSQL. A server is live while its heartbeat is younger than its timeout; leases live and die with it."""
+"""Servers and leases in PostgreSQL. Who is live: `migrations/0021_liveness.sql`; leases live and die with their holder."""
 
 import json
 from collections.abc import Mapping
@@ -29,13 +29,39 @@ class PostgresqlServers:
         assert row is not None
         return Registration(server=ServerRef(node_id=row[0], epoch=row[1]), cluster_id=row[2])
 
-    async def heartbeat(self, server: ServerRef) -> None:
+    async def heartbeat(self, server: ServerRef) -> int:
         """See `Membership.heartbeat`. Raises `Fenced` too when the server has left."""
-        await self._update(server, "heartbeat_ms = bearlake.now_ms()")
+        count: int = await self._database.value("select bearlake.beat_server($1, $2)", server.node_id, server.epoch)
+        return count
+
+    async def lapse_count(self, server: ServerRef) -> int:
+        """See `Membership.lapse_count`."""
+        row = await self._database.row(
+            "select lapse_count from bearlake.server where node_id = $1 and epoch = $2 and not has_left",
+            server.node_id,
+            server.epoch,
+        )
+        if row is None:
+            raise _fenced(server)
+        count: int = row[0]
+        return count
+
+    async def lapse(self, server: ServerRef, heartbeat_count: int) -> bool:
+        """See `Membership.lapse`."""
+        has_lapsed: bool = await self._database.value(
+            "select bearlake.lapse_server($1, $2, $3)", server.node_id, server.epoch, heartbeat_count
+        )
+        return has_lapsed
 
     async def drain(self, server: ServerRef) -> None:
         """See `Membership.drain`."""
-        await self._update(server, "is_draining = true")
+        rows = await self._database.rows(
+            "update bearlake.server set is_draining = true where node_id = $1 and epoch = $2 and not has_left returning 1",
+            server.node_id,
+            server.epoch,
+        )
+        if not rows:
+            raise _fenced(server)
 
     async def leave(self, server: ServerRef) -> None:
         """See `Membership.leave`."""
@@ -44,8 +70,7 @@ class PostgresqlServers:
     async def live(self) -> list[Server]:
         """See `Membership.live`."""
         rows = await self._database.rows(
-            "select s.*, n.now from bearlake.server s, (select bearlake.now_ms() as now) n"
-            " where not s.has_left and s.heartbeat_ms + s.timeout_ms > n.now order by s.node_id"
+            "select * from bearlake.server where not has_left and not has_lapsed order by node_id"
         )
         return [
             Server(
@@ -55,19 +80,15 @@ class PostgresqlServers:
                 endpoints=json.loads(row["endpoints"]),
                 version=row["version"],
                 is_draining=row["is_draining"],
-                heartbeat_age_ms=max(0, row["now"] - row["heartbeat_ms"]),
+                heartbeat_count=row["heartbeat_count"],
+                timeout_ms=row["timeout_ms"],
             )
             for row in rows
         ]
 
-    async def _update(self, server: ServerRef, assignment: str) -> None:
-        rows = await self._database.rows(
-            f"update bearlake.server set {assignment} where node_id = $1 and epoch = $2 and not has_left returning 1",
-            server.node_id,
-            server.epoch,
-        )
-        if not rows:
-            raise Fenced(f"epoch {server.epoch} of server {server.node_id} is not its newest, or it has left")
+
+def _fenced(server: ServerRef) -> Fenced:
+    return Fenced(f"epoch {server.epoch} of server {server.node_id} is not its newest, or it has left")
 
 
 class PostgresqlLeases:

@@ -1,24 +1,25 @@
-"""Servers and leases in SQLite. A server is live while its heartbeat is younger than its timeout; leases live and die with it."""
+"""Servers and leases in SQLite. Who is live is decided in `metadata/liveness.py`; leases live and die with their holder."""
 
 import json
 import sqlite3
 from collections.abc import Mapping
 
-from bearlake.clock import Clock
 from bearlake.errors import Conflict, Fenced
+from bearlake.metadata import liveness
+from bearlake.metadata.liveness import Standing
 from bearlake.metadata.model import Lease, Registration, Server, ServerRef
 from bearlake.metadata.sqlite.commit import check_server
 from bearlake.metadata.sqlite.database import Database
 
-IS_LIVE = "servers.has_left = 0 AND servers.heartbeat_ms + servers.timeout_ms > ?"
+IS_LIVE = "servers.has_left = 0 AND servers.has_lapsed = 0"
+"""`liveness.is_live` in SQL, for a row of `servers` in the epoch that is asked for."""
 
 
 class SqliteServers:
     """`metadata.Membership`."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._clock = clock
 
     async def register(
         self, name: str, *, zone: str | None, endpoints: Mapping[str, str], version: str, timeout_ms: int
@@ -26,13 +27,21 @@ class SqliteServers:
         """See `Membership.register`. Epochs grow over all servers, node ids start at 0."""
         return await self._database.run(self._register, name, zone, endpoints, version, timeout_ms)
 
-    async def heartbeat(self, server: ServerRef) -> None:
+    async def heartbeat(self, server: ServerRef) -> int:
         """See `Membership.heartbeat`. Raises `Fenced` too when the server has left."""
-        await self._database.run(self._update, server, "heartbeat_ms = ?", self._clock.now_ms())
+        return await self._database.run(self._heartbeat, server)
+
+    async def lapse_count(self, server: ServerRef) -> int:
+        """See `Membership.lapse_count`."""
+        return await self._database.run_read(self._lapse_count, server)
+
+    async def lapse(self, server: ServerRef, heartbeat_count: int) -> bool:
+        """See `Membership.lapse`."""
+        return await self._database.run(self._lapse, server, heartbeat_count)
 
     async def drain(self, server: ServerRef) -> None:
         """See `Membership.drain`."""
-        await self._database.run(self._update, server, "is_draining = ?", 1)
+        await self._database.run(self._drain, server)
 
     async def leave(self, server: ServerRef) -> None:
         """See `Membership.leave`."""
@@ -50,11 +59,11 @@ class SqliteServers:
                 "UPDATE store SET last_epoch = last_epoch + 1 RETURNING last_epoch, cluster_id"
             ).fetchone()
             (node_id,) = connection.execute(
-                "INSERT INTO servers (node_id, name, epoch, zone, endpoints, version, timeout_ms, heartbeat_ms, is_draining, has_left)"
-                " SELECT coalesce(max(node_id) + 1, 0), ?, ?, ?, ?, ?, ?, ?, 0, 0 FROM servers WHERE true"
+                "INSERT INTO servers (node_id, name, epoch, zone, endpoints, version, timeout_ms, is_draining, has_left)"
+                " SELECT coalesce(max(node_id) + 1, 0), ?, ?, ?, ?, ?, ?, 0, 0 FROM servers WHERE true"
                 " ON CONFLICT (name) DO UPDATE SET epoch = excluded.epoch, zone = excluded.zone, endpoints = excluded.endpoints,"
-                " version = excluded.version, timeout_ms = excluded.timeout_ms, heartbeat_ms = excluded.heartbeat_ms, is_draining = 0,"
-                " has_left = 0 RETURNING node_id",
+                " version = excluded.version, timeout_ms = excluded.timeout_ms, heartbeat_count = 0, lapse_count = 0, has_lapsed = 0,"
+                " is_draining = 0, has_left = 0 RETURNING node_id",
                 (
                     name,
                     epoch,
@@ -62,31 +71,48 @@ class SqliteServers:
                     json.dumps(dict(endpoints), sort_keys=True),
                     version,
                     timeout_ms,
-                    self._clock.now_ms(),
                 ),
             ).fetchone()
         return Registration(server=ServerRef(node_id=node_id, epoch=epoch), cluster_id=cluster_id)
 
-    def _update(self, server: ServerRef, assignment: str, value: int) -> None:
+    def _heartbeat(self, server: ServerRef) -> int:
         with self._database.writing() as connection:
             check_server(connection, server)
-            connection.execute(f"UPDATE servers SET {assignment} WHERE node_id = ?", (value, server.node_id))
+            standing = standing_of(connection, server.node_id)
+            assert standing is not None
+            _stand(connection, server, beaten := liveness.beaten(standing))
+            return beaten.lapse_count
+
+    def _lapse_count(self, server: ServerRef) -> int:
+        with self._database.reading() as connection:
+            check_server(connection, server)
+            standing = standing_of(connection, server.node_id)
+            assert standing is not None
+            return standing.lapse_count
+
+    def _lapse(self, server: ServerRef, heartbeat_count: int) -> bool:
+        with self._database.writing() as connection:
+            lapsed = liveness.lapsed(standing_of(connection, server.node_id), server.epoch, heartbeat_count)
+            if lapsed is not None:
+                _stand(connection, server, lapsed)
+            return lapsed is not None
+
+    def _drain(self, server: ServerRef) -> None:
+        with self._database.writing() as connection:
+            check_server(connection, server)
+            connection.execute("UPDATE servers SET is_draining = 1 WHERE node_id = ?", (server.node_id,))
 
     def _leave(self, server: ServerRef) -> None:
-        holder = (server.node_id, server.epoch)
         with self._database.writing() as connection:
-            connection.execute("UPDATE servers SET has_left = 1 WHERE node_id = ? AND epoch = ?", holder)
             connection.execute(
-                "UPDATE leases SET node_id = NULL, server_epoch = NULL WHERE node_id = ? AND server_epoch = ?", holder
+                "UPDATE servers SET has_left = 1 WHERE node_id = ? AND epoch = ?", (server.node_id, server.epoch)
             )
 
     def _live(self) -> list[Server]:
-        now_ms = self._clock.now_ms()
         with self._database.reading() as connection:
             rows = connection.execute(
-                f"SELECT node_id, epoch, name, zone, endpoints, version, is_draining, heartbeat_ms"
-                f" FROM servers WHERE {IS_LIVE} ORDER BY node_id",
-                (now_ms,),
+                f"SELECT node_id, epoch, name, zone, endpoints, version, is_draining, heartbeat_count, timeout_ms"
+                f" FROM servers WHERE {IS_LIVE} ORDER BY node_id"
             ).fetchall()
         return [
             Server(
@@ -96,18 +122,18 @@ class SqliteServers:
                 endpoints=json.loads(endpoints),
                 version=version,
                 is_draining=bool(is_draining),
-                heartbeat_age_ms=max(0, now_ms - heartbeat_ms),
+                heartbeat_count=heartbeat_count,
+                timeout_ms=timeout_ms,
             )
-            for node_id, epoch, name, zone, endpoints, version, is_draining, heartbeat_ms in rows
+            for node_id, epoch, name, zone, endpoints, version, is_draining, heartbeat_count, timeout_ms in rows
         ]
 
 
 class SqliteLeases:
     """`metadata.Leases`."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._clock = clock
 
     async def acquire(self, name: str, holder: ServerRef) -> Lease:
         """See `Leases.acquire`."""
@@ -123,16 +149,11 @@ class SqliteLeases:
 
     def _acquire(self, name: str, holder: ServerRef) -> Lease:
         with self._database.writing() as connection:
-            check_server(connection, holder)
-            now_ms = self._clock.now_ms()
-            if not connection.execute(
-                f"SELECT 1 FROM servers WHERE node_id = ? AND {IS_LIVE}", (holder.node_id, now_ms)
-            ).fetchone():
-                raise Fenced(f"server {holder.node_id} is not live: its heartbeats stopped")
-            held = live_lease(connection, name, now_ms)
-            if held is not None:
-                if held.holder == holder:
-                    return held
+            check_live(connection, holder)
+            held = lease_of(connection, name)
+            if held is not None and held.holder == holder:
+                return held
+            if held is not None and not may_take(connection, held.holder):
                 raise Conflict(f"the lease {name!r} is held by server {held.holder.node_id}")
             (epoch,) = connection.execute(
                 "INSERT INTO leases (name, epoch, node_id, server_epoch) VALUES (?, 1, ?, ?) ON CONFLICT (name) DO UPDATE"
@@ -143,7 +164,8 @@ class SqliteLeases:
 
     def _holder(self, name: str) -> Lease | None:
         with self._database.reading() as connection:
-            return live_lease(connection, name, self._clock.now_ms())
+            held = lease_of(connection, name)
+            return None if held is None or may_take(connection, held.holder) else held
 
     def _release(self, lease: Lease) -> None:
         with self._database.writing() as connection:
@@ -153,12 +175,41 @@ class SqliteLeases:
             )
 
 
-def live_lease(connection: sqlite3.Connection, name: str, now_ms: int) -> Lease | None:
-    """The lease if its holder is live in its newest epoch, else None."""
+def standing_of(connection: sqlite3.Connection, node_id: int) -> Standing | None:
+    """The newest registration of a node id."""
     row = connection.execute(
-        "SELECT leases.node_id, server_epoch, leases.epoch FROM leases JOIN servers ON servers.node_id = leases.node_id"
-        f" AND servers.epoch = server_epoch WHERE leases.name = ? AND {IS_LIVE}",
-        (name, now_ms),
+        "SELECT epoch, heartbeat_count, lapse_count, has_lapsed, has_left FROM servers WHERE node_id = ?", (node_id,)
+    ).fetchone()
+    if row is None:
+        return None
+    return Standing(
+        epoch=row[0], heartbeat_count=row[1], lapse_count=row[2], has_lapsed=bool(row[3]), has_left=bool(row[4])
+    )
+
+
+def _stand(connection: sqlite3.Connection, server: ServerRef, standing: Standing) -> None:
+    connection.execute(
+        "UPDATE servers SET heartbeat_count = ?, lapse_count = ?, has_lapsed = ? WHERE node_id = ?",
+        (standing.heartbeat_count, standing.lapse_count, standing.has_lapsed, server.node_id),
+    )
+
+
+def check_live(connection: sqlite3.Connection, server: ServerRef) -> None:
+    """Raise `Fenced` unless the server may take leases and claims: it is its name's newest epoch, has not left and not lapsed."""
+    check_server(connection, server)
+    if not liveness.is_live(standing_of(connection, server.node_id), server.epoch):
+        raise Fenced(f"server {server.node_id} is not live: its heartbeats stopped")
+
+
+def may_take(connection: sqlite3.Connection, holder: ServerRef) -> bool:
+    """Whether what this server holds may go to another one."""
+    return liveness.may_take(standing_of(connection, holder.node_id), holder.epoch)
+
+
+def lease_of(connection: sqlite3.Connection, name: str) -> Lease | None:
+    """The lease as it was last taken, unless it was released since; its holder may have gone."""
+    row = connection.execute(
+        "SELECT node_id, server_epoch, epoch FROM leases WHERE name = ? AND node_id IS NOT NULL", (name,)
     ).fetchone()
     return None if row is None else Lease(name=name, holder=ServerRef(node_id=row[0], epoch=row[1]), epoch=row[2])
 

@@ -46,8 +46,8 @@ class SqliteMetadata:
         self._log = SqliteLog(self._database, settings, clock)
         self.log: CommitLog = self._log
         self.streams: StreamCatalog = SqliteStreams(self._database, self._log, clock, new_uuid)
-        self.servers: Membership = SqliteServers(self._database, clock)
-        self.leases: Leases = SqliteLeases(self._database, clock)
+        self.servers: Membership = SqliteServers(self._database)
+        self.leases: Leases = SqliteLeases(self._database)
         self.producers: ProducerIds = SqliteProducerIds(self._database, self._log, clock)
         self.groups: GroupStore = SqliteGroups(self._database, clock)
         self.tasks: TaskQueue = SqliteTasks(self._database, self._log, clock)

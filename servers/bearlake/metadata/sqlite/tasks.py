@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Collection, Sequence
 
 from bearlake.clock import Clock
-from bearlake.errors import Fenced, NotFound, TooLarge
+from bearlake.errors import NotFound, TooLarge
 from bearlake.metadata.compaction import (
     ANY_TASK,
     OffsetRange,
@@ -24,10 +24,9 @@ from bearlake.metadata.packing import RANGE_WIDTH, pack_rows, unpack_rows
 from bearlake.metadata.patterns import as_glob
 from bearlake.metadata.sqlite.backlog import Backlog, read_compacted
 from bearlake.metadata.sqlite.claims import check_claim, close_task
-from bearlake.metadata.sqlite.commit import check_server
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.log import SqliteLog
-from bearlake.metadata.sqlite.servers import IS_LIVE, check_lease
+from bearlake.metadata.sqlite.servers import IS_LIVE, check_lease, check_live
 from bearlake.metadata.sqlite.task_objects import register
 
 Tasks = list[Task]
@@ -41,7 +40,7 @@ COLUMNS = (
     " EXISTS (SELECT 1 FROM servers WHERE servers.node_id = tasks.node_id AND servers.epoch = tasks.server_epoch"
     f" AND {IS_LIVE}) AS is_held"
 )
-"""Of table `tasks`; the first parameter of the query is the present time."""
+"""Of table `tasks`."""
 
 
 WANTED = " AND (?2 = '[]' OR EXISTS (SELECT 1 FROM json_each(?2) WHERE name GLOB value))"
@@ -123,8 +122,8 @@ class SqliteTasks:
             ids = [
                 self._insert(connection, offer, now_ms) for offer in offers if self._is_acceptable(connection, offer)
             ]
-            find = f"SELECT {COLUMNS} FROM tasks WHERE id = ?2"
-            return [_task(connection.execute(find, (now_ms, task_id)).fetchone(), now_ms) for task_id in ids]
+            find = f"SELECT {COLUMNS} FROM tasks WHERE id = ?"
+            return [_task(connection.execute(find, (task_id,)).fetchone(), now_ms) for task_id in ids]
 
     def _is_acceptable(self, connection: sqlite3.Connection, offer: TaskOffer) -> bool:
         stream = self._log.follower.ledger.stream(offer.stream_number)
@@ -176,11 +175,7 @@ class SqliteTasks:
     def _claim(self, worker: ServerRef, limit: int, bytes_max: int, choice: TaskChoice) -> Tasks:
         now_ms = self._clock.now_ms()
         with self._database.writing() as connection:
-            check_server(connection, worker)
-            if not connection.execute(
-                f"SELECT 1 FROM servers WHERE node_id = ? AND {IS_LIVE}", (worker.node_id, now_ms)
-            ).fetchone():
-                raise Fenced(f"worker {worker.node_id} is not live: its heartbeats stopped")
+            check_live(connection, worker)
             ids = self._choose(connection, now_ms, limit, bytes_max, choice)
             (number,) = connection.execute(
                 "UPDATE store SET last_claim_number = last_claim_number + 1 RETURNING last_claim_number"
@@ -189,9 +184,9 @@ class SqliteTasks:
                 "UPDATE tasks SET epoch = epoch + 1, node_id = ?, server_epoch = ?, claim_number = ? WHERE id = ?",
                 [(worker.node_id, worker.epoch, number, task_id) for task_id in ids],
             )
-            find = f"SELECT {COLUMNS} FROM tasks WHERE id = ?2"
+            find = f"SELECT {COLUMNS} FROM tasks WHERE id = ?"
             return [
-                _task(connection.execute(find, (now_ms, task_id)).fetchone(), now_ms, _results(connection, task_id))
+                _task(connection.execute(find, (task_id,)).fetchone(), now_ms, _results(connection, task_id))
                 for task_id in ids
             ]
 
@@ -213,7 +208,7 @@ class SqliteTasks:
             "SELECT tasks.id, size_bytes, is_deleted FROM tasks INDEXED BY tasks_claimable"
             " JOIN streams ON number = stream_number WHERE state = 1 AND claimable_ms <= ?1"
             " AND NOT EXISTS (SELECT 1 FROM servers WHERE servers.node_id = tasks.node_id AND servers.epoch = tasks.server_epoch"
-            f" AND {IS_LIVE.replace('?', '?1')}){wanted} ORDER BY {order}tasks.id",
+            f" AND {IS_LIVE}){wanted} ORDER BY {order}tasks.id",
             values,
         ):
             if is_deleted:
@@ -278,18 +273,18 @@ class SqliteTasks:
                 "UPDATE tasks SET state = ?, attempt_count = 0, claimable_ms = 0 WHERE id = ?",
                 (TaskState.OPEN, task_id),
             )
-            row = connection.execute(f"SELECT {COLUMNS} FROM tasks WHERE id = ?2", (now_ms, task_id)).fetchone()
+            row = connection.execute(f"SELECT {COLUMNS} FROM tasks WHERE id = ?", (task_id,)).fetchone()
             if row is None:
                 raise NotFound(f"there is no task {task_id}")
             return _task(row, now_ms)
 
     def _list(self, stream_number: int | None, after: int, limit: int) -> Sequence[Task]:
         now_ms = self._clock.now_ms()
-        where = "id > ?2" if stream_number is None else "id > ?2 AND stream_number = ?4"
-        parameters = [now_ms, after, limit] + ([] if stream_number is None else [stream_number])
+        where = "id > ?1" if stream_number is None else "id > ?1 AND stream_number = ?3"
+        parameters = [after, limit] + ([] if stream_number is None else [stream_number])
         with self._database.reading() as connection:
             rows = connection.execute(
-                f"SELECT {COLUMNS} FROM tasks WHERE {where} ORDER BY id LIMIT ?3", parameters
+                f"SELECT {COLUMNS} FROM tasks WHERE {where} ORDER BY id LIMIT ?2", parameters
             ).fetchall()
         return [_task(row, now_ms) for row in rows]
 

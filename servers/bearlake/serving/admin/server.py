@@ -13,7 +13,7 @@ from aiohttp import web
 
 from bearlake.errors import BearlakeError, Unavailable
 from bearlake.metadata import CommitLog
-from bearlake.metadata.model import Server
+from bearlake.metadata.model import Server, ServerRef
 from bearlake.serving.admin import problems
 from bearlake.serving.admin.access import OPEN_PATHS, AdminSettings, is_own_name
 from bearlake.serving.admin.limits import has_own_limits
@@ -31,6 +31,9 @@ class Members(Protocol):
 
     def live(self) -> Sequence[Server]:
         """Live servers by node id."""
+
+    def heartbeat_age_ms(self, server: ServerRef) -> int:
+        """How long the server's heartbeats have stood still as far as this one saw."""
 
 
 class Routes(Protocol):
@@ -167,20 +170,19 @@ class AdminServer:
         return web.Response(body=metrics.expose(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
     async def _servers(self, request: web.Request) -> web.Response:
-        return web.json_response({"servers": [_shown(server) for server in self._members.live()]})
+        return web.json_response({"servers": [self._shown(server) for server in self._members.live()]})
+
+    def _shown(self, server: Server) -> dict[str, object]:
+        return {
+            "node_id": server.ref.node_id,
+            "epoch": server.ref.epoch,
+            "name": server.name,
+            "zone": server.zone,
+            "endpoints": dict(server.endpoints),
+            "version": server.version,
+            "is_draining": server.is_draining,
+            "heartbeat_age_ms": self._members.heartbeat_age_ms(server.ref),
+        }
 
     async def _show_config(self, request: web.Request) -> web.Response:
         return web.json_response({"settings": self._config()})
-
-
-def _shown(server: Server) -> dict[str, object]:
-    return {
-        "node_id": server.ref.node_id,
-        "epoch": server.ref.epoch,
-        "name": server.name,
-        "zone": server.zone,
-        "endpoints": dict(server.endpoints),
-        "version": server.version,
-        "is_draining": server.is_draining,
-        "heartbeat_age_ms": server.heartbeat_age_ms,
-    }

@@ -75,15 +75,15 @@ class GroupRoutes:
         return _answered(self._coordinator.describe(asked["group"]), packing.pack_group)
 
     async def _beat(self, beats: Sequence[tuple[Any, ...]]) -> web.Response:
-        problems: list[Problem | None] = []
-        for beat in beats:
-            try:
-                await self._coordinator.heartbeat(*beat)
-            except GroupRefusal as refusal:
-                problems.append(refusal.problem)
-            else:
-                problems.append(None)
+        problems = await asyncio.gather(*(self._problem(beat) for beat in beats))  # together: they share confirmations
         return web.json_response(packing.pack_problems(problems))
+
+    async def _problem(self, beat: tuple[Any, ...]) -> Problem | None:
+        try:
+            await self._coordinator.heartbeat(*beat)
+        except GroupRefusal as refusal:
+            return refusal.problem
+        return None
 
     def _guarded(
         self, begin: Callable[[Document], Awaitable[web.Response]]

@@ -2,7 +2,9 @@
 
 A group is owned through a lease (`group/<name>`), which lives as long as this server's registration. The first request for a group
 takes the lease if nobody live has it and loads the last snapshot; every write carries the lease, so a coordinator that was overtaken
-is fenced, forgets the group and answers NOT_COORDINATOR. Members keep their ids and generation across the change of coordinator.
+is fenced, forgets the group and answers NOT_COORDINATOR. What needs no write is confirmed (I14): the answer waits for a look into the
+store that began after the question came, shared by all questions of that moment (`streams/tenure.py`). So no member hears that its
+generation goes on from a coordinator that had lost the group before. Members keep their ids and generation across the change.
 Which servers take groups is not decided here (`peers.py`), nor is the way to groups of other servers (`shared.py`).
 
 Committed offsets are read from the store directly, as of now, on any server. They are written with the lease.
@@ -24,9 +26,11 @@ from bearlake.metadata.model import (
     ServerRef,
 )
 from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, Synced
+from bearlake.streams.groups.owned import Owned, lease_name, restore
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.rebalance import Rebalancer
 from bearlake.streams.groups.settings import GroupSettings
+from bearlake.streams.tenure import HeldLease, Tenure
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -34,21 +38,6 @@ log = logging.getLogger(__name__)
 PAGE_SIZE = 1000
 DRAIN_COUNT = 32
 """Groups that are given up at once."""
-
-
-def lease_name(group: str) -> str:
-    """Name of the lease of a group's coordinator."""
-    return f"group/{group}"
-
-
-class _Owned:
-    """A group that this server coordinates."""
-
-    def __init__(self, lease: Lease, rebalancer: Rebalancer) -> None:
-        self.lease = lease
-        self.rebalancer = rebalancer
-        self.lock = asyncio.Lock()  # one write of the group at a time, in order
-        self.last_used = asyncio.get_running_loop().time()
 
 
 class Coordinator:
@@ -60,14 +49,16 @@ class Coordinator:
         server: ServerRef,
         settings: GroupSettings,
         may_take: Callable[[], bool] = lambda: True,
+        tenure: Tenure | None = None,
     ) -> None:
         """`may_take` says whether this server may take groups over now; those that it has it keeps until `hand_over`."""
+        self._tenure = tenure or Tenure(metadata.servers, server)
         self._metadata = metadata
-        self._server = server
+        self.server = server
         self._may_take = may_take
         self.settings = settings
-        self._owned: dict[str, _Owned] = {}
-        self._opening: dict[str, asyncio.Task[_Owned]] = {}
+        self._owned: dict[str, Owned] = {}
+        self._opening: dict[str, asyncio.Task[Owned]] = {}
         self._releasing: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_draining = False
@@ -93,7 +84,7 @@ class Coordinator:
                     await self._delete_unused(name, owned)
                     await self._give_up(name, owned)
 
-    async def _delete_unused(self, name: str, owned: _Owned) -> None:
+    async def _delete_unused(self, name: str, owned: Owned) -> None:
         """Forget an empty group that has no offsets: nobody would miss it (consoles make a group for each run)."""
         try:
             if not await self._metadata.groups.offsets(name):
@@ -135,6 +126,7 @@ class Coordinator:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tenure.close()
 
     # -- membership ----------------------------------------------------------------------------------------------
 
@@ -144,8 +136,13 @@ class Coordinator:
         _require_name(name)
         if not settings.session_timeout_min_ms <= request.session_timeout_ms <= settings.session_timeout_max_ms:
             raise GroupRefusal(Problem.INVALID_SESSION_TIMEOUT)
-        rebalancer = (await self._open(name)).rebalancer
-        return await asyncio.shield(rebalancer.join(request))
+        owned = await self._open_confirmed(name, request.member_id)
+        joining = owned.rebalancer.join(request)
+        if joining.done():
+            return joining.result()
+        joined = await asyncio.shield(joining)
+        await self._confirm(name, owned)  # it may have waited for long
+        return joined
 
     async def sync(
         self,
@@ -158,18 +155,18 @@ class Coordinator:
     ) -> Synced:
         """Give or get assignments; waits for the leader. Raises `GroupRefusal`."""
         _require_name(name)
-        rebalancer = (await self._open(name)).rebalancer
+        rebalancer = (await self._open_confirmed(name, member_id)).rebalancer
         return await asyncio.shield(rebalancer.sync(member_id, instance_id, generation, protocol, assignments))
 
     async def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> None:
         """A member is alive. Raises `GroupRefusal`."""
         _require_name(name)
-        (await self._open(name)).rebalancer.heartbeat(member_id, instance_id, generation)
+        (await self._open_confirmed(name, member_id)).rebalancer.heartbeat(member_id, instance_id, generation)
 
     async def leave(self, name: str, member_id: str, instance_id: str | None) -> str:
         """A member leaves; returns its id. Raises `GroupRefusal`."""
         _require_name(name)
-        return (await self._open(name)).rebalancer.leave(member_id, instance_id)
+        return (await self._open_confirmed(name, member_id)).rebalancer.leave(member_id, instance_id)
 
     # -- offsets -------------------------------------------------------------------------------------------------
 
@@ -184,7 +181,9 @@ class Coordinator:
         """Commit offsets as a member, or with generation -1 and no member id as a client that manages itself. Raises `GroupRefusal`."""
         owned = await self._open(name)
         owned.rebalancer.check_commit(member_id, instance_id, generation)
-        if offsets:
+        if not offsets:
+            await self._confirm(name, owned)
+        else:
             await self._write(owned, name, lambda: self._metadata.groups.commit_offsets(name, offsets, owned.lease))
             metrics.GROUP_OFFSET_COMMITS.inc()
 
@@ -206,7 +205,9 @@ class Coordinator:
 
     async def describe(self, name: str) -> Group:
         """The group as it is now; not to be changed. Raises `GroupRefusal` (NOT_FOUND: no such group)."""
-        return (await self._open_existing(name)).rebalancer.group
+        owned = await self._open_existing(name)
+        await self._confirm(name, owned)
+        return owned.rebalancer.group
 
     async def delete(self, name: str) -> None:
         """Forget an empty group and its offsets. Raises `GroupRefusal` (NON_EMPTY, NOT_FOUND)."""
@@ -245,9 +246,30 @@ class Coordinator:
         lease = await self._metadata.leases.holder(lease_name(name))
         return lease.holder if lease is not None else None
 
+    # -- being sure (I14) ----------------------------------------------------------------------------------------
+
+    async def _confirm(self, name: str, owned: Owned) -> None:
+        """Return if the group was this server's at a moment after the call. Raises `GroupRefusal`."""
+        try:
+            await owned.held.confirm()
+        except Fenced as error:
+            self._forget(name, owned)
+            raise GroupRefusal(Problem.NOT_COORDINATOR, str(error)) from error
+        except BearlakeError as error:
+            raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
+        if self._owned.get(name) is not owned:
+            raise GroupRefusal(Problem.NOT_COORDINATOR)
+
+    async def verify(self) -> None:
+        """After a lapse: look all leases up without being asked, so that members who wait in a round learn of a new coordinator."""
+        doubted = [(name, owned) for name, owned in self._owned.items() if owned.held.is_doubted]
+        for start in range(0, len(doubted), DRAIN_COUNT):
+            part = doubted[start : start + DRAIN_COUNT]
+            await asyncio.gather(*(self._confirm(name, owned) for name, owned in part), return_exceptions=True)
+
     # -- ownership -----------------------------------------------------------------------------------------------
 
-    async def _open_existing(self, name: str) -> _Owned:
+    async def _open_existing(self, name: str) -> Owned:
         owned = await self._open(name)
         group = owned.rebalancer.group
         if group.generation == 0 and not group.members and not group.pending:
@@ -261,7 +283,7 @@ class Coordinator:
                 raise GroupRefusal(Problem.NOT_FOUND)
         return owned
 
-    async def _open(self, name: str) -> _Owned:
+    async def _open(self, name: str) -> Owned:
         """The group, taken over if nobody live has it. Raises `GroupRefusal`."""
         owned = self._owned.get(name)
         if owned is None:
@@ -277,18 +299,25 @@ class Coordinator:
         owned.last_used = asyncio.get_running_loop().time()
         return owned
 
-    def _opened(self, name: str, task: asyncio.Task[_Owned]) -> None:
+    async def _open_confirmed(self, name: str, member_id: str) -> Owned:
+        """The group, certainly this server's after the call. The session of a known member goes on while it waits for that."""
+        owned = await self._open(name)
+        owned.rebalancer.heard(member_id)
+        await self._confirm(name, owned)
+        return owned
+
+    def _opened(self, name: str, task: asyncio.Task[Owned]) -> None:
         self._opening.pop(name, None)
         if not task.cancelled():
             task.exception()  # everybody who waited may have gone
 
-    async def _take(self, name: str) -> _Owned:
+    async def _take(self, name: str) -> Owned:
         releasing = self._releasing.get(name)
         if releasing is not None:
             await asyncio.wait([releasing])  # else that would release what we take now
         try:
-            lease = await self._metadata.leases.acquire(lease_name(name), self._server)
-            group = _restore(name, await self._metadata.groups.load(name))
+            held = await HeldLease.take(self._tenure, self._metadata.leases, lease_name(name))
+            group = restore(name, await self._metadata.groups.load(name))
         except (Conflict, Fenced) as error:
             metrics.LEASE_ACQUIRES.labels("refused").inc()
             raise GroupRefusal(Problem.NOT_COORDINATOR, str(error)) from error
@@ -301,15 +330,16 @@ class Coordinator:
             initial_delay_ms=self.settings.initial_rebalance_delay_ms,
             size_max=self.settings.size_max,
             on_save=lambda ticket: self._save(name, owned, ticket),
+            may_expire=self._tenure.is_sure,
         )
-        owned = _Owned(lease, rebalancer)
+        owned = Owned(held, rebalancer)
         if self._is_draining:
             await self._give_up(name, owned)
             raise GroupRefusal(Problem.NOT_COORDINATOR)
         self._owned[name] = owned
         return owned
 
-    def _save(self, name: str, owned: _Owned, ticket: int) -> None:
+    def _save(self, name: str, owned: Owned, ticket: int) -> None:
         """Save the group as it is now; those who wait for that are answered then."""
         group = owned.rebalancer.group
         snapshot = GroupSnapshot(group=name, protocol_type=group.protocol_type, state=group.encode())
@@ -317,7 +347,7 @@ class Coordinator:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _save_snapshot(self, owned: _Owned, snapshot: GroupSnapshot, ticket: int) -> None:
+    async def _save_snapshot(self, owned: Owned, snapshot: GroupSnapshot, ticket: int) -> None:
         name = snapshot.group
         try:
             await self._write(owned, name, lambda: self._metadata.groups.save(snapshot, owned.lease))
@@ -327,7 +357,7 @@ class Coordinator:
         else:
             owned.rebalancer.saved(ticket)
 
-    async def _write(self, owned: _Owned, name: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _write(self, owned: Owned, name: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """One write with the lease. Raises `GroupRefusal`; `NotFound` passes."""
         async with owned.lock:
             if self._owned.get(name) is not owned:  # given up or deleted while this write waited
@@ -342,7 +372,7 @@ class Coordinator:
             except BearlakeError as error:
                 raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
 
-    async def _give_up(self, name: str, owned: _Owned) -> None:
+    async def _give_up(self, name: str, owned: Owned) -> None:
         self._forget(name, owned)
         task = self._releasing[name] = asyncio.get_running_loop().create_task(self._release(name, owned.lease))
         await asyncio.wait([task])
@@ -356,16 +386,10 @@ class Coordinator:
             if self._releasing.get(name) is asyncio.current_task():
                 del self._releasing[name]
 
-    def _forget(self, name: str, owned: _Owned) -> None:
+    def _forget(self, name: str, owned: Owned) -> None:
         if self._owned.get(name) is owned:
             del self._owned[name]
             owned.rebalancer.close(Problem.NOT_COORDINATOR)
-
-
-def _restore(name: str, snapshot: GroupSnapshot | None) -> Group:
-    if snapshot is None:
-        return Group(name=name)
-    return Group.decode(name, snapshot.protocol_type, snapshot.state)
 
 
 def _require_name(name: str) -> None:

@@ -23,9 +23,17 @@ from bearlake.streams.groups.waiting import done_join, done_sync, refuse_all, re
 class Rebalancer(Rounds):
     """Runs one group's protocol."""
 
-    def __init__(self, group: Group, *, initial_delay_ms: int, size_max: int, on_save: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        group: Group,
+        *,
+        initial_delay_ms: int,
+        size_max: int,
+        on_save: Callable[[int], None],
+        may_expire: Callable[[], bool] = lambda: True,
+    ) -> None:
         """See `Rounds`; the group has at most `size_max` members."""
-        super().__init__(group, initial_delay_ms=initial_delay_ms, on_save=on_save)
+        super().__init__(group, initial_delay_ms=initial_delay_ms, on_save=on_save, may_expire=may_expire)
         self._size_max = size_max
 
     # -- join ----------------------------------------------------------------------------------------------------

@@ -11,13 +11,17 @@ Source: Apache Kafka, GroupCoordinator (classic protocol); KIP-134 (initial dela
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from bearlake.streams.groups.model import Group, GroupState, Joined, Member
 from bearlake.streams.groups.problems import Problem
 from bearlake.streams.groups.waiting import finish_join, finish_sync, refuse_all, refuse_join, refuse_sync
 from bearlake.telemetry import metrics
 
+LATE_S = 1.0
+"""A timer that is later than this shows that the process stood still: what members sent meanwhile waits to be read."""
+GRACE_MS_MIN = 1_000
+"""Shortest time that members get after that."""
 NEW_MEMBER_JOIN_MS = 300_000
 """Time (ms) that a new member's first join may wait: it cannot send heartbeats yet, and its client may have gone. As in Kafka."""
 
@@ -25,14 +29,27 @@ NEW_MEMBER_JOIN_MS = 300_000
 class Rounds:
     """The part of a group's protocol that runs by itself; `Rebalancer` adds what members ask for."""
 
-    def __init__(self, group: Group, *, initial_delay_ms: int, on_save: Callable[[int], None]) -> None:
-        """`on_save(ticket)` saves the group as it is in that moment; `saved(ticket)` or `save_failed(ticket)` must follow."""
+    def __init__(
+        self,
+        group: Group,
+        *,
+        initial_delay_ms: int,
+        on_save: Callable[[int], None],
+        may_expire: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`on_save(ticket)` saves the group as it is in that moment; `saved(ticket)` or `save_failed(ticket)` must follow.
+
+        `may_expire` says whether this server may judge that members are gone: not while it does not know whether it is gone itself.
+        """
         self.group = group
+        self._may_expire = may_expire
         self._initial_delay_ms = initial_delay_ms
         self._on_save = on_save
         self._loop = asyncio.get_running_loop()
         self._round_timer: asyncio.TimerHandle | None = None
         self._sync_timer: asyncio.TimerHandle | None = None
+        self._due_at = 0.0
+        """When the timer of the round or of its syncs is due."""
         self._is_delaying = False
         self._delay_left_ms = 0
         self._has_newcomer = False
@@ -96,9 +113,23 @@ class Rounds:
             if timer is not None:
                 timer.cancel()
         self._sync_timer = None
-        self._round_timer = self._loop.call_later(timeout_ms / 1000, self._round_over)
+        self._due_at = self._loop.time() + timeout_ms / 1000
+        self._round_timer = self._loop.call_at(self._due_at, self._round_over)
+
+    def _was_away(self, due_at: float) -> bool:
+        """Whether a timer that was due then says nothing about members: the process stood still, or is cut off from the store."""
+        return self._loop.time() - due_at > LATE_S or not self._may_expire()
+
+    def _grace_ms(self, members: Iterable[Member]) -> int:
+        """Time in which members that live are heard again after this server was away."""
+        longest_ms = max((member.session_timeout_ms for member in members), default=0)
+        return max(GRACE_MS_MIN, min(longest_ms, self.group.rebalance_timeout_ms))
 
     def _round_over(self) -> None:
+        missing = [member for member in self.group.members.values() if member.joining is None]
+        if missing and self._was_away(self._due_at):
+            self._arm_round(self._grace_ms(missing))
+            return
         if self._is_delaying and self._has_newcomer and self._delay_left_ms > 0:
             self._has_newcomer = False
             delay_ms = min(self._initial_delay_ms, self._delay_left_ms)
@@ -137,7 +168,11 @@ class Rounds:
                 member.is_new = False
                 self._unsynced.add(member.member_id)
                 self.expect(member)
-        self._sync_timer = self._loop.call_later(group.rebalance_timeout_ms / 1000, self._sync_over)
+        self._arm_sync(group.rebalance_timeout_ms)
+
+    def _arm_sync(self, timeout_ms: int) -> None:
+        self._due_at = self._loop.time() + timeout_ms / 1000
+        self._sync_timer = self._loop.call_at(self._due_at, self._sync_over)
 
     def joined(self, member: Member) -> Joined:
         """The answer to a member's join of the present generation; the leader is told of all members."""
@@ -218,6 +253,9 @@ class Rounds:
     def _sync_over(self) -> None:
         """Start over without those who joined and did not sync within the rebalance timeout (the leader, perhaps)."""
         self._sync_timer = None
+        if self._was_away(self._due_at):
+            self._arm_sync(self._grace_ms(self.group.members[member_id] for member_id in self._unsynced))
+            return
         for member_id in sorted(self._unsynced):
             self.drop(self.group.members[member_id])
         self.prepare()
@@ -227,6 +265,12 @@ class Rounds:
     def expect(self, member: Member) -> None:
         """Give the member a fresh session."""
         self._expect_within(member, member.session_timeout_ms)
+
+    def heard(self, member_id: str) -> None:
+        """The member asks for something, whatever becomes of it."""
+        member = self.group.members.get(member_id)
+        if member is not None and not member.is_new:
+            self.expect(member)
 
     def expect_new(self, member: Member) -> None:
         """Give a member that was just added, and does not know its id yet, time for its first round."""
@@ -253,6 +297,8 @@ class Rounds:
             self._arm(member)
         elif member.is_waiting and not member.is_new:
             self.expect(member)  # it waits for us, not we for it
+        elif self._was_away(member.deadline):
+            self.expect(member)
         else:
             self.remove(member)
 

@@ -50,9 +50,10 @@ class Groups:
         return self._own.settings
 
     async def run(self) -> None:
-        """Hand groups over to the servers that shall have them; ends only by cancellation."""
+        """Hand groups over to the servers that shall have them, and drop those that others took; ends only by cancellation."""
         while True:
             await asyncio.sleep(HAND_OVER_MS / 1000)
+            await self._own.verify()
             await self._own.hand_over()
 
     # -- membership ----------------------------------------------------------------------------------------------

@@ -5,23 +5,24 @@
 
 While a partition is leaving its acknowledgements still count, and whoever wants it waits until it has left.
 
-A lease lives as long as its holder's registration. A server that was not sure of its own for a moment (it stood still, or the store did
-not answer its heartbeats) delivers nothing until it has seen in the store that its leases are still its own.
+A lease lives as long as its holder's registration. A server that has learned that its own had lapsed, or is not sure of it for a moment (it
+or its machine stood still, or the store did not answer its heartbeats), delivers nothing until it has seen in the store that its leases are
+still its own.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from bearlake.errors import BearlakeError, Conflict, Fenced, NotFound, Overloaded
 from bearlake.metadata import Leases
-from bearlake.metadata.model import Lease, PartitionKey, ServerRef
+from bearlake.metadata.model import Lease, PartitionKey
 from bearlake.metadata.subscriptions import Cursor, CursorStore, dispatch_lease
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.feeding import Surroundings
 from bearlake.streams.subscriptions.model import Closed, NotHolder
 from bearlake.streams.subscriptions.saving import SavedCursor, Saver
 from bearlake.streams.subscriptions.subscription import Subscription
+from bearlake.streams.tenure import HeldLease, Tenure
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -39,9 +40,12 @@ LAST_SAVE_COUNT_MAX = 3
 class HeldPartition:
     """A partition that this server dispatches, and its durable subscriptions by name."""
 
-    def __init__(self, partition: PartitionKey, lease: Lease, surroundings: Surroundings, saver: Saver) -> None:
+    def __init__(self, partition: PartitionKey, held: HeldLease, surroundings: Surroundings, saver: Saver) -> None:
         self.partition = partition
-        self.lease = lease
+        self.held = held
+        self.lease = held.lease
+        self.is_doubted = False
+        """Whether this server was not sure of itself since the lease was verified."""
         self.subscriptions: dict[str, Subscription] = {}
         self.last_used = asyncio.get_running_loop().time()
         self.is_left = False
@@ -100,16 +104,13 @@ class Holdings:
         self,
         leases: Leases,
         cursors: CursorStore,
-        server: ServerRef,
         surroundings: Surroundings,
         saver: Saver,
-        is_live: Callable[[], bool],
+        tenure: Tenure,
     ) -> None:
-        self._is_live = is_live
-        self._doubted: set[PartitionKey] = set()
+        self._tenure = tenure
         self._leases = leases
         self._cursors = cursors
-        self._server = server
         self._around = surroundings
         self._settings = surroundings.settings
         self._saver = saver
@@ -157,8 +158,9 @@ class Holdings:
             task.exception()  # everybody who waited may have gone
 
     async def _take(self, partition: PartitionKey) -> HeldPartition:
-        lease = await self._acquire(partition)
-        held = HeldPartition(partition, lease, self._around, self._saver)
+        taken = await self._acquire(partition)
+        lease = taken.lease
+        held = HeldPartition(partition, taken, self._around, self._saver)
         try:
             bounds = (await self._around.records.bounds([partition])).get(partition)
             if bounds is None:
@@ -174,36 +176,41 @@ class Holdings:
         self._held[partition] = held
         return held
 
-    async def _acquire(self, partition: PartitionKey) -> Lease:
+    async def _acquire(self, partition: PartitionKey) -> HeldLease:
         name = dispatch_lease(partition)
         try:
-            lease = await self._leases.acquire(name, self._server)
+            taken = await HeldLease.take(self._tenure, self._leases, name)
         except Conflict as error:
             metrics.LEASE_ACQUIRES.labels("refused").inc()
             holder = await self._leases.holder(name)
             raise NotHolder(str(error), holder.holder if holder is not None else None) from error
         metrics.LEASE_ACQUIRES.labels("taken").inc()
-        return lease
+        return taken
 
     # -- being sure ----------------------------------------------------------------------------------------------
 
     def may_deliver(self, partition: PartitionKey) -> bool:
-        """Whether the partition is this server's for sure."""
-        if not self._is_live():
-            self._doubted.update(self._held)
-            return False
-        return partition not in self._doubted
+        """Whether the partition is this server's as far as it can know without asking the store."""
+        held = self._held.get(partition)
+        if not self._tenure.is_sure():
+            self._doubt_all()
+        return held is not None and not held.is_doubted and not held.held.is_doubted
+
+    def _doubt_all(self) -> None:
+        for held in self._held.values():
+            held.is_doubted = True
 
     async def verify(self) -> None:
-        """Look up the leases that are in doubt. Raises `Unavailable`."""
-        if not self._is_live():
-            self._doubted.update(self._held)
-            return
-        for partition in list(self._doubted):
-            held = self._held.get(partition)
-            if held is not None and await self._leases.holder(held.lease.name) != held.lease:
+        """Confirm the leases that are in doubt. Raises `Unavailable`."""
+        if not self._tenure.is_sure():
+            self._doubt_all()
+        for held in [held for held in self.all() if held.is_doubted or held.held.is_doubted]:
+            try:
+                await held.held.confirm()
+            except Fenced:
                 self._lose(held)
-            self._doubted.discard(partition)
+            else:
+                held.is_doubted = not self._tenure.is_sure()
 
     # -- leaving -------------------------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ from bearlake.streams.subscriptions.reading import Records
 from bearlake.streams.subscriptions.saving import Saver
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
 from bearlake.streams.subscriptions.subscription import Subscription
+from bearlake.streams.tenure import Tenure
 from bearlake.telemetry import metrics
 from bearlake.telemetry.outage import Outage
 
@@ -58,14 +59,14 @@ class SubscriptionService:
         is_known: Callable[[PartitionKey], bool],
         clock: Clock,
         settings: SubscriptionSettings,
-        is_live: Callable[[], bool] = lambda: True,
+        tenure: Tenure,
         is_terminated: Callable[[PartitionKey], bool] = lambda partition: False,
     ) -> None:
         """`is_known` says whether this server knows the partition's stream as active; if not, the store is asked.
 
         `is_terminated` says whether it knows the stream as terminated; `streams_changed` is to be called when it may know more.
 
-        `is_live` says whether this server's registration is certainly live: no other server can have taken its leases.
+        `tenure` is what this server knows of its registration: whether another one may have taken its leases.
         """
         self.settings = settings
         self._server = server
@@ -78,7 +79,7 @@ class SubscriptionService:
         self._saver = Saver(
             cursor_store, self._overtaken, save_ms=settings.save_ms, retry_pause_ms=settings.retry_pause_ms
         )
-        self._holdings = Holdings(metadata.leases, cursor_store, server, held, self._saver, is_live)
+        self._holdings = Holdings(metadata.leases, cursor_store, held, self._saver, tenure)
         self._local: dict[tuple[PartitionKey, str], Subscription] = {}
         self._endings = Endings(records, is_terminated, self._all, retry_pause_ms=settings.retry_pause_ms)
         self._group: asyncio.TaskGroup | None = None
