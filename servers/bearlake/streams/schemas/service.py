@@ -26,10 +26,10 @@ from bearlake.metadata.schemas import (
 )
 from bearlake.streams.principal import AllowAll, Authorizer, Operation, Principal, Resource, require
 from bearlake.streams.schemas import names, rules
+from bearlake.streams.schemas.confined.compiled import Compiled
 from bearlake.streams.schemas.deletion import Remover, existing, pick
 from bearlake.streams.schemas.library import Library
 from bearlake.streams.schemas.model import Document, Draft, Mode, Reference, Schema, SchemaType, SchemaVersion
-from bearlake.streams.schemas.parsing import Parsed
 from bearlake.streams.schemas.problems import (
     ConfigNotFound,
     ModeNotFound,
@@ -66,7 +66,7 @@ class Schemas:
         self._remover = Remover(store, self._library)
 
     def close(self) -> None:
-        """End the thread that parses. The store stays open, it belongs to the caller."""
+        """End the thread and the processes that compile. The store stays open, it belongs to the caller."""
         self._library.close()
 
     # -- a schema for a subject ----------------------------------------------------------------------------------
@@ -113,9 +113,9 @@ class Schemas:
         """The schema with that id, in the context of `subject`. Raises `SchemaNotFound`."""
         return await self._library.schema(self._context(who, subject), schema_id)
 
-    async def parsed(self, schema: Schema) -> Parsed:
-        """The schema as a value of its format."""
-        return await self._library.parsed_schema(schema)
+    async def compiled(self, schema: Schema) -> Compiled:
+        """The schema, compiled. Raises `Overloaded`, `Unavailable`."""
+        return await self._library.compiled_schema(schema)
 
     async def values(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> Values:
         """The values of records with the schema of that text. Raises `InvalidSchema`, `SchemaTooLarge`."""
