@@ -236,7 +236,7 @@ def test_protobuf_descriptors_survive_as_text(file: FileDescriptorProto) -> None
 
     compiled.file.name = file.name
     assert compiled.file == file
-    assert parsing.incompatibilities(compiled, compiled) == []
+    assert protobuf.incompatibilities(compiled, compiled) == []
 
 
 VALUES = st.recursive(

@@ -13,7 +13,7 @@ def memory_file(content: bytes = b"") -> BinaryIO:
     if hasattr(os, "memfd_create"):
         file: BinaryIO = os.fdopen(os.memfd_create("bearlake"), "w+b")
     else:
-        file = tempfile.TemporaryFile()  # type: ignore[assignment]  # its wrapper has the same methods
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     file.write(content)
     file.flush()
     file.seek(0)

@@ -99,7 +99,9 @@ class Registrar:
         draft = replace(draft, references=tuple([await self._pinned(one) for one in draft.references]))
         compiled = await self._library.compiled(draft.type, draft.text, draft.references)
         plain = _Understood(draft, compiled, compiled.text, body_of(draft.type, compiled.canonical, draft.references))
-        normal = _Understood(draft, compiled, compiled.normalized, body_of(draft.type, compiled.normalized, draft.references))
+        normal = _Understood(
+            draft, compiled, compiled.normalized, body_of(draft.type, compiled.normalized, draft.references)
+        )
         understood = normal if is_normalized else plain
         state = await self._store.subject(subject, understood.body)
         if rules.policy(state).is_normalizing and understood is plain and plain.body != normal.body:

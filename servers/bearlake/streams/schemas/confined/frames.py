@@ -10,6 +10,7 @@ import os
 import select
 import struct
 import time
+
 SIZE = struct.Struct(">I")
 HEAD = struct.Struct(">iI")
 CHUNK_BYTES = 1 << 16

@@ -11,12 +11,14 @@ import sys
 
 from bearlake.streams.schemas.confined import frames, work
 from bearlake.streams.schemas.confined.limits import EXIT_MEMORY, Limits
+from bearlake.streams.schemas.formats import protobuf
 from bearlake.streams.schemas.memory_files import memory_file
 
 
 def main() -> None:
     """Serve until standard input ends."""
     limits = Limits(**json.loads(sys.argv[1]))
+    protobuf.known_files()  # later children find it done
     while True:
         try:
             (size,) = frames.SIZE.unpack(frames.read_exactly(0, frames.SIZE.size))

@@ -14,6 +14,7 @@ from pathlib import Path
 NEVER_CORE_BYTES = 1
 """The core size limit that suppresses core files and also core handlers on a pipe, which ignore a limit of 0."""
 
+LEAST_PRIORITY = 19
 EXIT_MEMORY = 3
 """Exit code of a child whose Python ran out of memory."""
 
@@ -35,8 +36,11 @@ class Limits:
         """Apply the limits to this process for the rest of its life."""
         for number in (signal.SIGPROF, signal.SIGALRM, signal.SIGXCPU, signal.SIGXFSZ, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)  # Python ignores some of them
+        os.nice(LEAST_PRIORITY)  # clients that do not send schemas come first
         with contextlib.suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000")  # when memory is short, the child ends and not the server
+            Path("/proc/self/oom_score_adj").write_text(
+                "1000"
+            )  # when memory is short, the child ends and not the server
         _lower(resource.RLIMIT_CORE, NEVER_CORE_BYTES)
         _lower(resource.RLIMIT_FSIZE, self.answer_bytes_max)
         # RLIMIT_CPU knows whole seconds only; it stands behind the timer.

@@ -47,13 +47,13 @@ _MEMORY = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT)
 class Pool:
     """Compiles and compares. Used from the event loop's thread; whoever made it closes it."""
 
-    def __init__(self, settings: SchemasSettings) -> None:
+    def __init__(self, settings: SchemasSettings, *, answer_bytes_max: int = ANSWER_BYTES_MAX) -> None:
         self._settings = settings
         self._limits = Limits(
             memory_bytes_max=settings.compile_memory_bytes_max,
             processor_ms_max=settings.compile_time_ms_max,
             wall_ms_max=settings.compile_wait_ms_max,
-            answer_bytes_max=ANSWER_BYTES_MAX,
+            answer_bytes_max=answer_bytes_max,
         )
         self._threads = ThreadPoolExecutor(settings.compile_count_max, thread_name_prefix="schema-helper")
         self._requests: set[Future[tuple[int, bytes]]] = set()
