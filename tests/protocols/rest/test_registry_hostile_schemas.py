@@ -69,7 +69,7 @@ async def test_blank_space_is_a_schema_like_any_other(server: ServerProcess, tex
     registry = str(server.ready["registry"])
     async with aiohttp.ClientSession() as session:
         status, body = await posted(session, f"{registry}/subjects/blank/versions", text)
-        async with session.get(f"http://{server.admin}/livez", timeout=TIMEOUT) as alive:
+        async with session.get(f"{server.admin}/livez", timeout=TIMEOUT) as alive:
             assert alive.status == 200
 
     assert status == 200, body
@@ -79,9 +79,11 @@ async def test_produce_with_a_hostile_schema_is_refused(server: ServerProcess) -
     rest = str(server.ready["rest"])
     body = {"value_schema": NESTED_OPTIONS, "records": [{"value": {}}]}
     headers = {"Content-Type": "application/vnd.kafka.protobuf.v2+json"}
-    async with aiohttp.ClientSession() as session:
-        async with session.post(f"{rest}/topics/t", data=json.dumps(body), headers=headers, timeout=TIMEOUT) as answer:
-            status, said = answer.status, await answer.text()
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{rest}/topics/t", data=json.dumps(body), headers=headers, timeout=TIMEOUT) as answer,
+    ):
+        status, said = answer.status, await answer.text()
 
     assert status in (408, 422), said
     assert "nested too deeply" in said
