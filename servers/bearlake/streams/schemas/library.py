@@ -22,8 +22,9 @@ from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.streams.schemas.model import Document, Reference, Schema, SchemaType
 from bearlake.streams.schemas.problems import InvalidSchema, SchemaNotFound, SchemaTooLarge
 from bearlake.streams.schemas.settings import SchemasSettings
+from bearlake.streams.schemas.values import wire
 from bearlake.streams.schemas.values.by_schema import values_of
-from bearlake.streams.schemas.values.model import Values
+from bearlake.streams.schemas.values.model import Unfit, Values
 from bearlake.telemetry import metrics
 
 V = TypeVar("V")
@@ -91,6 +92,11 @@ class Library:
         if entry.values is None:
             entry.values = await self.run(values_of, entry.schema)
         return entry.values
+
+    async def written(self, schema: Schema, values: Sequence[Any]) -> list[bytes | Unfit | None]:
+        """See `Schemas.written`."""
+        found = await self._pool.written(await self.compiled_schema(schema), values)
+        return [wire.head(schema.id) + one if isinstance(one, bytes) else one for one in found]
 
     async def _entry(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> "_Entry":
         texts: dict[str, str] = {}

@@ -10,7 +10,7 @@ never change; subjects, versions, configs and modes are read from the store for 
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from bearlake.metadata.schemas import (
@@ -40,7 +40,7 @@ from bearlake.streams.schemas.problems import (
 )
 from bearlake.streams.schemas.registration import Registrar
 from bearlake.streams.schemas.settings import SchemasSettings
-from bearlake.streams.schemas.values.model import Values
+from bearlake.streams.schemas.values.model import Unfit, Values
 
 PAGE_COUNT = 1_000
 """Rows of one look into the store."""
@@ -120,6 +120,10 @@ class Schemas:
     async def values(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> Values:
         """The values of records with the schema of that text. Raises `InvalidSchema`, `SchemaTooLarge`."""
         return await self._library.values(type_, text, references)
+
+    async def written(self, schema: Schema, values: Sequence[Any]) -> list[bytes | Unfit | None]:
+        """The bytes of values behind the schema's id, or what is wrong with them, one by one; made in a child process."""
+        return await self._library.written(schema, values)
 
     async def run(self, work: Callable[..., T], *arguments: object) -> T:
         """Do what takes its time, such as reading large values, on a thread."""

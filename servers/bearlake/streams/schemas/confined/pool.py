@@ -1,4 +1,4 @@
-"""The server's side: compiles and compares schemas in children, a few at once, the others in a bounded queue.
+"""The server's side: compiles and compares schemas, and writes costly values, in children, a few at once, the others in a bounded queue.
 
 A child that exceeds a limit of its own work makes its schema invalid. A child that ends for any other reason, a helper that cannot be
 started and a queue that is full say nothing about the schema: the caller can try again.
@@ -7,6 +7,7 @@ Helpers start at first use. Each has a thread that waits for it; the event loop 
 """
 
 import asyncio
+import base64
 import contextlib
 import json
 import logging
@@ -15,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
@@ -26,6 +27,7 @@ from bearlake.streams.schemas.confined.compiled import Compiled
 from bearlake.streams.schemas.confined.limits import EXIT_MEMORY, Limits
 from bearlake.streams.schemas.problems import InvalidSchema, SchemaTooLarge
 from bearlake.streams.schemas.settings import SchemasSettings
+from bearlake.streams.schemas.values.model import Unfit
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -94,6 +96,11 @@ class Pool:
         )
         return found
 
+    async def written(self, schema: Compiled, values: Sequence[Any]) -> list[bytes | Unfit | None]:
+        """The bytes of JSON values by the schema, or what is wrong with them, one by one; None stays None. Raises as `compiled`."""
+        found = await self._result({"work": "write", "schema": schema.as_json(), "values": values})
+        return [_written(one) for one in found]
+
     @property
     def _request_count_max(self) -> int:
         return self._settings.compile_count_max + self._settings.compile_queue_count_max
@@ -139,15 +146,13 @@ class Pool:
         limits = self._limits
         if -code in _TIME:
             seconds = f"{limits.processor_ms_max / 1000:g} s"
-            return "time", SchemaTooLarge(f"The schema needs more than {seconds} of processor time to compile")
+            return "time", SchemaTooLarge(f"The schema needs more than {seconds} of processor time")
         if -code in _MEMORY or code == EXIT_MEMORY:
             size = f"{limits.memory_bytes_max / 1024 / 1024:g} MiB"
-            return "memory", SchemaTooLarge(
-                f"The schema needs more than {size} of memory to compile, or is nested too deeply"
-            )
+            return "memory", SchemaTooLarge(f"The schema needs more than {size} of memory, or is nested too deeply")
         if -code == signal.SIGXFSZ:
             size = f"{limits.answer_bytes_max / 1024 / 1024:g} MiB"
-            return "size", SchemaTooLarge(f"The schema has more than {size} when it is compiled")
+            return "size", SchemaTooLarge(f"The schema becomes larger than {size}")
         return "other", Unavailable("the process that compiled the schema ended early, try again")
 
     # -- on a thread ---------------------------------------------------------------------------------------------
@@ -191,6 +196,10 @@ class Pool:
     def _end(self, one: "_Helper") -> None:
         self._helpers.discard(one)
         one.close()
+
+
+def _written(answer: Any) -> bytes | Unfit | None:  # Any: JSON, see `work`
+    return Unfit(*answer) if isinstance(answer, list) else None if answer is None else base64.b64decode(answer)
 
 
 class _Helper:

@@ -1,7 +1,8 @@
-"""What a child can be asked to do: compile a schema, or compare two.
+"""What a child can be asked to do: compile a schema, compare two, or write values.
 
     {"work": "compile", "type": …, "text": …, "references": {name: text}}
     {"work": "compare", "reader": …, "writer": …}        two compiled schemas as JSON
+    {"work": "write", "schema": …, "values": […]}        of each value: its bytes in base64, null, or reason and place of an `Unfit`
 
 The answer is JSON with one of three keys:
 
@@ -10,6 +11,7 @@ The answer is JSON with one of three keys:
     fault     an error that no compiler should raise: a bug
 """
 
+import base64
 import json
 from typing import Any
 
@@ -17,6 +19,8 @@ from bearlake.streams.schemas import parsing
 from bearlake.streams.schemas.confined.compiled import Compiled
 from bearlake.streams.schemas.model import SchemaType
 from bearlake.streams.schemas.problems import InvalidSchema, SchemaTooLarge
+from bearlake.streams.schemas.values.by_schema import values_of
+from bearlake.streams.schemas.values.model import Unfit, Values
 
 
 def answer(request: bytes) -> bytes:
@@ -40,5 +44,15 @@ def _answer(request: bytes) -> dict[str, object]:
 def _result(request: dict[str, Any]) -> object:
     if request["work"] == "compile":
         return parsing.compiled(SchemaType(request["type"]), request["text"], request["references"]).as_json()
+    if request["work"] == "write":
+        values = values_of(Compiled.from_json(request["schema"]))
+        return [_written(values, one) for one in request["values"]]
     reader, writer = (Compiled.from_json(request[one]) for one in ("reader", "writer"))
     return parsing.incompatibilities(reader, writer)
+
+
+def _written(values: Values, value: Any) -> str | list[str] | None:
+    try:
+        return None if value is None else base64.b64encode(values.write(value)).decode("ascii")
+    except Unfit as error:
+        return [error.reason, error.place]

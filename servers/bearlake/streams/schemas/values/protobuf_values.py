@@ -40,6 +40,10 @@ class ProtobufValues:
         """The full name of the first message."""
         return self._messages[0].full_name if self._messages else None
 
+    def is_quick(self, size_bytes: int) -> bool:
+        """See `Values.is_quick`: always."""
+        return True
+
     def write(self, value: Any) -> bytes:
         """See `Values.write`."""
         if not isinstance(value, dict):
