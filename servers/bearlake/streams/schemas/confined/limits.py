@@ -14,7 +14,8 @@ from pathlib import Path
 NEVER_CORE_BYTES = 1
 """The core size limit that suppresses core files and also core handlers on a pipe, which ignore a limit of 0."""
 
-LEAST_PRIORITY = 19
+LOWER_PRIORITY = 10
+"""Niceness: a tenth of the processor beside a busy server, all of it beside an idle one."""
 EXIT_MEMORY = 3
 """Exit code of a child whose Python ran out of memory."""
 
@@ -36,7 +37,7 @@ class Limits:
         """Apply the limits to this process for the rest of its life."""
         for number in (signal.SIGPROF, signal.SIGALRM, signal.SIGXCPU, signal.SIGXFSZ, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)  # Python ignores some of them
-        os.nice(LEAST_PRIORITY)  # clients that do not send schemas come first
+        os.nice(LOWER_PRIORITY)  # clients that do not send schemas come first
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(
                 "1000"
