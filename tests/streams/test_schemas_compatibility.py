@@ -22,7 +22,7 @@ from bearlake.streams.schemas.service import Schemas
 def problems(type_: SchemaType, old: Any, new: Any) -> list[str]:
     """What a reader with `new` cannot read of a writer with `old`."""
     old, new = (one if isinstance(one, str) else json.dumps(one) for one in (old, new))
-    return parsing.incompatibilities(parsing.parsed(type_, new, {}), parsing.parsed(type_, old, {}))
+    return parsing.incompatibilities(parsing.compiled(type_, new, {}), parsing.compiled(type_, old, {}))
 
 
 # -- Avro ----------------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ AVRO, JSON, PROTOBUF = SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF
 )
 def test_what_is_no_schema_is_refused_with_what_is_wrong(type_: SchemaType, text: str, said: str) -> None:
     with pytest.raises(InvalidSchema) as refused:
-        parsing.parsed(type_, text, {})
+        parsing.compiled(type_, text, {})
 
     assert said in str(refused.value)
 
@@ -61,7 +61,7 @@ def test_what_is_no_schema_is_refused_with_what_is_wrong(type_: SchemaType, text
 @pytest.mark.parametrize("name", ["/etc/x.proto", "../x.proto", "a/../x.proto", "a//x.proto", "", ".", 'a".proto'])
 def test_a_reference_of_protobuf_is_a_path_inside(name: str) -> None:
     with pytest.raises(InvalidSchema):
-        parsing.parsed(PROTOBUF, 'syntax = "proto3";', {name: 'syntax = "proto3";'})
+        parsing.compiled(PROTOBUF, 'syntax = "proto3";', {name: 'syntax = "proto3";'})
 
 
 def test_avro_is_written_as_apache_avros_java_writes_it() -> None:
@@ -75,7 +75,7 @@ def test_avro_is_written_as_apache_avros_java_writes_it() -> None:
         "doc": "An order", "name": "Order", "namespace": "shop", "type": "record"
     }"""
 
-    assert parsing.parsed(AVRO, text, {}).text == (
+    assert parsing.compiled(AVRO, text, {}).text == (
         '{"type":"record","name":"Order","namespace":"shop","doc":"An order","fields":['
         '{"name":"a","type":"string","note":1},{"name":"b","type":["null","Order"],"default":null},'
         '{"name":"c","type":{"type":"fixed","name":"Id","namespace":"other","size":8}},'
@@ -87,7 +87,7 @@ def test_avro_is_written_as_apache_avros_java_writes_it() -> None:
     ("text", "written"), [('{"type":"int"}', '"int"'), (' "int" ', '"int"'), ('["null", "int"]', '["null","int"]')]
 )
 def test_avro_has_one_spelling_of_simple_types(text: str, written: str) -> None:
-    assert parsing.parsed(AVRO, text, {}).text == written
+    assert parsing.compiled(AVRO, text, {}).text == written
 
 
 def test_avro_defaults_may_be_of_any_type_of_a_union() -> None:
@@ -104,11 +104,11 @@ def test_avro_defaults_may_be_of_any_type_of_a_union() -> None:
     ]
     text = json.dumps({"type": "record", "name": "R", "fields": fields})
 
-    assert json.loads(parsing.parsed(AVRO, text, {}).text)["fields"] == fields
+    assert json.loads(parsing.compiled(AVRO, text, {}).text)["fields"] == fields
 
 
 def test_json_schemas_keep_the_order_of_their_keys() -> None:
-    parsed = parsing.parsed(JSON, '{ "type": "object",\n "additionalProperties": false }', {})
+    parsed = parsing.compiled(JSON, '{ "type": "object",\n "additionalProperties": false }', {})
 
     assert parsed.text == '{"type":"object","additionalProperties":false}'
     assert parsed.normalized == '{"additionalProperties":false,"type":"object"}'
@@ -128,7 +128,7 @@ def test_protobuf_is_written_in_one_way() -> None:
           reserved 100 to max, 50;
         }
         service S { rpc Watch (A) returns (stream A) { option deprecated = true; } }"""
-    parsed = parsing.parsed(PROTOBUF, text, {"z/r.proto": base})
+    parsed = parsing.compiled(PROTOBUF, text, {"z/r.proto": base})
 
     assert parsed.text == text
     assert parsed.canonical == (
@@ -141,9 +141,8 @@ def test_protobuf_is_written_in_one_way() -> None:
         '  enum E {\n    reserved 5 to 7;\n    reserved 9;\n    reserved "Y";\n    X = 0;\n  }\n}\n'
         "service S {\n  rpc Watch (x.y.A) returns (stream x.y.A) {\n    option deprecated = true;\n  }\n}\n"
     )
-    assert parsing.parsed(PROTOBUF, parsed.canonical, {"z/r.proto": base}).canonical == parsed.canonical
-    assert isinstance(parsed, protobuf.ProtobufSchema)
-    assert parsing.parsed(PROTOBUF, parsed.serialized, {"z/r.proto": base}).text == parsed.canonical
+    assert parsing.compiled(PROTOBUF, parsed.canonical, {"z/r.proto": base}).canonical == parsed.canonical
+    assert parsing.compiled(PROTOBUF, parsed.exports["serialized"], {"z/r.proto": base}).text == parsed.canonical
 
 
 @pytest.mark.parametrize(
@@ -203,8 +202,8 @@ def avro_schemas(draw: st.DrawFn, depth: int = 3, counter: Any = None) -> Any:
 @given(avro_schemas())
 @settings(max_examples=100, deadline=None)
 def test_avro_schemas_stand_for_themselves_and_read_themselves(schema: Any) -> None:
-    first = parsing.parsed(AVRO, json.dumps(schema), {})
-    second = parsing.parsed(AVRO, first.text, {})
+    first = parsing.compiled(AVRO, json.dumps(schema), {})
+    second = parsing.compiled(AVRO, first.text, {})
 
     assert second.text == first.text
     assert parsing.incompatibilities(first, second) == []
@@ -237,7 +236,7 @@ def test_protobuf_descriptors_survive_as_text(file: FileDescriptorProto) -> None
 
     compiled.file.name = file.name
     assert compiled.file == file
-    assert parsing.incompatibilities(compiled, compiled) == []
+    assert protobuf.incompatibilities(compiled, compiled) == []
 
 
 VALUES = st.recursive(
@@ -307,7 +306,7 @@ def test_a_compatible_json_schema_takes_whatever_the_old_one_took(
     old: Any, new: Any, randomness: Any, values: list[Any]
 ) -> None:
     new = mutated(old, randomness) if new is None else new
-    before, after = (parsing.parsed(JSON, json.dumps(schema), {}) for schema in (old, new))
+    before, after = (parsing.compiled(JSON, json.dumps(schema), {}) for schema in (old, new))
     if parsing.incompatibilities(after, before):
         return
     old_valid, new_valid = jsonschema.Draft7Validator(old), jsonschema.Draft7Validator(new)

@@ -37,12 +37,12 @@ message A { required int32 n = 1; map<string, int64> counts = 2; oneof choice { 
 
 
 def avro(schema: Any) -> Values:
-    return values_of(parsing.parsed(SchemaType.AVRO, json.dumps(schema), {}))
+    return values_of(parsing.compiled(SchemaType.AVRO, json.dumps(schema), {}))
 
 
 def json_schema(schema: Any, **references: Any) -> Values:
     texts = {name: json.dumps(one) for name, one in references.items()}
-    return values_of(parsing.parsed(SchemaType.JSON, json.dumps(schema), texts))
+    return values_of(parsing.compiled(SchemaType.JSON, json.dumps(schema), texts))
 
 
 def weights() -> st.SearchStrategy[Any]:
@@ -185,7 +185,7 @@ def test_items_without_bytes_do_not_fill_memory() -> None:
 @settings(max_examples=300, deadline=None)
 @given(octets=st.binary(max_size=60))
 def test_any_bytes_are_a_value_or_refused(octets: bytes) -> None:
-    for values in (avro(NODE), values_of(parsing.parsed(SchemaType.PROTOBUF, PROTO, {})), json_schema(True)):
+    for values in (avro(NODE), values_of(parsing.compiled(SchemaType.PROTOBUF, PROTO, {})), json_schema(True)):
         try:
             json.dumps(values.read(octets), allow_nan=False)
         except Unfit:
@@ -206,7 +206,7 @@ def test_any_bytes_are_a_value_or_refused(octets: bytes) -> None:
 def test_any_json_is_a_value_or_refused(value: Any) -> None:
     for values in (
         avro(NODE),
-        values_of(parsing.parsed(SchemaType.PROTOBUF, PROTO, {})),
+        values_of(parsing.compiled(SchemaType.PROTOBUF, PROTO, {})),
         json_schema({"type": "object"}),
     ):
         try:
@@ -216,7 +216,7 @@ def test_any_json_is_a_value_or_refused(value: Any) -> None:
 
 
 def test_a_protobuf_message_without_what_it_requires_is_refused() -> None:
-    values = values_of(parsing.parsed(SchemaType.PROTOBUF, PROTO, {}))
+    values = values_of(parsing.compiled(SchemaType.PROTOBUF, PROTO, {}))
 
     assert values.read(values.write({"n": 1, "counts": {"a": "5"}})) == {"n": 1, "counts": {"a": "5"}, "inner": []}
     with pytest.raises(Unfit, match="n"):
@@ -225,7 +225,7 @@ def test_a_protobuf_message_without_what_it_requires_is_refused() -> None:
 
 def test_message_indexes_count_the_messages_that_the_author_wrote() -> None:
     text = 'syntax = "proto3"; message A { map<string, int32> m = 1; message B { int32 n = 1; message C { string s = 1; } } }'
-    values = values_of(parsing.parsed(SchemaType.PROTOBUF, text, {}))
+    values = values_of(parsing.compiled(SchemaType.PROTOBUF, text, {}))
 
     assert values.read(wire.write_indexes([0, 0]) + b"\x08\x05") == {"n": 5}
     assert values.read(wire.write_indexes([0, 0, 0]) + b"\x0a\x01x") == {"s": "x"}

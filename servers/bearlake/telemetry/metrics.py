@@ -123,6 +123,14 @@ REGISTRY_CACHE_BYTES = gauge("bearlake_registry_cache_bytes", "Texts of schemas 
 REGISTRY_CACHE_BYTES_MAX = gauge("bearlake_registry_cache_bytes_limit", "Limit of texts of schemas in memory.")
 REGISTRY_CACHE_HITS = counter("bearlake_registry_cache_hits_total", "Schemas by id that were in memory.")
 REGISTRY_CACHE_MISSES = counter("bearlake_registry_cache_misses_total", "Schemas by id that the store was asked for.")
+REGISTRY_COMPILES = gauge("bearlake_registry_compiles", "Schemas in compilation or comparison, and waiting for it.")
+REGISTRY_COMPILES_MAX = gauge("bearlake_registry_compiles_limit", "Limit of schemas in compilation and waiting.")
+REGISTRY_COMPILE_SECONDS = latency("bearlake_registry_compile_seconds", "From a schema's request to its compilation.")
+REGISTRY_COMPILE_FAILURES = counters(
+    "bearlake_registry_compile_failures_total",
+    "Compilations ended early by reason: time, memory, size (a limit of the schema); queue, wait, helper, other (the server).",
+    "reason",
+)
 
 # Kafka
 KAFKA_REQUESTS = counters("bearlake_kafka_requests_total", "Requests by API.", "api")

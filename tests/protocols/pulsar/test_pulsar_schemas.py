@@ -170,9 +170,20 @@ async def test_key_and_value_may_define_the_same_names(pulsar: PulsarNode) -> No
     assert answer.schema_version == version(0)
 
 
-@pytest.mark.parametrize("content", [b"", b"\0\0\0\x05abc\0\0\0\0", b"\0\0\0\1{\0\0\0\0"])
+DEEP = b'{"type":"array","items":' * 900 + b'"int"' + b"}" * 900
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\0\0\0\x05abc\0\0\0\0",
+        b"\0\0\0\1{\0\0\0\0",
+        pytest.param(len(DEEP).to_bytes(4, "big") + DEEP + len(DEEP).to_bytes(4, "big") + DEEP, id="nested deeply"),
+    ],
+)
 async def test_a_key_value_schema_that_is_broken_is_refused(pulsar: PulsarNode, content: bytes) -> None:
-    broken = schema("KeyValue", content, **{"key.schema.type": "AVRO", "value.schema.type": "STRING"})
+    broken = schema("KeyValue", content, **{"key.schema.type": "AVRO", "value.schema.type": "AVRO"})
 
     assert (await (await pulsar.client()).produce("orders", schema=broken)).error == pb.IncompatibleSchema
 

@@ -16,7 +16,6 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from bearlake.streams.schemas import parsing
-from bearlake.streams.schemas.formats.protobuf import ProtobufSchema
 from bearlake.streams.schemas.model import SchemaType
 from fixtures import schema_registry
 from fixtures.rest_server import Answer, RestNode
@@ -194,11 +193,10 @@ async def test_protobuf_goes_both_ways(scene: Scene) -> None:
 
 def protobuf_messages() -> tuple[Any, Any]:
     """The classes of the two messages."""
-    schema = parsing.parsed(SchemaType.PROTOBUF, PROTOBUF, {})
-    assert isinstance(schema, ProtobufSchema)
+    schema = parsing.compiled(SchemaType.PROTOBUF, PROTOBUF, {})
     pool = DescriptorPool()
     for file in schema.files:
-        pool.Add(file)  # type: ignore[no-untyped-call]
+        pool.AddSerializedFile(file)
     order, other = (GetMessageClass(pool.FindMessageTypeByName(name)) for name in ("shop.Order", "shop.Other"))
     return order, other
 

@@ -61,7 +61,10 @@ def draft_of(schema: Schema) -> Draft:
     properties = {_PROPERTY + one.key: one.value for one in schema.properties}
     if encoding != "AVRO":
         properties[ENCODING] = encoding
-    return Draft(text=_text_of(schema), metadata={"properties": properties})
+    try:
+        return Draft(text=_text_of(schema), metadata={"properties": properties})
+    except RecursionError as error:
+        raise Refused("IncompatibleSchema", "a schema that is nested too deeply") from error
 
 
 def type_of(schema: model.Schema) -> int | None:

@@ -1,7 +1,7 @@
-"""Schemas by id, and texts as parsed values with what they reference: a bounded cache over the metadata store.
+"""Schemas by id, and compiled schemas by text and references: a bounded cache over the metadata store.
 
-A schema never changes, so what is here is right; that there is none is never remembered. Parsing and comparing run on a thread of
-their own, since a large schema takes its time.
+A schema never changes, so what is here is right; that there is none, or that one could not be compiled, is never remembered. Schemas
+are compiled and compared in child processes (`confined/`); large values are read and written on a thread.
 """
 
 import asyncio
@@ -10,17 +10,21 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 from bearlake.metadata.schemas import SchemaRow, SchemaStore, SubjectKey, VersionKey
-from bearlake.streams.schemas import names, parsing
+from bearlake.streams.schemas import names
+from bearlake.streams.schemas.confined.compiled import Compiled
+from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.streams.schemas.model import Document, Reference, Schema, SchemaType
-from bearlake.streams.schemas.parsing import Parsed
 from bearlake.streams.schemas.problems import InvalidSchema, SchemaNotFound, SchemaTooLarge
 from bearlake.streams.schemas.settings import SchemasSettings
+from bearlake.streams.schemas.values import wire
 from bearlake.streams.schemas.values.by_schema import values_of
-from bearlake.streams.schemas.values.model import Values
+from bearlake.streams.schemas.values.model import Unfit, Values
 from bearlake.telemetry import metrics
 
 V = TypeVar("V")
@@ -36,13 +40,16 @@ class Library:
         self._store = store
         self._settings = settings
         self._schemas: _Recent[Schema] = _Recent(settings.cache_bytes_max // 2)
-        self._parsed: _Recent[tuple[Parsed, Values]] = _Recent(settings.cache_bytes_max // 2)
-        metrics.REGISTRY_CACHE_BYTES.set_function(lambda: self._schemas.size_bytes + self._parsed.size_bytes)
+        self._compiled: _Recent[_Entry] = _Recent(settings.cache_bytes_max // 2)
+        self._turns: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
+        self._pool = Pool(settings)
+        metrics.REGISTRY_CACHE_BYTES.set_function(lambda: self._schemas.size_bytes + self._compiled.size_bytes)
         metrics.REGISTRY_CACHE_BYTES_MAX.set(settings.cache_bytes_max)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="schemas")
 
     def close(self) -> None:
-        """End the thread; what it does at the moment is finished first."""
+        """End the thread, whose present work is finished first, and the processes, whose present work fails."""
+        self._pool.close()
         self._thread.shutdown(cancel_futures=True)
 
     def forget(self, context: str, ids: Collection[int]) -> None:
@@ -75,15 +82,23 @@ class Library:
         self._schemas.put((row.context, row.id), schema, len(row.content), expires)
         return schema
 
-    async def parsed(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> Parsed:
-        """The text as a value of its format. Raises `InvalidSchema`, `SchemaTooLarge`, `Unavailable`."""
-        return (await self._understood(type_, text, references))[0]
+    async def compiled(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> Compiled:
+        """The text, compiled. Raises `InvalidSchema`, `SchemaTooLarge`, `Overloaded`, `Unavailable`."""
+        return (await self._entry(type_, text, references)).schema
 
     async def values(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> Values:
-        """The values of the schema of that text. Raises as `parsed`."""
-        return (await self._understood(type_, text, references))[1]
+        """The values of the schema of that text. Raises as `compiled`."""
+        entry = await self._entry(type_, text, references)
+        if entry.values is None:
+            entry.values = await self.run(values_of, entry.schema)
+        return entry.values
 
-    async def _understood(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> tuple[Parsed, Values]:
+    async def written(self, schema: Schema, values: Sequence[Any]) -> list[bytes | Unfit | None]:
+        """See `Schemas.written`."""
+        found = await self._pool.written(await self.compiled_schema(schema), values)
+        return [wire.head(schema.id) + one if isinstance(one, bytes) else one for one in found]
+
+    async def _entry(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> "_Entry":
         texts: dict[str, str] = {}
         await self._resolve(references, texts, set())
         size = len(text) + sum(map(len, texts.values()))
@@ -91,20 +106,23 @@ class Library:
             limit = self._settings.schema_bytes_max
             raise SchemaTooLarge(f"The schema has {size} bytes with what it references, the limit is {limit}")
         key = (type_, text, *texts.items())
-        found = self._parsed.get(key, 0)
-        if found is None:
-            schema = await self.run(parsing.parsed, type_, text, texts)
-            found = schema, values_of(schema)
-            self._parsed.put(key, found, size, 1)
-        return found
+        found = self._compiled.get(key, 0)
+        if found is not None:
+            return found
+        async with self._turns.setdefault(key, asyncio.Lock()):  # who wants the same waits for the same
+            found = self._compiled.get(key, 0)
+            if found is None:
+                found = _Entry(await self._pool.compiled(type_.value, text, texts))
+                self._compiled.put(key, found, size + found.schema.size_bytes, 1)
+            return found
 
-    async def parsed_schema(self, schema: Schema) -> Parsed:
-        """A kept schema as a value of its format."""
-        return await self.parsed(schema.type, schema.text, schema.references)
+    async def compiled_schema(self, schema: Schema) -> Compiled:
+        """A kept schema, compiled. Raises as `compiled`."""
+        return await self.compiled(schema.type, schema.text, schema.references)
 
-    async def incompatibilities(self, reader: Parsed, writer: Parsed) -> list[str]:
-        """See `parsing.incompatibilities`."""
-        return await self.run(parsing.incompatibilities, reader, writer)
+    async def incompatibilities(self, reader: Compiled, writer: Compiled) -> list[str]:
+        """See `Pool.incompatibilities`."""
+        return await self._pool.incompatibilities(reader, writer)
 
     async def _resolve(self, references: Sequence[Reference], texts: dict[str, str], seen: set[str]) -> None:
         """Add the texts of the references, what they reference before them; each name once."""
@@ -136,6 +154,14 @@ class Library:
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A compiled schema, and its values once somebody asked for them."""
+
+    schema: Compiled
+    values: Values | None = None
 
 
 class _Recent(Generic[V]):

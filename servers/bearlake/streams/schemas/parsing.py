@@ -1,46 +1,46 @@
-"""A schema's text as a value of its format: parse, canonical form, comparison.
+"""A schema's text compiled, and two compiled schemas compared, in this process. Servers do both in children (`confined/pool.py`).
 
-The modules of `formats/` have the same two functions, which `parsed` and `incompatibilities` pick by type.
+The modules of `formats/` have the same two functions, `parsed` and `incompatibilities`.
 """
 
 from collections.abc import Mapping
-from typing import Protocol
 
+from bearlake.streams.schemas.confined.compiled import Compiled
 from bearlake.streams.schemas.formats import avro, json_schema, protobuf
 from bearlake.streams.schemas.model import SchemaType
 from bearlake.streams.schemas.problems import SchemaTooLarge
 
 
-class Parsed(Protocol):
-    """A schema that was understood."""
-
-    @property
-    def text(self) -> str:
-        """What is kept and given back to clients."""
-
-    @property
-    def canonical(self) -> str:
-        """The same for texts that mean the same but for spelling: what makes two schemas one."""
-
-    @property
-    def normalized(self) -> str:
-        """The text to keep when a client asks for normalization."""
-
-
-def parsed(type_: SchemaType, text: str, references: Mapping[str, str]) -> Parsed:
-    """Parse `text`; `references` are the texts of what it names, by name, what they name themselves before them.
+def compiled(type_: SchemaType, text: str, references: Mapping[str, str]) -> Compiled:
+    """Compile `text`; `references` are the texts of what it names, by name, what they name themselves before them.
 
     Raises:
         InvalidSchema: with what is wrong.
     """
+    exports: dict[str, str] = {}
+    files: tuple[bytes, ...] = ()
+    schema: avro.AvroSchema | json_schema.JsonSchema | protobuf.ProtobufSchema
     if type_ is SchemaType.AVRO:
-        return avro.parsed(text, references)
-    if type_ is SchemaType.JSON:
-        return json_schema.parsed(text, references)
-    return protobuf.parsed(text, references)
+        schema = avro.parsed(text, references)
+        exports["resolved"] = schema.resolved
+    elif type_ is SchemaType.JSON:
+        schema = json_schema.parsed(text, references)
+    else:
+        schema = protobuf.parsed(text, references)
+        exports["serialized"] = schema.serialized
+        files = tuple(file.SerializeToString() for file in schema.files)
+    return Compiled(
+        type=type_.value,
+        text=schema.text,
+        canonical=schema.canonical,
+        normalized=schema.normalized,
+        exports=exports,
+        references=references,
+        files=files,
+    )
 
 
-def incompatibilities(reader: Parsed, writer: Parsed) -> list[str]:
+def incompatibilities(reader: Compiled, writer: Compiled) -> list[str]:
     """What keeps `reader` from reading what was written with `writer`, one sentence each; empty: nothing.
 
     Raises:
@@ -52,11 +52,15 @@ def incompatibilities(reader: Parsed, writer: Parsed) -> list[str]:
         raise SchemaTooLarge("The schemas are nested too deeply to be compared") from error
 
 
-def _compared(reader: Parsed, writer: Parsed) -> list[str]:
-    if isinstance(reader, avro.AvroSchema) and isinstance(writer, avro.AvroSchema):
-        return avro.incompatibilities(reader, writer)
-    if isinstance(reader, json_schema.JsonSchema) and isinstance(writer, json_schema.JsonSchema):
-        return json_schema.incompatibilities(reader, writer)
-    if isinstance(reader, protobuf.ProtobufSchema) and isinstance(writer, protobuf.ProtobufSchema):
-        return protobuf.incompatibilities(reader, writer)
-    return ["{errorType:'SCHEMA_TYPE_CHANGED', description:'the reader and the writer schema are of different types'}"]
+def _compared(reader: Compiled, writer: Compiled) -> list[str]:
+    if reader.type != writer.type:
+        return [
+            "{errorType:'SCHEMA_TYPE_CHANGED', description:'the reader and the writer schema are of different types'}"
+        ]
+    if reader.type == SchemaType.AVRO.value:
+        return avro.incompatibilities(*(avro.parsed(one.text, one.references) for one in (reader, writer)))
+    if reader.type == SchemaType.JSON.value:
+        return json_schema.incompatibilities(
+            *(json_schema.parsed(one.text, one.references) for one in (reader, writer))
+        )
+    return protobuf.incompatibilities(*(protobuf.restored(one.files, one.references) for one in (reader, writer)))

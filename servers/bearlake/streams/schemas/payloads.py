@@ -99,7 +99,12 @@ class Payloads:
         return await self._schemas.run(values.read, rest)
 
     async def write_all(self, writer: Writer, values: Sequence[Any], size_bytes: int) -> list[bytes | Unfit | None]:
-        """The bytes of values, or what is wrong with them, one by one; `size_bytes` is about the size of all."""
+        """The bytes of values, or what is wrong with them, one by one; `size_bytes` is about the size of all.
+
+        Raises `Invalid` when the schema needs more work than the limits allow, `Overloaded`.
+        """
+        if not writer.values.is_quick(size_bytes):
+            return await self._schemas.written(writer.schema, values)
         if size_bytes <= INLINE_BYTES_MAX:
             return _written(writer, values)
         return await self._schemas.run(_written, writer, values)

@@ -13,9 +13,9 @@ from weakref import WeakValueDictionary
 from bearlake.errors import AlreadyExists, Conflict, Overloaded
 from bearlake.metadata.schemas import Registration, SchemaStore, SubjectKey, SubjectState, VersionKey, VersionRow
 from bearlake.streams.schemas import names, rules
+from bearlake.streams.schemas.confined.compiled import Compiled
 from bearlake.streams.schemas.library import Library, body_of, content_of, fingerprint_of
 from bearlake.streams.schemas.model import ENCODING, Document, Draft, Mode, Reference, Schema, SchemaVersion
-from bearlake.streams.schemas.parsing import Parsed
 from bearlake.streams.schemas.problems import (
     IdDoesNotMatch,
     Incompatible,
@@ -30,10 +30,10 @@ R = TypeVar("R")
 
 
 class _Understood(NamedTuple):
-    """A draft with what parsing it gave."""
+    """A draft with what compiling it gave."""
 
     draft: Draft
-    parsed: Parsed
+    compiled: Compiled
     text: str
     body: bytes
 
@@ -97,9 +97,11 @@ class Registrar:
         rules.check_metadata(draft.metadata)
         rules.check_rule_set(draft.rule_set)
         draft = replace(draft, references=tuple([await self._pinned(one) for one in draft.references]))
-        parsed = await self._library.parsed(draft.type, draft.text, draft.references)
-        plain = _Understood(draft, parsed, parsed.text, body_of(draft.type, parsed.canonical, draft.references))
-        normal = _Understood(draft, parsed, parsed.normalized, body_of(draft.type, parsed.normalized, draft.references))
+        compiled = await self._library.compiled(draft.type, draft.text, draft.references)
+        plain = _Understood(draft, compiled, compiled.text, body_of(draft.type, compiled.canonical, draft.references))
+        normal = _Understood(
+            draft, compiled, compiled.normalized, body_of(draft.type, compiled.normalized, draft.references)
+        )
         understood = normal if is_normalized else plain
         state = await self._store.subject(subject, understood.body)
         if rules.policy(state).is_normalizing and understood is plain and plain.body != normal.body:
@@ -198,12 +200,12 @@ class Registrar:
                 continue
             messages = _encoding_change(understood.draft, schema)
             if not messages:
-                messages = await self._between(policy, understood.parsed, await self._library.parsed_schema(schema))
+                messages = await self._between(policy, understood.compiled, await self._library.compiled_schema(schema))
             if messages:
                 return [*messages, f"{{oldSchemaVersion: {row.number}}}", f"{{compatibility: '{policy.level.value}'}}"]
         return []
 
-    async def _between(self, policy: rules.Policy, new: Parsed, old: Parsed) -> list[str]:
+    async def _between(self, policy: rules.Policy, new: Compiled, old: Compiled) -> list[str]:
         messages = []
         if policy.level.needs_backward:
             messages += await self._library.incompatibilities(new, old)

@@ -10,7 +10,7 @@ never change; subjects, versions, configs and modes are read from the store for 
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from bearlake.metadata.schemas import (
@@ -26,10 +26,10 @@ from bearlake.metadata.schemas import (
 )
 from bearlake.streams.principal import AllowAll, Authorizer, Operation, Principal, Resource, require
 from bearlake.streams.schemas import names, rules
+from bearlake.streams.schemas.confined.compiled import Compiled
 from bearlake.streams.schemas.deletion import Remover, existing, pick
 from bearlake.streams.schemas.library import Library
 from bearlake.streams.schemas.model import Document, Draft, Mode, Reference, Schema, SchemaType, SchemaVersion
-from bearlake.streams.schemas.parsing import Parsed
 from bearlake.streams.schemas.problems import (
     ConfigNotFound,
     ModeNotFound,
@@ -40,7 +40,7 @@ from bearlake.streams.schemas.problems import (
 )
 from bearlake.streams.schemas.registration import Registrar
 from bearlake.streams.schemas.settings import SchemasSettings
-from bearlake.streams.schemas.values.model import Values
+from bearlake.streams.schemas.values.model import Unfit, Values
 
 PAGE_COUNT = 1_000
 """Rows of one look into the store."""
@@ -66,7 +66,7 @@ class Schemas:
         self._remover = Remover(store, self._library)
 
     def close(self) -> None:
-        """End the thread that parses. The store stays open, it belongs to the caller."""
+        """End the thread and the processes that compile. The store stays open, it belongs to the caller."""
         self._library.close()
 
     # -- a schema for a subject ----------------------------------------------------------------------------------
@@ -113,13 +113,17 @@ class Schemas:
         """The schema with that id, in the context of `subject`. Raises `SchemaNotFound`."""
         return await self._library.schema(self._context(who, subject), schema_id)
 
-    async def parsed(self, schema: Schema) -> Parsed:
-        """The schema as a value of its format."""
-        return await self._library.parsed_schema(schema)
+    async def compiled(self, schema: Schema) -> Compiled:
+        """The schema, compiled. Raises `Overloaded`, `Unavailable`."""
+        return await self._library.compiled_schema(schema)
 
     async def values(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> Values:
         """The values of records with the schema of that text. Raises `InvalidSchema`, `SchemaTooLarge`."""
         return await self._library.values(type_, text, references)
+
+    async def written(self, schema: Schema, values: Sequence[Any]) -> list[bytes | Unfit | None]:
+        """The bytes of values behind the schema's id, or what is wrong with them, one by one; made in a child process."""
+        return await self._library.written(schema, values)
 
     async def run(self, work: Callable[..., T], *arguments: object) -> T:
         """Do what takes its time, such as reading large values, on a thread."""

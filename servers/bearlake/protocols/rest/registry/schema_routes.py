@@ -10,8 +10,6 @@ from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.registry import requests
 from bearlake.protocols.rest.registry.answers import answer, shown_schema, shown_version, text_answer
 from bearlake.streams.schemas import names
-from bearlake.streams.schemas.formats.avro import AvroSchema
-from bearlake.streams.schemas.formats.protobuf import ProtobufSchema
 from bearlake.streams.schemas.model import Schema, SchemaType
 from bearlake.streams.schemas.problems import SchemaNotFound
 from bearlake.streams.schemas.service import Schemas
@@ -112,9 +110,5 @@ async def formatted(schemas: Schemas, schema: Schema, request: web.Request) -> s
     """The schema's text in the form that the query asks for: `serialized` (Protobuf) or `resolved` (Avro); others as it is kept."""
     wanted = request.query.get("format", "")
     if wanted in ("serialized", "resolved"):
-        parsed = await schemas.parsed(schema)
-        if wanted == "serialized" and isinstance(parsed, ProtobufSchema):
-            return parsed.serialized
-        if wanted == "resolved" and isinstance(parsed, AvroSchema):
-            return parsed.resolved
+        return (await schemas.compiled(schema)).exports.get(wanted, schema.text)
     return schema.text

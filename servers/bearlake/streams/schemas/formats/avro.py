@@ -36,7 +36,7 @@ FIELD_ATTRIBUTES = ("name", "type", "doc", "default", "order", "aliases")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvroSchema:
-    """See `parsing.Parsed`."""
+    """See `Compiled`."""
 
     text: str
     normalized: str
@@ -54,7 +54,7 @@ class AvroSchema:
 
 
 def parsed(text: str, references: Mapping[str, str]) -> AvroSchema:
-    """See `parsing.parsed`."""
+    """See `parsing.compiled`."""
     names = Names()
     for name, referenced in references.items():
         _made(documents.load(referenced, f"the reference {name!r}"), names)

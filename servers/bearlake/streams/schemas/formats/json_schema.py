@@ -33,7 +33,7 @@ _BROKEN_REFERENCES = (reference_errors.Unresolvable, reference_errors.NoSuchReso
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonSchema:
-    """See `parsing.Parsed`."""
+    """See `Compiled`."""
 
     text: str
     normalized: str
@@ -48,7 +48,7 @@ class JsonSchema:
 
 
 def parsed(text: str, references: Mapping[str, str]) -> JsonSchema:
-    """See `parsing.parsed`."""
+    """See `parsing.compiled`."""
     loaded = {name: documents.load(one, f"the reference {name!r}") for name, one in references.items()}
     resources = {name: _resource(referenced) for name, referenced in loaded.items()}
     document = documents.load(text, "the text")

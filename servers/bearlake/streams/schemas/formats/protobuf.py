@@ -1,4 +1,4 @@
-"""Protobuf: compiled by protoc (in this process), kept as text, compared by our own rules (`protobuf_changes`).
+"""Protobuf: compiled by protoc, kept as text, compared by our own rules (`protobuf_changes`).
 
 A text is a `.proto` file, or the base64 of a serialized FileDescriptorProto, which is what Confluent's clients for other languages
 than Java send; that one is kept as the text that it stands for. Imports are references, or files that everybody has: Google's
@@ -7,41 +7,52 @@ well-known and common types, and Confluent's own (`protos/`).
 Source: Protocol Buffers language guides (proto2, proto3, editions); Confluent, "Protobuf Schema Serializer".
 """
 
-import ast
 import base64
 import binascii
 import hashlib
+import os
 import re
-import tempfile
-import warnings
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 import grpc_tools
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+    FileDescriptorSet,
+)
 from google.protobuf.message import DecodeError
 from google.type import date_pb2
 from grpc_tools import _protoc_compiler as protoc
 
 from bearlake.streams.schemas.formats import protobuf_changes, protobuf_text
+from bearlake.streams.schemas.memory_files import memory_file, path_of
 from bearlake.streams.schemas.problems import InvalidSchema
 
-KNOWN_ROOTS = (
-    Path(grpc_tools.__file__).parent / "_proto",
-    Path(__file__).parent / "protos",
-    Path(date_pb2.__file__).parents[2],
+_ROOTS = (
+    (Path(grpc_tools.__file__).parent / "_proto", "google/protobuf"),
+    (Path(__file__).parent / "protos", "."),
+    (Path(date_pb2.__file__).parents[2], "google"),
 )
-"""Folders of the files that need no reference."""
+"""Folders with files that need no reference, and which part of each."""
 
+_SPACE = re.compile(r"\s*")
+_SYNTAX = re.compile(r"(?:syntax|edition)\b")
+_PROBLEM = re.compile(r"(?:/dev/fd/(\d+):)?(?:(\d+):(\d+):)? ?(.*)", re.DOTALL)
+"""What the compiler writes about a file: the file, line, column and message."""
 
-_SYNTAX = re.compile(r"\ufeff?(?:\s+|//[^\n]*\n|/\*.*?\*/)*(?:syntax|edition)\b", re.DOTALL)
+PROBLEM_BYTES_MAX = 64 * 1024
+"""How much of the compiler's messages is given back."""
 
 
 @dataclass(frozen=True)
 class ProtobufSchema:
-    """See `parsing.Parsed`."""
+    """See `Compiled`."""
 
     text: str
     """The author's text; of a descriptor, the canonical one."""
@@ -70,7 +81,7 @@ class ProtobufSchema:
 
 
 def parsed(text: str, references: Mapping[str, str]) -> ProtobufSchema:
-    """See `parsing.parsed`."""
+    """See `parsing.compiled`."""
     texts: dict[str, str] = {}
     for name, referenced in references.items():
         texts[_checked_name(name)] = _as_text(referenced, texts)
@@ -91,6 +102,13 @@ def incompatibilities(reader: ProtobufSchema, writer: ProtobufSchema) -> list[st
     return protobuf_changes.changes(writer.file, writer.types, reader.file, reader.types)
 
 
+def restored(files: Sequence[bytes], names: Container[str]) -> ProtobufSchema:
+    """The schema of descriptors (see `ProtobufSchema.files`), without its texts; `names` are those of the references."""
+    *others, file = (FileDescriptorProto.FromString(one) for one in files)
+    own = tuple(other for other in others if other.name in names)
+    return ProtobufSchema(text="", canonical="", file=file, others=own, files=(*others, file))
+
+
 def _as_text(text: str, texts: Mapping[str, str]) -> str:
     """The text itself (the same object), or the one that a serialized descriptor stands for; `texts` are what it may import."""
     try:
@@ -107,52 +125,99 @@ def _as_text(text: str, texts: Mapping[str, str]) -> str:
 def _checked_name(name: str) -> str:
     path = PurePosixPath(name)
     if (
-        not name
+        not path.parts
         or path.is_absolute()
         or str(path) != name
         or {"..", "."} & set(path.parts)
-        or set(name) & set('\\"\0\n')
+        or set(name) & set('\\"\0\n=:')  # the last two separate the compiler's arguments
     ):
         raise InvalidSchema(f"Invalid schema of type PROTOBUF: {name!r} is not a path that a file can import")
     return name
 
 
+@cache
+def known_files() -> Mapping[str, Path]:
+    """The files that everybody has, by the name that imports them."""
+    return {
+        path.relative_to(root).as_posix(): path
+        for root, part in reversed(_ROOTS)  # the first root wins
+        for path in sorted((root / part).rglob("*.proto"))
+    }
+
+
 def _compiled(source: str, texts: Mapping[str, str]) -> list[FileDescriptorProto]:
     """Descriptors of all that the source imports, directly or not, what they import before them, and last its own."""
     name = f"{hashlib.sha256(source.encode()).hexdigest()}.proto"
-    files = {path: _with_syntax(text) for path, text in {**texts, name: source}.items()}
-    warnings.simplefilter("ignore", protoc.ProtocWarning)  # what the compiler merely dislikes; the authors are not here
-    with tempfile.TemporaryDirectory(prefix="bearlake-protoc-") as folder:
+    with ExitStack() as stack:
+        files: dict[str, BinaryIO] = {}
+        for path, text in {**texts, name: source}.items():
+            files[path] = stack.enter_context(memory_file(_with_syntax(text).encode()))
+        made = stack.enter_context(memory_file())
+        # Each file has its own place in the compiler's tree, so that no import can open another one.
+        tree = {path: path_of(file) for path, file in files.items()}
+        tree |= {path: str(file) for path, file in known_files().items() if path not in tree}
+        places = [f"-I{path}={place}" for path, place in tree.items()]
+        said = _run([*places, "--include_imports", f"--descriptor_set_out={path_of(made)}", name])
+        if said is not None:
+            shown = {str(file.fileno()): path for path, file in files.items() if path != name}
+            problems = "; ".join(_said(line, shown) for line in said.splitlines() if ": warning: " not in line)
+            raise InvalidSchema(f"Invalid schema of type PROTOBUF: {problems or 'it cannot be compiled'}")
+        found = list(FileDescriptorSet.FromString(made.read()).file)
+    for file in found:
+        _drop_default_json_names(file.message_type, file.extension)
+    return found
+
+
+def _run(arguments: Sequence[str]) -> str | None:
+    """Run the compiler. None: it succeeded; else what it wrote on standard error, which is its only way to say it."""
+    with memory_file() as said:
+        before = os.dup(2)
         try:
-            for path, content in files.items():
-                target = Path(folder, path)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_text(content, encoding="utf-8")
-            modules = protoc.get_protos(name.encode(), [folder.encode(), *(str(root).encode() for root in KNOWN_ROOTS)])
-        except protoc.ProtocErrors as errors:
-            problems = "; ".join(_said(one) for one in getattr(errors, "_errors", ())) or str(errors)
-            raise InvalidSchema(f"Invalid schema of type PROTOBUF: {problems}") from errors
-        except (OSError, ValueError, RuntimeError) as error:
-            raise InvalidSchema(f"Invalid schema of type PROTOBUF: {error}") from error
-    return [_descriptor(code) for _, code in modules]
+            os.dup2(said.fileno(), 2)
+            code = protoc.run_main([b"protoc", *(argument.encode() for argument in arguments)])
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+        said.seek(0)
+        return said.read(PROBLEM_BYTES_MAX).decode(errors="replace") if code else None
 
 
 def _with_syntax(text: str) -> str:
-    """The text, with the default said when it says nothing, of which the compiler would complain on standard error."""
-    return text if _SYNTAX.match(text) else f'syntax = "proto2"; {text}'
+    """The text, with the default said when it says nothing, of which the compiler would complain."""
+    return text if says_syntax(text) else f'syntax = "proto2"; {text}'
 
 
-def _said(error: "protoc.ProtocError") -> str:
-    return f"{error.message.decode(errors='replace')} (line {error.line + 1}, column {error.column + 1})"
+def says_syntax(text: str) -> bool:
+    """Whether the first word behind spaces and comments is `syntax` or `edition`. Looks at each character at most once."""
+    at = 1 if text.startswith("\ufeff") else 0
+    while True:
+        found = _SPACE.match(text, at)
+        assert found is not None
+        at = found.end()
+        end = "\n" if text.startswith("//", at) else "*/" if text.startswith("/*", at) else None
+        if end is None:
+            return _SYNTAX.match(text, at) is not None
+        closed = text.find(end, at + 2)
+        if closed < 0:
+            return False
+        at = closed + len(end)
 
 
-def _descriptor(code: bytes) -> FileDescriptorProto:
-    """The descriptor inside the Python module that the compiler makes of a file: the one argument of AddSerializedFile."""
-    for node in ast.walk(ast.parse(code)):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == "AddSerializedFile"
-        ):
-            return FileDescriptorProto.FromString(ast.literal_eval(node.args[0]))
-    raise AssertionError("protoc's module has no descriptor")
+def _said(line: str, shown: Mapping[str, str]) -> str:
+    """A message of the compiler; `shown` are the names of referenced files by their descriptors."""
+    found = _PROBLEM.fullmatch(line)
+    assert found is not None
+    descriptor, row, column, message = found.groups()
+    place = f" (line {row}, column {column})" if row else ""
+    return f"{shown[descriptor]}: {message}{place}" if descriptor in shown else f"{message}{place}"
+
+
+def _drop_default_json_names(messages: Iterable[DescriptorProto], extensions: Iterable[FieldDescriptorProto]) -> None:
+    """Drop the names that the compiler adds and that no author wrote."""
+    for field in extensions:
+        field.ClearField("json_name")  # no author may write one
+    for message in messages:
+        for field in message.field:
+            if field.json_name == protobuf_text.json_name(field.name):
+                field.ClearField("json_name")
+        _drop_default_json_names(message.nested_type, message.extension)

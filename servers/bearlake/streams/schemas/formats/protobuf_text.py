@@ -5,7 +5,6 @@ Types are written with their full names, options in the order of their numbers, 
 Source: Protocol Buffers language specification (proto2, proto3, editions); `descriptor.proto`.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -150,7 +149,7 @@ class _Renderer:
 
     def _field_options(self, field: FieldDescriptorProto) -> list[str]:
         options = self._options(field.options)
-        if field.HasField("json_name") and field.json_name != _json_name(field.name):
+        if field.HasField("json_name") and field.json_name != json_name(field.name):
             options.insert(0, f"json_name = {_quoted(field.json_name)}")
         if field.HasField("default_value"):
             options.insert(0, f"default = {_default(field)}")
@@ -264,8 +263,10 @@ def _oneofs(message: DescriptorProto) -> dict[int, list[FieldDescriptorProto]]:
     return found
 
 
-def _json_name(name: str) -> str:
-    return re.sub(r"_(.)", lambda found: found[1].upper(), name).replace("_", "")
+def json_name(name: str) -> str:
+    """The name that a field has in JSON unless its author wrote another one. Source: "ProtoJSON Format"; `ToJsonName` of protoc."""
+    first, *others = name.split("_")
+    return first + "".join(other[:1].upper() + other[1:] for other in others)
 
 
 def _default(field: FieldDescriptorProto) -> str:

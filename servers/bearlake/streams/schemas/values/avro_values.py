@@ -29,6 +29,10 @@ class AvroValues:
         """The full name of a record, enum or fixed."""
         return getattr(self._schema, "fullname", None) if hasattr(self._schema, "namespace") else None
 
+    def is_quick(self, size_bytes: int) -> bool:
+        """See `Values.is_quick`: always."""
+        return True
+
     def write(self, value: Any) -> bytes:
         """See `Values.write`."""
         written = BytesIO()

@@ -1,20 +1,21 @@
-"""The values of a schema, whatever its format."""
+"""The values of a schema, whatever its format.
 
-from bearlake.streams.schemas.formats.avro import AvroSchema
-from bearlake.streams.schemas.formats.json_schema import JsonSchema
-from bearlake.streams.schemas.formats.protobuf import ProtobufSchema
-from bearlake.streams.schemas.parsing import Parsed
+Avro and JSON Schema are parsed once more, in this process: a child has done so before, within its limits.
+"""
+
+from bearlake.streams.schemas.confined.compiled import Compiled
+from bearlake.streams.schemas.formats import avro, json_schema
+from bearlake.streams.schemas.model import SchemaType
 from bearlake.streams.schemas.values.avro_values import AvroValues
 from bearlake.streams.schemas.values.json_values import JsonValues
 from bearlake.streams.schemas.values.model import Values
 from bearlake.streams.schemas.values.protobuf_values import ProtobufValues
 
 
-def values_of(schema: Parsed) -> Values:
-    """The values of a parsed schema."""
-    if isinstance(schema, AvroSchema):
-        return AvroValues(schema)
-    if isinstance(schema, JsonSchema):
-        return JsonValues(schema)
-    assert isinstance(schema, ProtobufSchema), schema
-    return ProtobufValues(schema)
+def values_of(schema: Compiled) -> Values:
+    """The values of a compiled schema."""
+    if schema.type == SchemaType.AVRO.value:
+        return AvroValues(avro.parsed(schema.text, schema.references))
+    if schema.type == SchemaType.JSON.value:
+        return JsonValues(json_schema.parsed(schema.text, schema.references))
+    return ProtobufValues(schema.files)

@@ -12,11 +12,14 @@ from typing import Any
 import jsonschema_rs
 
 from bearlake.streams.schemas.formats.json_schema import JsonSchema
+from bearlake.streams.schemas.formats.json_weight import weight
 from bearlake.streams.schemas.problems import InvalidSchema
 from bearlake.streams.schemas.values.model import Unfit
 
 PATTERN_STEP_COUNT_MAX = 100_000
 """Steps that a pattern with look-around or back-references may take back; what needs more does not match."""
+STEP_COUNT_MAX = 4_000_000
+"""Nodes of the schema times bytes of the values: what the validator looks at in 0.1 s at most, and nearly always in far less."""
 
 _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _VALIDATORS = {
@@ -40,6 +43,10 @@ class JsonValues:
         title = document.get("title") if isinstance(document, dict) else None
         return title if isinstance(title, str) else None
 
+    def is_quick(self, size_bytes: int) -> bool:
+        """See `Values.is_quick`: a small value, or a schema that looks at no part of it many times."""
+        return self._weight * size_bytes < STEP_COUNT_MAX
+
     def write(self, value: Any) -> bytes:
         """See `Values.write`."""
         try:
@@ -57,6 +64,10 @@ class JsonValues:
             return json.loads(octets, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
             raise Unfit(f"the bytes are no JSON: {error}") from error
+
+    @cached_property
+    def _weight(self) -> int:
+        return weight(self._schema.root.schema, STEP_COUNT_MAX)
 
     @cached_property
     def _validator(self) -> Any:

@@ -25,6 +25,9 @@ class Values(Protocol):
     def record_name(self) -> str | None:
         """The name that subjects can be made of: the record's, or message's full name, or the title."""
 
+    def is_quick(self, size_bytes: int) -> bool:
+        """Whether writing values of about that size takes time in proportion to it, whatever the schema says."""
+
     def write(self, value: Any) -> bytes:
         """A JSON value as what stands behind the schema's id (Any: whatever JSON can say). Raises `Unfit`."""
 

@@ -8,16 +8,15 @@ Source: Protocol Buffers, "ProtoJSON Format"; Confluent, "Protobuf Schema Serial
 """
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, EncodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from bearlake.streams.schemas.formats.protobuf import ProtobufSchema
 from bearlake.streams.schemas.values import wire
 from bearlake.streams.schemas.values.model import Unfit
 
@@ -27,13 +26,23 @@ _DEPTH_MAX = 100
 class ProtobufValues:
     """See `Values`."""
 
-    def __init__(self, schema: ProtobufSchema) -> None:
-        self._schema = schema
+    def __init__(self, files: Sequence[bytes]) -> None:
+        """`files`: serialized descriptors of all files that the schema imports, what they import before them, and last its own."""
+        self._pool = DescriptorPool()
+        for one in files:
+            self._pool.AddSerializedFile(one)
+        own = FileDescriptorProto.FromString(files[-1])
+        file = self._pool.FindFileByName(own.name)
+        self._messages: list[Descriptor] = [file.message_types_by_name[one.name] for one in own.message_type]
 
     @property
     def record_name(self) -> str | None:
         """The full name of the first message."""
         return self._messages[0].full_name if self._messages else None
+
+    def is_quick(self, size_bytes: int) -> bool:
+        """See `Values.is_quick`: always."""
+        return True
 
     def write(self, value: Any) -> bytes:
         """See `Values.write`."""
@@ -61,18 +70,6 @@ class ProtobufValues:
             )
         except (json_format.Error, DecodeError, RecursionError, TypeError, ValueError) as error:
             raise Unfit(f"the bytes are no {message.DESCRIPTOR.full_name}: {str(error)[:500]}") from error
-
-    @cached_property
-    def _pool(self) -> DescriptorPool:
-        pool = DescriptorPool()
-        for file in self._schema.files:
-            pool.AddSerializedFile(file.SerializeToString())
-        return pool
-
-    @cached_property
-    def _messages(self) -> list[Descriptor]:
-        file = self._pool.FindFileByName(self._schema.file.name)
-        return [file.message_types_by_name[message.name] for message in self._schema.file.message_type]
 
     def _empty(self, indexes: Sequence[int]) -> Message:
         """The message at the end of a path, without values. Raises `Unfit`."""
