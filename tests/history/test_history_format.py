@@ -67,7 +67,7 @@ def test_the_command_shows_the_operations_that_contradict(tmp_path: Path, capsys
 
     told = capsys.readouterr().out
     assert told.startswith("OFFSETS g orders/0@x: committed offsets are linearizable")
-    assert "bad.jsonl:26" in told
+    assert "bad.jsonl:28" in told
 
 
 @pytest.mark.parametrize("text", ["nonsense}\n", '{"e":"ok","i":0,"t":1}\n', '{"history":2}\n', HEADER + '{"e":1}\n'])

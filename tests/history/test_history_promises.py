@@ -16,6 +16,7 @@ from bearlake.testing.history.model import (
     Call,
     Commit,
     Committed,
+    Complete,
     Confirm,
     Count,
     Create,
@@ -85,6 +86,7 @@ READ = Read(log=LOG, start=0)
 A = did(10, 20, batch(0, "a"), at(0))
 B = did(30, 40, batch(1, "b"), at(1))
 BOTH = did(50, 60, READ, saw(0, "a", "b", end=2))
+ALL = did(90, 91, Complete(log=LOG))
 LOST = did(30, 40, batch(1, "b"), outcome=UNKNOWN)
 PLAIN = did(30, 40, batch(1, "b", kind=Kind.PLAIN), at(1))
 ROWS = Rows(log=LOG, start=0, end=2)
@@ -199,11 +201,11 @@ CASES: Sequence[tuple[str, Promise, History, Operation, Operation]] = [
         did(45, 55, Trim(log=LOG, start=1)),
         did(65, 75, Trim(log=LOG, start=1)),
     ),
-    ("never read", Promise.COMPLETE, [A, B, BOTH], BOTH, did(50, 60, READ, saw(0, "a", end=2))),
+    ("never read", Promise.COMPLETE, [A, B, BOTH, ALL], BOTH, did(50, 60, READ, saw(0, "a", end=2))),
     (
         "never read, without an offset",
         Promise.COMPLETE,
-        [A, did(30, 40, batch(1, "b")), BOTH],
+        [A, did(30, 40, batch(1, "b")), BOTH, ALL],
         BOTH,
         did(50, 60, READ, saw(0, "a", end=1)),
     ),
@@ -351,10 +353,9 @@ CASES: Sequence[tuple[str, Promise, History, Operation, Operation]] = [
     ("promise", "good", "event", "instead"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
 )
 def test_the_checker_finds(promise: Promise, good: History, event: Operation, instead: Operation) -> None:
-    options = Options(is_complete=promise is Promise.COMPLETE)
     bad = [instead if operation == event else operation for operation in good]
 
-    kept, broken = check(good, options), check(bad, options)
+    kept, broken = check(good), check(bad)
 
     assert not kept.violations, kept.violations[0]
     if bad != list(good):

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bearlake.testing.history.check import Options, check
+from bearlake.testing.history.check import check
 from bearlake.testing.history.model import (
     Answer,
     Bounds,
     Commit,
     Committed,
+    Complete,
     Kind,
     Log,
     Operation,
@@ -25,7 +26,6 @@ from bearlake.testing.history.model import (
 )
 
 LOG = Log("orders", 0, "x")
-COMPLETE = Options(is_complete=True)
 KINDS = tuple(Kind)
 
 
@@ -71,6 +71,8 @@ def random_history(seed: int, step_count: int = 60) -> list[Operation]:
     time = 100 * (step_count + 4)
     read = Read(log=LOG, start=0)
     found.append(Operation(process="last", start=time, end=time + 1, outcome=Outcome.OK, call=read, answer=last))
+    done = Complete(log=LOG)
+    found.append(Operation(process="last", start=time + 4, end=time + 5, outcome=Outcome.OK, call=done))
     ask = Committed(group="g", log=LOG)
     told = Answer(offset=register)
     found.append(Operation(process="last", start=time + 2, end=time + 3, outcome=Outcome.OK, call=ask, answer=told))
@@ -166,7 +168,7 @@ CORRUPTIONS: Sequence[Corruption] = (
 @given(st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
 def test_a_random_valid_history_keeps_every_promise(seed: int) -> None:
-    verdict = check(random_history(seed), COMPLETE)
+    verdict = check(random_history(seed))
 
     assert not verdict.violations, verdict.violations[0]
 
@@ -181,7 +183,7 @@ def test_a_single_corruption_is_found(corrupt: Corruption, seed: int) -> None:
         return
     before, after = changed
 
-    verdict = check([after if one is before else one for one in operations], COMPLETE)
+    verdict = check([after if one is before else one for one in operations])
 
     assert verdict.violations, f"{before} became {after}"
 
@@ -191,7 +193,7 @@ def test_a_single_corruption_is_found(corrupt: Corruption, seed: int) -> None:
 def test_a_stale_read_of_the_end_or_of_an_offset_is_found(seed: int) -> None:
     operations = random_history(seed)
     commit = Commit(group="g", log=LOG, offset=-5)
-    base = len(operations[-2].answer.records)
+    base = len(operations[-3].answer.records)
     late = Produce(log=LOG, producer="late", kind=Kind.SINGLE, sequence=0, records=(Record("late"),))
     more = [
         _last(20_000, commit, Answer()),
@@ -203,9 +205,9 @@ def test_a_stale_read_of_the_end_or_of_an_offset_is_found(seed: int) -> None:
         _last(20_020, Bounds(log=LOG), Answer(start=0, end=base)),
     ]
 
-    assert not check([*operations, *more], COMPLETE).violations
+    assert not check([*operations, *more]).violations
     for one in stale:
-        assert check([*operations, *more, one], COMPLETE).violations
+        assert check([*operations, *more, one]).violations
 
 
 def _last(start: int, call: Commit | Committed | Produce | Bounds | Read, answer: Answer) -> Operation:

@@ -15,12 +15,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True)
     check = commands.add_parser("check", help="judge the history in these files")
     check.add_argument("files", nargs="+", type=Path)
-    check.add_argument("--complete", action="store_true", help="the history ends with a read of every partition")
     check.add_argument("--strict", action="store_true", help="a given-up operation cannot outlive its session")
     check.add_argument("--slack", type=int, default=0, help="overlap of assignments (ns) that is accepted")
     check.add_argument("--violations", type=int, default=20, help="print at most so many")
     chosen = parser.parse_args(arguments)
-    options = Options(is_complete=chosen.complete, is_strict=chosen.strict, slack=chosen.slack)
+    options = Options(is_strict=chosen.strict, slack=chosen.slack)
     try:
         verdict = check_files(chosen.files, options)
     except (Malformed, OSError) as error:

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from bearlake.testing.history.format import decode_call
 from bearlake.testing.history.groups import judge_group
 from bearlake.testing.history.log import judge_partition
-from bearlake.testing.history.model import Call, Commit, Committed, Confirm, Create, Delete, Describe, Hold, Operation
+from bearlake.testing.history.model import Call, OfGroup, OfOffset, OfTopic, Operation
 from bearlake.testing.history.promises import Violation
 from bearlake.testing.history.reader import Events, read_events
 from bearlake.testing.history.registers import judge_offsets, judge_topics
@@ -31,8 +31,6 @@ Subject = tuple[str, ...]
 class Options:
     """How strictly to judge."""
 
-    is_complete: bool = False
-    """The history ends with a read of every partition from start to end: what was acknowledged must be in it."""
     is_strict: bool = False
     """An operation that its client gave up cannot take effect after the client's next acknowledged one."""
     slack: int = 0
@@ -97,11 +95,11 @@ def _judge_all(operations: Iterable[Operation], options: Options, verdict: Verdi
 
 
 def _subject(call: Call) -> Subject:
-    if isinstance(call, Hold | Confirm):
+    if isinstance(call, OfGroup):
         return "group", call.group
-    if isinstance(call, Commit | Committed):
+    if isinstance(call, OfOffset):
         return "offset", call.group, call.log.topic, str(call.log.partition), call.log.incarnation
-    if isinstance(call, Create | Delete | Describe):
+    if isinstance(call, OfTopic):
         return "topic", call.topic
     return "partition", call.log.topic, str(call.log.partition)
 
@@ -116,4 +114,4 @@ def _judge(
         return judge_offsets(operations, is_strict=options.is_strict)
     if kind == "topic":
         return judge_topics(operations, is_strict=options.is_strict)
-    return judge_partition(operations, is_complete=options.is_complete, counts=counts)
+    return judge_partition(operations, counts)

@@ -93,6 +93,8 @@ class Evidence:
 
     def _seen(self, operation: Operation, seen: Seen) -> Iterator[Violation]:
         offset = seen.offset
+        if not seen.id:
+            return
         place = self.places.setdefault(offset, Place(seen.id, seen.digest, operation))
         if place.operation is not operation:
             yield from self._compare(operation, seen, place)

@@ -16,6 +16,7 @@ of the history share. An operation without a second event, and a last line that 
     trim       log start
     rows       log start end engine                                                          records
     count      log start end engine                                                          count
+    complete   log
     hold       group member generation partitions=[log…] asked patience                      (ok: given up)
     confirm    group member generation
     commit     group log offset
@@ -39,6 +40,7 @@ from bearlake.testing.history.model import (
     Call,
     Commit,
     Committed,
+    Complete,
     Confirm,
     Count,
     Create,
@@ -73,6 +75,7 @@ CALLS: Mapping[str, type[Call]] = {
     "trim": Trim,
     "rows": Rows,
     "count": Count,
+    "complete": Complete,
     "hold": Hold,
     "confirm": Confirm,
     "commit": Commit,

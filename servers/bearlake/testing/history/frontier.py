@@ -21,10 +21,6 @@ class Frontier:
         at = bisect_left(self._times, time)
         return self._largest[at - 1] if at else None
 
-    def largest(self) -> int:
-        """The largest value of all; 0 if there is none."""
-        return self._largest[-1][0] if self._largest else 0
-
 
 def _larger(before: tuple[int, Operation], item: tuple[int, Operation]) -> tuple[int, Operation]:
     return before if before[0] >= item[0] else item

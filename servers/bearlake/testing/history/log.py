@@ -11,13 +11,24 @@ from itertools import accumulate
 
 from bearlake.testing.history.evidence import Evidence, incarnation_of, sent_records
 from bearlake.testing.history.frontier import Frontier
-from bearlake.testing.history.model import OUT_OF_RANGE, Bounds, Log, OfLog, Operation, Outcome, Produce, Read, Trim
+from bearlake.testing.history.model import (
+    OUT_OF_RANGE,
+    Bounds,
+    Complete,
+    Log,
+    OfLog,
+    Operation,
+    Outcome,
+    Produce,
+    Read,
+    Trim,
+)
 from bearlake.testing.history.promises import Promise, Violation, broken
 from bearlake.testing.history.rows import judge_rows
 
 
-def judge_partition(operations: Sequence[Operation], *, is_complete: bool, counts: Counter[str]) -> Iterator[Violation]:
-    """Judge the operations on one partition. `is_complete`: the history ends with a read of everything."""
+def judge_partition(operations: Sequence[Operation], counts: Counter[str]) -> Iterator[Violation]:
+    """Judge the operations on one partition, and add to `counts` what they were."""
     operations = sorted(operations, key=lambda operation: operation.start)
     produces = [operation for operation in operations if isinstance(operation.call, Produce)]
     sent = sent_records(produces)
@@ -29,7 +40,7 @@ def judge_partition(operations: Sequence[Operation], *, is_complete: bool, count
         evidence = Evidence(log, sent)
         yield from evidence.collect(mine)
         yield from evidence.check_order(produces)
-        yield from _Order(evidence, mine).judge(is_complete=is_complete)
+        yield from _Order(evidence, mine).judge()
         yield from judge_rows(evidence, mine)
         counts.update(evidence.counts)
         counts["offsets read back"] += len(evidence.read)
@@ -83,7 +94,7 @@ class _Order:
             if answer.records:
                 yield answer.records[-1].offset + 1
 
-    def judge(self, *, is_complete: bool) -> Iterator[Violation]:
+    def judge(self) -> Iterator[Violation]:
         """All rules of this class."""
         newest = self._newest_senders()
         for operation in self._operations:
@@ -96,10 +107,10 @@ class _Order:
                 yield from self._read(operation, call)
             elif isinstance(call, Read) and operation.answer.why == OUT_OF_RANGE:
                 yield from self._out_of_range(operation, call)
+            elif isinstance(call, Complete) and operation.is_ok:
+                yield from self._complete(operation)
             if operation.is_ok and isinstance(call, Read | Bounds):
                 yield from self._from_the_future(operation, newest)
-        if is_complete:
-            yield from self._complete()
 
     def _produce(self, operation: Operation, call: Produce) -> Iterator[Violation]:
         if operation.is_ok and incarnation_of(operation) != self._log.incarnation:
@@ -171,24 +182,25 @@ class _Order:
             detail = f"the end was told as {end} before a record below it was sent"
             yield broken(Promise.SENT, self._log, detail, operation, senders[below - 1], focus=end - 1)
 
-    def _complete(self) -> Iterator[Violation]:
-        start, end = self._start_max(), self._ends.largest()
+    def _complete(self, by: Operation) -> Iterator[Violation]:
+        before = self._ends.before(by.start)
+        start, end = self._start_max(), before[0] if before is not None else 0
         read = self._evidence.read
         missing = next((offset for offset in range(start, end) if offset not in read), None)
         if missing is not None:
             place = self._evidence.places.get(missing)
             shown = [place.operation] if place is not None else []
             detail = f"offset {missing} of [{start}, {end}) was never read" + (f": {place.id}" if place else "")
-            yield broken(Promise.COMPLETE, self._log, detail, *shown, focus=missing)
+            yield broken(Promise.COMPLETE, self._log, detail, *shown, by, focus=missing)
         for operation in self._operations:
             call = operation.call
-            if not isinstance(call, Produce) or not operation.is_ok:
+            if not isinstance(call, Produce) or not operation.is_ok or operation.returned >= by.start:
                 continue
             is_here = incarnation_of(operation) == self._log.incarnation and operation.answer.offset in (None, -1)
             # A record whose offset was not told may lie below the start.
             if is_here and start == 0 and any(record.id not in self._evidence.offsets for record in call.records):
                 detail = f"{call.records[0].id} was acknowledged without an offset, and never read"
-                yield broken(Promise.COMPLETE, self._log, detail, operation)
+                yield broken(Promise.COMPLETE, self._log, detail, operation, by)
 
 
 def _shown_starts(operation: Operation) -> Iterator[int]:

@@ -58,6 +58,7 @@ class Seen(NamedTuple):
 
     offset: int
     id: str
+    """Empty: the reader looked at offsets alone."""
     digest: str = ""
 
 
@@ -128,6 +129,13 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Complete:
+    """Somebody has read the whole log by now, from its start to its end: what was acknowledged before must have been read."""
+
+    log: Log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
     """A member of a group has partitions: the call is written when it learns its assignment, `ok` when it has given them up.
 
@@ -191,8 +199,11 @@ class Describe:
     topic: str
 
 
-Call = Produce | Read | Bounds | Trim | Rows | Count | Hold | Confirm | Commit | Committed | Create | Delete | Describe
-OfLog = Produce | Read | Bounds | Trim | Rows | Count
+OfLog = Produce | Read | Bounds | Trim | Rows | Count | Complete
+OfGroup = Hold | Confirm
+OfOffset = Commit | Committed
+OfTopic = Create | Delete | Describe
+Call = OfLog | OfGroup | OfOffset | OfTopic
 
 EXISTS = "exists"
 MISSING = "missing"

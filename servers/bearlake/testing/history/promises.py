@@ -22,7 +22,7 @@ class Promise(StrEnum):
     END = "the end offset never goes back"
     START = "the start offset never goes back"
     READABLE = "an offset that was committed and not trimmed is in range"
-    COMPLETE = "every acknowledged record that was not trimmed is read at the end"
+    COMPLETE = "every acknowledged record that was not trimmed is read, once the log was read completely"
     ROW_ONCE = "a record is in the table once"
     ROW_THERE = "offsets that the table covers are all in it"
     ROWS_STAY = "the table never covers less than before"
