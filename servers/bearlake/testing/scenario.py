@@ -27,6 +27,7 @@ from bearlake.testing.loop import SimulationLoop
 from bearlake.testing.named_clients import ConditionalProducer, NamedClient
 from bearlake.testing.network import NetworkSettings, run_in
 from bearlake.testing.nodes import Node
+from bearlake.testing.queries import query, read_rows
 from bearlake.testing.subscribers import SubscriberSettings
 from bearlake.testing.truth import Violation
 from bearlake.testing.world import MetadataWrapper, World
@@ -192,6 +193,7 @@ def run_seed(seed: int, settings: ScenarioSettings | None = None, **changes: Any
     with _Errors(world):
         try:
             loop.run(_run(world), time_max_s=600.0)
+            _judge(world)
         except Violation as violation:
             report.violation = violation
         except Exception as error:  # noqa: BLE001 - whatever the code under test raises is a finding
@@ -215,6 +217,14 @@ def run_seed(seed: int, settings: ScenarioSettings | None = None, **changes: Any
         }
     )
     return report
+
+
+def _judge(world: World) -> None:
+    """The promises, judged by what clients saw alone. Raises `Violation`."""
+    verdict = world.chronicle.verdict()
+    world.events["operations judged"] += verdict.counts["operations"]
+    if verdict.violations:
+        raise Violation(f"history: {verdict.violations[0]}")
 
 
 def _close(world: World, report: Report) -> None:
@@ -279,6 +289,7 @@ async def _run(world: World) -> None:
         troubles.append(asyncio.create_task(sweep(world)))
     else:
         world.lake.start()
+        troubles.append(asyncio.create_task(query(world)))
     await asyncio.sleep(settings.duration_s)
     world.note("heals")
     world.is_producing = False
@@ -298,6 +309,8 @@ async def _run(world: World) -> None:
     await _settled(consuming, "consumers")
     if world.lake is not None:
         await world.lake.settle()
+        for stream in world.truth.active():
+            read_rows(world, stream)
     await _final_check(world)
     if world.ledger is not None:
         world.ledger.check_end()
@@ -383,12 +396,15 @@ async def _read_all(world: World, streams: Streams, key: PartitionKey) -> None:
     partition = world.truth.partition(key)
     offset = partition.start
     for _ in range(10_000):
+        number = world.chronicle.begins_read(key, offset, "at the end")
         (fetched,) = await streams.fetch([FetchRange(key, offset, 2_000)], bytes_min=0, bytes_max=2_000, wait_ms=0)
+        world.chronicle.ends_read(number, fetched)
         if fetched.error is not None:
             raise Violation(f"I4: offset {offset} of {key} is not readable at the end: {fetched.error!r}")
         if fetched.end != partition.end or fetched.start != partition.start:
             raise Violation(f"I2: partition {key} is {partition.start}-{partition.end}, told {fetched}")
         if offset == partition.end:
+            world.chronicle.read_completely(key, partition.start)
             return
         following = world.truth.read(key, offset, fetched.views, fetched.end)
         if following == offset:

@@ -19,6 +19,7 @@ from bearlake.testing.loop import SimulationLoop, current_process
 from bearlake.testing.network import Network
 from bearlake.testing.nodes import Connection, Node, Wanted
 from bearlake.testing.observed import ObservedMetadata, ObservedStore
+from bearlake.testing.recorded import Chronicle
 from bearlake.testing.subscription_truth import Ledger
 from bearlake.testing.truth import Sent, Truth, Violation
 
@@ -57,6 +58,14 @@ class World:
         self.store.truth = self.truth
         self.metadata: ObservedMetadata
         self._inner: Metadata | None = None
+        stamped = [
+            name
+            for name, (_, configs) in settings.streams_of.items()
+            if configs.get("message.timestamp.type") == "LogAppendTime"
+        ]
+        self.chronicle = Chronicle(
+            stamped, lambda number: self.truth.streams[number].name, has_retention=settings.lake is not None
+        )
         self.nodes: dict[str, Node] = {}
         self.zombies: list[Node] = []
         self.lake: Lake | None = None
@@ -159,17 +168,20 @@ class World:
         size = 0
         for item in wanted:
             self.truth.sent[item.batch] = item.sent
+            self.chronicle.sends(item)
             size += len(item.batch)
         self.request_bytes_max = max(self.request_bytes_max, size)
 
     def acknowledged(self, key: PartitionKey, sent: Sent, result: Result) -> None:
         """A client was told that its batch is stored."""
         self.acks[Verdict(result[0]).name] += 1
+        self.chronicle.acknowledged(key, sent, result[1])
         self.truth.acknowledged(key, sent, result[1])
 
     def promised_absent(self, key: PartitionKey, sent: Sent, result: Result) -> None:
         """A client was told that its batch, which it sends only once, is not stored."""
         self.acks[Verdict(result[0]).name] += 1
+        self.chronicle.refused(key, sent)
         self.truth.expect(not self.truth.is_stored(key, sent), "what was refused is not stored", sent=sent)
         sent.is_promised_absent = True
 
