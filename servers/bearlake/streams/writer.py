@@ -26,7 +26,7 @@ from bearlake.errors import BearlakeError, Conflict, Fenced, Overloaded, Unavail
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import ObjectCommit, ObjectCommitted, ObjectRef, ServerRef
 from bearlake.objects import ObjectStore
-from bearlake.streams.append import NOT_STORED, SERVER_FENCED, UNAVAILABLE, AppendCall, Result
+from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Result
 from bearlake.streams.attempt import Attempt
 from bearlake.streams.buffer import Entry, Sealed, WriteBuffer, seal
 from bearlake.streams.missing import Missing
@@ -110,9 +110,8 @@ class Writer:
         self._calls: dict[AppendCall, None] = {}
         self._pending_bytes = 0
         self._relief: list[Callable[[], None]] = []
-        self._missing = Missing()
-        self._flush_count = 0
-        """Objects that were sealed: the number of the newest one."""
+        self._missing = Missing(commit_log)
+        self._flush_count = 0  # objects that were sealed: the number of the newest one
         self._is_fenced = False
         self._is_kicked = False
         self._is_draining = False
@@ -280,9 +279,10 @@ class Writer:
                     log.warning("object not stored, its batches fail", extra={"key": key, "error": repr(error)})
                     if before is not None:
                         await before
-                    # The client learns of it now: what it sent before waits in open buffers at the latest.
-                    self._missing.failed(batches, self._flush_count + len(self._full) + 1)
-                    self._resolve(entries, [NOT_STORED] * len(entries))
+                    last = (
+                        self._flush_count + len(self._full) + 1
+                    )  # what was sent before waits in an open buffer at the latest
+                    self._resolve(entries, await self._missing.failed(number, commit, last))
                     return
             if before is not None:
                 await before
@@ -397,7 +397,6 @@ class Writer:
 
 
 def _count(result: ObjectCommitted, size_bytes: int) -> None:
-    """Tell the metrics what became of an object's batches."""
     others = [outcome.kind for outcome in result.outcomes if outcome.kind]
     _ACCEPTED.value += len(result.outcomes) - len(others)
     for kind in others:
