@@ -33,19 +33,21 @@ class Missing:
         """Partition and producer id of a missing batch: the last object with batches that were sent before its client knew; whether the
         missing batch begins its epoch, so that the producer is new in the partition, not expired."""
 
-    async def failed(self, number: int, commit: ObjectCommit, last: int) -> list[Result]:
-        """The answers for object `number`, which was not stored and has this commit's token.
+    def failed(self, number: int, batches: Sequence[BatchCommit], judged: Sequence[Result], last: int) -> list[Result]:
+        """The answers for object `number`, which was not stored.
 
         Batches in objects up to number `last` may have been sent before their clients know of it.
         """
         answers: list[Result] = []
-        for batch, result in zip(commit.batches, await self._judged(commit), strict=True):
+        for batch, result in zip(batches, judged, strict=True):
             if result[0] not in (Verdict.UNEXPECTED_OFFSET, Verdict.NOT_STORED):
                 answers.append(self._answer(number, batch, result))
                 continue
             answers.append(NOT_STORED)
             if _is_idempotent(batch):
-                self._missing.setdefault((batch.partition, batch.producer_id), (last, batch.base_sequence == 0))
+                key = batch.partition, batch.producer_id
+                is_first = batch.base_sequence == 0 or self._missing.get(key, (0, False))[1]
+                self._missing[key] = last, is_first
         return answers
 
     def answers(self, number: int, batches: Sequence[BatchCommit], results: Sequence[Result]) -> list[Result]:
@@ -56,8 +58,8 @@ class Missing:
         self._missing = {key: found for key, found in self._missing.items() if found[0] > number}
         return answers
 
-    async def _judged(self, commit: ObjectCommit) -> Sequence[Result]:
-        """What a commit says of batches that it cannot accept; asked once, and only for idempotent producers."""
+    async def judged(self, commit: ObjectCommit) -> Sequence[Result]:
+        """What the commit of an object that was not stored says, accepting nothing; asked once, and only for idempotent producers."""
         if any(map(_is_idempotent, commit.batches)):
             batches = [batch._replace(expected_offset=NEVER) for batch in commit.batches]
             try:

@@ -66,8 +66,7 @@ class WriterSettings:
     retry_pause_max_ms: int = 2_000
     """Longest pause (ms) between two attempts to commit."""
     commit_unknown_ms_max: int = 600_000
-    """Longest time (ms) that a commit without an answer is asked again; then the server stops, and its clients go elsewhere. Availability
-    alone depends on it: however late a commit comes, it is decided once."""
+    """Longest time (ms) that a commit without an answer is asked again; then the server stops. Only availability depends on it (I8)."""
 
 
 class Writer:
@@ -87,8 +86,7 @@ class Writer:
     ) -> None:
         """`on_committed` gets every committed object (its buffer is given away); `on_fenced` is called once when fenced.
 
-        `on_unknown` is called instead of it when a commit was not answered for `commit_unknown_ms_max`, or a bug ended a write:
-        this writer takes nothing more, and its server has to register anew.
+        `on_unknown` is called instead when a commit was not answered for `commit_unknown_ms_max`, or a bug ended a write.
         """
         self._store = store
         self._loop = asyncio.get_running_loop()  # Python 3.11 asks the kernel for the process id each time
@@ -270,19 +268,15 @@ class Writer:
             is_next = before is None or before.done()
             attempt = Attempt(self._commit_here, commit) if is_next and self._commit_here is not None else None
             try:
-                if attempt is None:
-                    await self._store.put(key, (buffer,))
-                else:
-                    await self._store.put(key, (buffer,), attempt.run)
+                await self._store.put(key, (buffer,), *(() if attempt is None else (attempt.run,)))
             except BearlakeError as error:
                 if attempt is None or attempt.claim():
                     log.warning("object not stored, its batches fail", extra={"key": key, "error": repr(error)})
                     if before is not None:
                         await before
-                    last = (
-                        self._flush_count + len(self._full) + 1
-                    )  # what was sent before waits in an open buffer at the latest
-                    self._resolve(entries, await self._missing.failed(number, commit, last))
+                    judged = await self._missing.judged(commit)
+                    last = self._flush_count + len(self._full) + 1  # the open buffer's
+                    self._resolve(entries, self._missing.failed(number, batches, judged, last))
                     return
             if before is not None:
                 await before
