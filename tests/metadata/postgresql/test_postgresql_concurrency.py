@@ -88,7 +88,9 @@ async def test_a_forbidden_token_and_its_commit_exclude_each_other(postgresql_ba
         assert isinstance(committed, BaseException) == (forbidden == {commit.token})
 
 
-async def test_a_token_that_is_forgotten_while_its_commit_runs_is_refused(postgresql_backend: Any, writer_on: Any) -> None:
+async def test_a_token_that_is_forgotten_while_its_commit_runs_is_refused(
+    postgresql_backend: Any, writer_on: Any
+) -> None:
     """I8: the commit finds the token forbidden, or the floor above it; never neither."""
     handles = [await postgresql_backend.open() for _ in range(3)]
     stream = await handles[0].streams.create(StreamSpec(name="orders", partition_count=1))
