@@ -126,7 +126,7 @@ async def running(command: Sequence[str | Path], errors: Path) -> AsyncIterator[
         )
     program = Program(process)
     try:
-        assert await program.said() == "ready", errors.read_text()
+        assert await program.said() == "ready", errors
         yield program
     finally:
         if process.returncode is None:

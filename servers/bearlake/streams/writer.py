@@ -26,7 +26,7 @@ from bearlake.errors import BearlakeError, Conflict, Fenced, Overloaded, Unavail
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import ObjectCommit, ObjectCommitted, ObjectRef, ServerRef
 from bearlake.objects import ObjectStore
-from bearlake.streams.append import NOT_STORED, SERVER_FENCED, UNAVAILABLE, AppendCall, Result
+from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Result
 from bearlake.streams.attempt import Attempt
 from bearlake.streams.buffer import Entry, Sealed, WriteBuffer, seal
 from bearlake.streams.missing import Missing
@@ -66,8 +66,7 @@ class WriterSettings:
     retry_pause_max_ms: int = 2_000
     """Longest pause (ms) between two attempts to commit."""
     commit_unknown_ms_max: int = 600_000
-    """Longest time (ms) that a commit without an answer is asked again; then the server stops, and its clients go elsewhere. Availability
-    alone depends on it: however late a commit comes, it is decided once."""
+    """Longest time (ms) that a commit without an answer is asked again; then the server stops. Only availability depends on it (I8)."""
 
 
 class Writer:
@@ -87,8 +86,7 @@ class Writer:
     ) -> None:
         """`on_committed` gets every committed object (its buffer is given away); `on_fenced` is called once when fenced.
 
-        `on_unknown` is called instead of it when a commit was not answered for `commit_unknown_ms_max`, or a bug ended a write:
-        this writer takes nothing more, and its server has to register anew.
+        `on_unknown` is called instead when a commit was not answered for `commit_unknown_ms_max`, or a bug ended a write.
         """
         self._store = store
         self._loop = asyncio.get_running_loop()  # Python 3.11 asks the kernel for the process id each time
@@ -110,9 +108,8 @@ class Writer:
         self._calls: dict[AppendCall, None] = {}
         self._pending_bytes = 0
         self._relief: list[Callable[[], None]] = []
-        self._missing = Missing()
-        self._flush_count = 0
-        """Objects that were sealed: the number of the newest one."""
+        self._missing = Missing(commit_log)
+        self._flush_count = 0  # objects that were sealed: the number of the newest one
         self._is_fenced = False
         self._is_kicked = False
         self._is_draining = False
@@ -271,18 +268,15 @@ class Writer:
             is_next = before is None or before.done()
             attempt = Attempt(self._commit_here, commit) if is_next and self._commit_here is not None else None
             try:
-                if attempt is None:
-                    await self._store.put(key, (buffer,))
-                else:
-                    await self._store.put(key, (buffer,), attempt.run)
+                await self._store.put(key, (buffer,), *(() if attempt is None else (attempt.run,)))
             except BearlakeError as error:
                 if attempt is None or attempt.claim():
                     log.warning("object not stored, its batches fail", extra={"key": key, "error": repr(error)})
                     if before is not None:
                         await before
-                    # The client learns of it now: what it sent before waits in open buffers at the latest.
-                    self._missing.failed(batches, self._flush_count + len(self._full) + 1)
-                    self._resolve(entries, [NOT_STORED] * len(entries))
+                    judged = await self._missing.judged(commit)
+                    last = self._flush_count + len(self._full) + 1  # the open buffer's
+                    self._resolve(entries, self._missing.failed(number, batches, judged, last))
                     return
             if before is not None:
                 await before
@@ -397,7 +391,6 @@ class Writer:
 
 
 def _count(result: ObjectCommitted, size_bytes: int) -> None:
-    """Tell the metrics what became of an object's batches."""
     others = [outcome.kind for outcome in result.outcomes if outcome.kind]
     _ACCEPTED.value += len(result.outcomes) - len(others)
     for kind in others:

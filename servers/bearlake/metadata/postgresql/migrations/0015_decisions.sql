@@ -260,7 +260,10 @@ declare
     object_size bigint;
 begin
     select o.number, o.outcomes, o.size into log_position, outcomes, object_size from bearlake.object o where o.key = p_token;
-    if log_position = -1 and object_size = 0 then
+    if not found then
+        raise exception 'the object % is older than the commits that the metadata store remembers: it was forgotten just now', p_token
+            using errcode = 'BL001';
+    elsif log_position = -1 and object_size = 0 then
         raise exception 'commit token is forbidden' using errcode = 'BL001';
     elsif outcomes is null then
         raise exception 'commit token was used too long ago' using errcode = 'BL004';
