@@ -87,7 +87,7 @@ class WorkerSettings:
     store_calls_max: int = 8
     """Calls of the metadata store that one round makes at once."""
     deadline_ms: int = 600_000
-    """Longest time (ms) from a claim until its files are written. Far below `sweep.orphan_grace_ms`, so that no sweep takes them meanwhile."""
+    """Longest time (ms) from a claim until its files are written; far below `sweep.orphan_grace_ms`, lest a sweep take them meanwhile."""
     attempts_max: int = 5
     """Failures after which a task is set aside for an operator."""
     retry_first_ms: int = 1_000
