@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,6 +118,34 @@ async def test_incarnations_are_found_by_number_also_when_deleted(metadata: Meta
 
     assert {stream.number: stream.is_deleted for stream in found} == {first.number: True, second.number: False}
     assert await peer.streams.by_numbers([]) == []
+
+
+async def test_all_incarnations_are_paged_by_number_across_gaps_and_deletions(
+    metadata: Metadata, peer: Metadata
+) -> None:
+    spec = StreamSpec(name="orders", partition_count=1)
+    made = [await metadata.streams.create(spec)]
+    await metadata.streams.delete("orders")
+    made.append(await metadata.streams.create(spec))
+    for _ in range(20):  # attempts that may use up numbers
+        with pytest.raises(AlreadyExists):
+            await metadata.streams.create(spec)
+    made.append(await metadata.streams.create(replace(spec, name="bills")))
+    pages, after = [], 0
+    while page := await peer.streams.incarnations(after=after, limit=2):
+        pages.append([stream.number for stream in page])
+        after = page[-1].number
+
+    numbers = [stream.number for stream in made]
+    assert numbers == sorted(numbers)
+    assert pages == [numbers[:2], numbers[2:]]
+    found = await peer.streams.incarnations()
+    assert [(stream.name, stream.is_deleted) for stream in found] == [
+        ("orders", True),
+        ("orders", False),
+        ("bills", False),
+    ]
+    assert await peer.streams.incarnations(after=numbers[-1]) == []
 
 
 async def test_every_change_of_a_stream_is_an_entry_of_the_log(metadata: Metadata) -> None:

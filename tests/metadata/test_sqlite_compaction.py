@@ -15,7 +15,7 @@ from bearlake.metadata.sqlite import migrate as migrate_module
 from bearlake.metadata.sqlite.migrate import available
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.store import SqliteMetadata, open_sqlite
-from fixtures.compaction_scene import Compaction
+from fixtures.compaction_scene import OLD_RESULT, Compaction
 
 
 @pytest.fixture
@@ -169,3 +169,23 @@ async def test_commits_in_one_process_and_swaps_in_another_take_turns(small: Com
     assert [one.slice.end_offset for one in (await other.log.locate(key, 0, limit=100)).slices] == [
         20, 40, 60, 80, 90, 100, 110, 120,
     ]  # fmt: skip
+
+
+async def test_what_older_programs_prepared_and_forbade_is_carried_forward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "metadata.db"
+    older = [migration for migration in available() if migration[0] < 10]
+    monkeypatch.setattr(migrate_module, "available", lambda: older)
+    raw = sqlite3.connect(path, isolation_level=None)
+    migrate_module.migrate(raw, 0)
+    raw.executemany("INSERT INTO task_results VALUES (?, 1, ?)", [(7, OLD_RESULT), (8, b"not JSON")])
+    raw.executemany("INSERT INTO forbidden_tokens VALUES (?, 0)", [("kept/forbidden",), ("wal/1",)])
+    raw.close()
+    monkeypatch.undo()
+    store = await open_sqlite(path, SqliteSettings(), clock=ManualClock())
+    keys = ["data/file", "kept/there", "kept/forbidden", "kept/nobodys"]
+
+    assert await store.objects.forbid(keys) == {"kept/forbidden", "kept/nobodys"}
+    assert await store.log.forbid(["wal/1"]) == {"wal/1"}
+    await store.close()

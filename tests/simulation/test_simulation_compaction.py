@@ -9,7 +9,6 @@ import pytest
 
 from bearlake.compaction.commit import Committer, Work
 from bearlake.compaction.sweeper import Sweeper
-from bearlake.compaction.worker import Worker
 from bearlake.metadata import task_rules
 from bearlake.metadata.model import Stream
 from bearlake.metadata.sqlite import task_objects
@@ -179,15 +178,6 @@ def look_at_numbers_up_to_the_first_gap(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SqliteStreams, "incarnations", incarnations)
 
 
-def give_back_whatever_fails(patch: pytest.MonkeyPatch) -> None:
-    """No attempt is counted, so nothing is set aside."""
-
-    async def blame(self: Worker, work: Work, error: BaseException) -> None:
-        self._release([work.claim])
-
-    patch.setattr(Worker, "_blame", blame)
-
-
 MUTATIONS: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, ...]] = {
     forget_the_marks: ("I5", "I7"),
     sweep_files_of_live_snapshots: ("I7", "I4"),
@@ -200,8 +190,8 @@ MUTATIONS: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, ...]] = {
     look_at_numbers_up_to_the_first_gap: ("after",),
 }
 """Each mutation, and the rules that it may break first."""
-SHOWS_RARE_ONES = 30
-"""A seed that is tried first, since two of the mutations show in one of 20 only."""
+SHOW_RARE_ONES = (30, 10, 7)
+"""Seeds that are tried first, since most of the mutations show in one of 20 only."""
 
 
 @pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda mutate: mutate.__name__)
@@ -209,9 +199,9 @@ def test_the_simulation_of_compaction_notices_code_that_would(
     mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutate(monkeypatch)
-    for seed in (SHOWS_RARE_ONES, *range(60)):
+    for seed in (*SHOW_RARE_ONES, *range(60)):
         report = run_seed(seed, draw_lake_settings(seed))
         if report.violation is not None:
             assert str(report.violation).startswith(MUTATIONS[mutate])
             return
-    pytest.fail("no violation in 61 seeds")
+    pytest.fail("no violation in 63 seeds")

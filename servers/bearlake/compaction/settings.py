@@ -87,7 +87,7 @@ class WorkerSettings:
     store_calls_max: int = 8
     """Calls of the metadata store that one round makes at once."""
     deadline_ms: int = 600_000
-    """Longest time (ms) from a claim until its files are written. Must be far below `sweep.orphan_grace_ms`."""
+    """Longest time (ms) from a claim until its files are written; far below `sweep.orphan_grace_ms`, lest a sweep take them meanwhile."""
     attempts_max: int = 5
     """Failures after which a task is set aside for an operator."""
     retry_first_ms: int = 1_000
@@ -95,7 +95,7 @@ class WorkerSettings:
     retry_max_ms: int = 60_000
     """Longest wait (ms) between attempts."""
     unavailable_pause_ms: int = 500
-    """Pause (ms) after a store did not answer; doubles up to `retry_max_ms`. Nobody is blamed for that."""
+    """Pause (ms) after a store did not answer; doubles up to `retry_max_ms`. No task is blamed for that."""
     aside_bytes_max: int = 32 * MIB
     """Bytes copied at once when a task is set aside; each becomes an object."""
 
@@ -113,7 +113,8 @@ class SweepSettings:
     file_pause_ms: int = 30_000
     """Pause (ms) between rounds over unused data files, which may wait for snapshots to expire."""
     orphan_grace_ms: int = 6 * 3_600_000
-    """Age (ms) at which an object that was never committed counts as left behind by a crash."""
+    """Age (ms) at which an object that was never committed counts as left behind by a crash. If it is too short, work is done twice, but
+    nothing is lost."""
     orphan_pause_ms: int = 600_000
     """Pause (ms) between searches for orphans; each lists one page of keys at a time."""
     aside_retry_ms: int = 600_000

@@ -20,7 +20,8 @@ from bearlake.clock import Clock
 from bearlake.compaction.aside import KEPT_PREFIX, move_aside
 from bearlake.compaction.claims import Claims
 from bearlake.compaction.commit import Committer, Work
-from bearlake.compaction.model import ItemResult, TaskResult, WorkItem
+from bearlake.compaction.items import cut, deal_out
+from bearlake.compaction.model import WorkItem
 from bearlake.compaction.patience import Patience
 from bearlake.compaction.report import Outcome, Reporter
 from bearlake.compaction.runner import Runner
@@ -209,7 +210,7 @@ class Worker:
             await self._round_failed(ready, error)
             return []
         metrics.COMPACTION_SECONDS.labels("run").observe(asyncio.get_running_loop().time() - started_s)
-        _deal_out(ready, items, results)
+        deal_out(ready, items, results)
         return ready
 
     async def _items(self, work: Work) -> list[WorkItem]:
@@ -385,25 +386,3 @@ class Worker:
 
 class _Outdated(Conflict):
     """A merge cannot be done any more; nothing was tried."""
-
-
-def cut(slices: Sequence[LocatedSlice], bytes_max: int) -> list[list[LocatedSlice]]:
-    """Runs of the slices of at most `bytes_max` bytes, but at least one slice."""
-    groups: list[list[LocatedSlice]] = []
-    room = 0
-    for found in slices:
-        if not groups or found.slice.length > room:
-            groups.append([])
-            room = bytes_max
-        groups[-1].append(found)
-        room -= found.slice.length
-    return groups
-
-
-def _deal_out(works: Sequence[Work], items: Sequence[Sequence[WorkItem]], results: Sequence[ItemResult]) -> None:
-    """Give each task the results of its items."""
-    assert len(results) == sum(map(len, items)), (len(results), list(map(len, items)))
-    at = 0
-    for work, group in zip(works, items, strict=True):
-        work.result = TaskResult(items=results[at : at + len(group)])
-        at += len(group)

@@ -27,7 +27,8 @@ from bearlake.metadata.postgresql import streams
 from bearlake.metadata.postgresql.migrate import available
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import open_postgresql
-from fixtures.compaction_scene import joined
+from fixtures.compaction_scene import OLD_RESULT, joined
+from fixtures.postgresql import execute
 
 SMALL = PostgresqlSettings(
     connections_max=4, page_slice_count_max=8, roll_entry_count_max=20, roll_slice_count_max=60, sweep_page_count_max=10
@@ -350,3 +351,67 @@ async def test_a_store_without_compaction_is_carried_forward_with_its_contents(
     assert unused == [f"wal/{turn:02}" for turn in range(41)]
     assert spans == [("data/1", 5, 205)]
     assert compacted == {keys[0]: 205, keys[1]: 205, stream.partition(69): 0}
+
+
+async def test_what_older_programs_prepared_and_forbade_is_carried_forward(postgresql_url: str) -> None:
+    older = await open_postgresql(postgresql_url, migrations=[one for one in available() if one.version < 17])
+    await older.close()
+    result = OLD_RESULT.hex()
+    await execute(postgresql_url, f"insert into bearlake.task_result values (7, 1, '\\x{result}'), (8, 1, 'not JSON')")
+    await execute(
+        postgresql_url,
+        "insert into bearlake.object (key, number, size, committed_ms) values ('kept/forbidden', -1, 0, 0), ('wal/1', -1, 0, 0)",
+    )
+    newer = await open_postgresql(postgresql_url)
+    keys = ["data/file", "kept/there", "kept/forbidden", "kept/nobodys"]
+
+    assert await newer.objects.forbid(keys) == {"kept/forbidden", "kept/nobodys"}
+    assert await newer.log.forbid(["wal/1"]) == {"wal/1"}
+    await newer.close()
+
+
+@pytest.mark.parametrize("is_swapped", [False, True], ids=["prepared", "prepared and swapped"])
+async def test_a_task_and_a_sweep_that_want_a_key_at_once_exclude_each_other(
+    postgresql_backend: Any, is_swapped: bool
+) -> None:
+    """A sweep is told that it may delete an object, or the task has it, never both; nothing deadlocks."""
+    handles = [await postgresql_backend.open() for _ in range(3)]
+    stream = await handles[0].streams.create(StreamSpec(name="orders", partition_count=1))
+    server, key = await register(handles[0], "server-0"), stream.partition(0)
+    lease = await handles[0].leases.acquire("compaction/planner", server)
+    outcomes: Counter[str] = Counter()
+    for turn in range(30):
+        await commit(handles[0], server, [key], f"wal/{turn:06}", 1)
+        await handles[0].tasks.offer([offer_of(OffsetRange(key, turn - outcomes["swept"], turn + 1))], lease)
+        (task,) = await handles[0].tasks.claim(server, limit=1, bytes_max=1)
+        claim = TaskClaim(task_id=task.id, epoch=task.epoch, worker=server)
+        found = [one.slice for one in await handles[0].log.slices(task.ranges)]
+        keys = [f"data/{turn}-{number}" for number in range(5)]
+        files = [SwapObject(object=ObjectRef(keys[0], 1, ObjectKind.PARQUET), slices=joined(found, 1_000))]
+
+        async def prepare(claim: TaskClaim = claim, files: list[SwapObject] = files, keys: list[str] = keys) -> bool:
+            try:
+                await handles[0].tasks.prepare(claim, b"result", keys[::-1])
+            except Conflict:
+                return False
+            if is_swapped:
+                await handles[0].log.swap(Swap(claim=claim, objects=files))
+            return True
+
+        has_them, *swept = await asyncio.gather(
+            prepare(), handles[1].objects.forbid(keys[1:]), handles[2].objects.forbid(keys[::-1])
+        )
+        forbidden = set().union(*swept)
+        outcomes["the task" if has_them else "swept"] += 1
+        if not has_them:
+            assert forbidden
+            await handles[0].tasks.cancel(claim)
+        elif is_swapped:
+            assert keys[0] not in forbidden  # the others were left behind by the task when it closed
+            outcomes["swept"] = 0
+        else:
+            assert not forbidden
+            await handles[0].tasks.cancel(claim)
+            outcomes["swept"] += 1
+
+    assert (await postgresql_backend.execute(DEADLOCKS))[0][0] == 0

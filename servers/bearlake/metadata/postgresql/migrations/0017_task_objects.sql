@@ -136,6 +136,18 @@ begin
     end if;
 end $$;
 
+-- Position of the swap of this claim that brought these objects, or that closed the task if it brought none; null: not done. The task has
+-- them still if its swap only moved bytes.
+create or replace function bearlake.swapped_at(p_task bigint, p_epoch bigint, p_keys text[]) returns bigint language sql as $$
+    select min(o.swap_position) from bearlake.object o where o.key = any (p_keys)
+    having count(o.swap_position) = cardinality(p_keys) and min(o.swap_position) = max(o.swap_position)
+       and (exists (select from bearlake.task_closed c where c.id = p_task and c.epoch = p_epoch and c.position = min(o.swap_position))
+            or (select count(*) from bearlake.task_object r where r.key = any (p_keys) and r.task_id = p_task) = cardinality(p_keys))
+    union all
+    select c.position from bearlake.task_closed c
+     where c.id = p_task and c.epoch = p_epoch and c.position > 0 and cardinality(p_keys) = 0
+$$;
+
 -- New slices come by (partition, offset) with the index of their object; r_*: the ranges that they cover, and which slices.
 -- Returns the position of the SWAP entry, or null when only a part of the log could be rolled up for it: call again.
 create or replace function bearlake.swap_rows(

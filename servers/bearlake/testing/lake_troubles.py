@@ -1,0 +1,79 @@
+"""What befalls simulated workers from inside: a way to the stores on which they crash, and a runner that fails for some tasks."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from bearlake.compaction.model import ItemResult, WorkItem
+from bearlake.compaction.runner import InProcess
+from bearlake.errors import Corrupt
+from bearlake.testing.network import Network
+
+if TYPE_CHECKING:
+    from bearlake.testing.lake import LakeSettings
+    from bearlake.testing.world import World
+
+T = TypeVar("T")
+
+
+class Fragile:
+    """A worker's way to the stores, on which it may crash: before its call is sent, or after its effect."""
+
+    def __init__(
+        self,
+        network: Network,
+        randomness: random.Random,
+        settings: "LakeSettings",
+        at_call: int,
+        crash: Callable[[], None],
+    ) -> None:
+        self._network = network
+        self._random = randomness
+        self._rate = settings.crash_rate
+        self._swap_rate = settings.crash_before_swap_rate
+        self._at_call = at_call
+        self._crash = crash
+        self.call_count = 0
+
+    async def call(self, store: str, what: str, effect: Callable[[], Awaitable[T]], *, wait_ms: float = 0.0) -> T:
+        """See `Network.call`."""
+        self.call_count += 1
+        is_due = self.call_count == self._at_call or (self._rate > 0 and self._random.random() < self._rate)
+        is_swap = what == "log.swap" and self._swap_rate > 0 and self._random.random() < self._swap_rate
+        if not (is_due or is_swap) or self._network.is_healthy:
+            return await self._network.call(store, what, effect, wait_ms=wait_ms)
+        self._network.faults["crash at a call"] += 1
+        if is_swap or self._random.random() < 0.3:
+            self._crash()
+            await asyncio.sleep(0)  # never returns
+
+        async def last() -> T:
+            try:
+                return await effect()
+            finally:
+                self._crash()
+
+        return await self._network.call(store, what, last, wait_ms=wait_ms)
+
+
+class Poisoned:
+    """A runner that fails for some tasks, always the same, until the deployment is healed."""
+
+    def __init__(self, world: "World", inner: InProcess, rate: float) -> None:
+        self._world = world
+        self._inner = inner
+        self._rate = rate
+
+    async def run(self, items: Sequence[WorkItem]) -> list[ItemResult]:
+        """See `Runner.run`."""
+        for item in items:
+            task_id = int(item.output_prefix.rpartition("/")[2].partition("-")[0], 16)
+            draw = random.Random(f"{self._world.seed} {task_id}").random()  # noqa: S311 - reproducible on purpose
+            if draw < self._rate and not self._world.network.is_healthy:
+                self._world.events["poisoned run"] += 1
+                raise Corrupt(f"task {task_id} is poisoned")
+        return await self._inner.run(items)
+
+    async def close(self) -> None:
+        """See `Runner.close`."""
