@@ -123,7 +123,7 @@ async def test_a_member_at_another_server_joins_commits_and_leaves(pair: Pair) -
 async def test_a_join_that_waits_longer_than_one_request_is_asked_again(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routes, "WAIT_S", 0.01)
+    monkeypatch.setattr(routes, "WAIT_S", 0.1)
     here, there = (node.streams.groups for node in pair.nodes)
     first = await here.join("g", request())
     asked = metrics.GROUP_PEER_REQUESTS.labels("join", "waiting")

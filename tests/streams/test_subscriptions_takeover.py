@@ -1,8 +1,8 @@
 """A dispatcher's server is killed: how long its consumers wait.
 
-The lease ends with the registration, `timeout_ms` after the last heartbeat. A client whose connection is reset asks again after 100 ms,
-then after twice as long each time (Pulsar's clients: 0.1, 0.3, 0.7, 1.5, 3.1 s after the kill). So a timeout of at most 1.4 s lets
-consumers go on within 2 s; the default of 6 s does not.
+The lease can be taken when the other server has seen no heartbeat for `timeout_ms`; it looks once per `heartbeat_ms`. A client whose
+connection is reset asks again after 100 ms, then after twice as long each time (Pulsar's clients: 0.1, 0.3, 0.7, 1.5, 3.1 s after the
+kill). So a timeout and an interval of at most 1.4 s in all let consumers go on within 2 s; the default of 6 s does not.
 """
 
 import asyncio
@@ -75,11 +75,11 @@ async def seconds_until_delivered_again(heartbeat_ms: int, timeout_ms: int, kill
     return waited_s
 
 
-@pytest.mark.parametrize("killed_after_s", [2.0, 2.1, 2.2, 2.3, 2.39])
-def test_with_a_timeout_of_1200_ms_consumers_go_on_within_two_seconds(killed_after_s: float) -> None:
+@pytest.mark.parametrize("killed_after_s", [2.0, 2.06, 2.12, 2.18, 2.24])
+def test_with_a_timeout_of_1000_ms_consumers_go_on_within_two_seconds(killed_after_s: float) -> None:
     @virtual_time
     async def measure() -> None:
-        assert await seconds_until_delivered_again(400, 1_200, killed_after_s) < 2.0
+        assert await seconds_until_delivered_again(250, 1_000, killed_after_s) < 2.0
 
     measure()
 
@@ -88,4 +88,4 @@ def test_with_a_timeout_of_1200_ms_consumers_go_on_within_two_seconds(killed_aft
 async def test_with_the_default_timeout_they_wait_for_seconds() -> None:
     waited_s = await seconds_until_delivered_again(1_000, 6_000, 2.5)
 
-    assert 5.0 < waited_s < 7.0
+    assert 5.0 < waited_s < 8.0

@@ -78,6 +78,9 @@ async def test_a_registration_that_is_over_confirms_nothing(metadata: Metadata) 
 
     with pytest.raises(Fenced):
         await tenure.confirm()
+    with pytest.raises(Fenced):
+        await tenure.beat()
+    assert not tenure.is_sure()
 
 
 async def test_whoever_waits_for_a_confirmation_while_the_server_stops_is_told_so(metadata: Metadata) -> None:

@@ -57,6 +57,7 @@ class Tenure:
         self._timeout_s = float("inf") if timeout_ms is None else timeout_ms / 1000
         self._boot_time_s = boot_time_s
         self._live_at = registered_at or self.now()
+        self._is_over = False
         self._running: asyncio.Task[int] | None = None
         self._next: asyncio.Task[int] | None = None
         self._started_s = float("-inf")
@@ -67,8 +68,10 @@ class Tenure:
 
     def is_sure(self) -> bool:
         """Whether the last heartbeat that succeeded was sent less than `timeout_ms` ago by either clock: no observer can have watched
-        that long since, if clocks run at the same speed."""
-        return all(now_s - live_s < self._timeout_s for now_s, live_s in zip(self.now(), self._live_at, strict=True))
+        that long since, if clocks run at the same speed. Never again once a heartbeat was fenced."""
+        return not self._is_over and all(
+            now_s - live_s < self._timeout_s for now_s, live_s in zip(self.now(), self._live_at, strict=True)
+        )
 
     async def beat(self) -> None:
         """Send a heartbeat. Raises `Fenced`, `Unavailable`."""
@@ -76,7 +79,11 @@ class Tenure:
 
     async def _beat(self) -> int:
         sent_at = self.now()
-        lapse_count = await self._servers.heartbeat(self.server)
+        try:
+            lapse_count = await self._servers.heartbeat(self.server)
+        except Fenced:
+            self._is_over = True
+            raise
         self._live_at = max(self._live_at, sent_at)
         if lapse_count > self.lapse_count:
             log.warning(

@@ -87,7 +87,7 @@ SERVER_HEARTBEATS = counters(
 SERVER_LAPSES = counters(
     "bearlake_server_lapses_total",
     "Registrations that lapsed because their heartbeats stopped: this server's own, and those of others that it declared.",
-    "of",
+    "kind",
 )
 SERVER_DRAINING = gauge("bearlake_server_draining_boolean", "1 while the server drains.")
 LOOP_DELAY_SECONDS = latency("bearlake_server_loop_delay_seconds", "How late the event loop ran a timer.")

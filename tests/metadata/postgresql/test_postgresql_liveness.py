@@ -20,7 +20,7 @@ async def register(metadata: Metadata, name: str) -> ServerRef:
 
 async def until_one_waits(session: Any) -> None:
     async with asyncio.timeout(10):
-        while not await session.fetchval(WAITS):
+        while not await session.fetchval(WAITS):  # noqa: ASYNC110 - PostgreSQL has no event for it
             await asyncio.sleep(0.01)
 
 
