@@ -236,13 +236,12 @@ class Schemas:
     ) -> SchemaVersion:
         """The newest version whose metadata has all these properties. Raises `SubjectNotFound`, `VersionNotFound`."""
         state = await self._existing(who, Operation.READ, subject)
-        key = state.subject
-        schemas = await self._library.schemas(key.context, {row.schema_id for row in state.versions})
+        schemas = await self._library.schemas(state.subject.context, {row.schema_id for row in state.versions})
         for row in reversed(state.versions):
             schema = schemas.get(row.schema_id)
             own = ((schema.metadata if schema else None) or {}).get("properties") or {}
             if schema and (with_deleted or not row.is_deleted) and properties.items() <= own.items():
-                return SchemaVersion(subject=key, number=row.number, is_deleted=row.is_deleted, schema=schema)
+                return SchemaVersion(subject=state.subject, number=row.number, is_deleted=row.is_deleted, schema=schema)
         raise VersionNotFound("Version not found: none has this metadata")
 
     async def referrers(self, who: Principal, subject: str, version: int) -> Sequence[int]:
