@@ -58,10 +58,12 @@ class Content(NamedTuple):
 class Chronicle:
     """See the module."""
 
-    def __init__(self, stamped: Collection[str], name_of: Callable[[int], str], *, has_retention: bool) -> None:
+    def __init__(
+        self, recorder: Recorder, stamped: Collection[str], name_of: Callable[[int], str], *, has_retention: bool
+    ) -> None:
         """`stamped` are the streams whose records get the server's timestamps; `name_of` is the name of the stream with a number."""
         self._has_retention = has_retention
-        self.recorder = Recorder()
+        self.recorder = recorder
         self._stamped = stamped
         self._name_of = name_of
         self._sent: dict[Sent, int | None] = {}
