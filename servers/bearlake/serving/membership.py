@@ -16,6 +16,7 @@ from bearlake import __version__
 from bearlake.errors import Fenced, Unavailable
 from bearlake.metadata import Membership
 from bearlake.metadata.model import Registration, Server, ServerRef
+from bearlake.metadata.registering import register
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -90,8 +91,8 @@ class Member:
         """Register under the settings' name with these endpoints, and see who else is live. Raises `Unavailable`."""
         name = settings.name or default_name(endpoints)
         confirmed_at = asyncio.get_running_loop().time()
-        registration = await store.register(
-            name, zone=settings.zone, endpoints=endpoints, version=__version__, timeout_ms=settings.timeout_ms
+        registration = await register(
+            store, name, zone=settings.zone, endpoints=endpoints, version=__version__, timeout_ms=settings.timeout_ms
         )
         own = Server(
             ref=registration.server,

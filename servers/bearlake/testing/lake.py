@@ -20,6 +20,7 @@ from bearlake.compaction.settings import CompactionSettings
 from bearlake.compaction.workbench import TaskLimits, Workbench
 from bearlake.errors import Corrupt, Fenced, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionKey, ServerRef
+from bearlake.metadata.registering import register
 from bearlake.objects.retrying import RetryingObjectStore
 from bearlake.table.settings import TableSettings
 from bearlake.testing.network import Network, RemoteMetadata, RemoteObjectStore, run_in
@@ -138,8 +139,13 @@ class WorkerNode:
     async def _main(self) -> None:
         world, settings = self._world, self._lake.settings
         registration = await self._until_available(
-            lambda: self._metadata.servers.register(
-                self.name, zone=None, endpoints={}, version="1", timeout_ms=WORKER_TIMEOUT_MS
+            lambda: register(
+                self._metadata.servers,
+                self.name,
+                zone=None,
+                endpoints={},
+                version="1",
+                timeout_ms=WORKER_TIMEOUT_MS,
             )
         )
         self.server = registration.server
