@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from bearlake.metadata import Metadata
+from bearlake.metadata import Metadata, registering
 from bearlake.metadata.model import BatchCommit, ObjectCommit, PartitionKey, ServerRef, StreamSpec
 from bearlake.metadata.open import open_metadata
 from bearlake.metadata.sqlite.settings import SqliteSettings
@@ -95,7 +95,9 @@ STEPS: list[tuple[str, Callable[[Store], Awaitable[None]], int]] = [
 
 async def fill(url: str, partition_count: int, slice_count: int) -> tuple[list[PartitionKey], list[str]]:
     metadata = await open_metadata(url, SqliteSettings(synchronous="OFF"))
-    registration = await metadata.servers.register("fill", zone=None, endpoints={}, version="", timeout_ms=10_000)
+    registration = await registering.register(
+        metadata.servers, "fill", zone=None, endpoints={}, version="", timeout_ms=10_000
+    )
     streams = [
         await metadata.streams.create(
             StreamSpec(name=f"stream-{number:06}", partition_count=PARTITIONS_PER_STREAM, configs={"retention.ms": "1"})
@@ -124,7 +126,9 @@ async def measure(folder: str, partition_count: int, slice_count: int, clock: Ca
         started = clock()
         metadata = await open_metadata(url)
         figures["open"] = (clock() - started) * 1e3
-        registration = await metadata.servers.register("bench", zone=None, endpoints={}, version="", timeout_ms=10_000)
+        registration = await registering.register(
+            metadata.servers, "bench", zone=None, endpoints={}, version="", timeout_ms=10_000
+        )
         store = Store(metadata, registration.server, partitions, names)
         for label, step, count in STEPS:
             walls = []

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import uvloop
 
+from bearlake.metadata import registering
 from bearlake.metadata.open import open_metadata
 from bearlake.objects.open import open_store
 from bearlake.records.codec import Record, encode
@@ -28,7 +29,9 @@ async def measure(folder: Path, count: int, rounds: int, size: int) -> None:
     """Print CPU and wall time per flush, a line a round."""
     metadata = await open_metadata(f"sqlite://{folder}/metadata.db")
     store = open_store(f"file://{folder}/objects", recorder=ObjectCalls())
-    registration = await metadata.servers.register("bench", zone=None, endpoints={}, version="1", timeout_ms=600_000)
+    registration = await registering.register(
+        metadata.servers, "bench", zone=None, endpoints={}, version="1", timeout_ms=600_000
+    )
     streams = Streams(metadata, store, registration.server)
     await streams.start()
     running = asyncio.create_task(streams.run())

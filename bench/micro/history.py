@@ -19,7 +19,7 @@ from pathlib import Path
 from bearlake.compaction import task
 from bearlake.compaction.model import WorkItem
 from bearlake.compaction.workbench import Workbench
-from bearlake.metadata import Metadata
+from bearlake.metadata import Metadata, registering
 from bearlake.metadata.compaction import OffsetRange, Swap, TaskClaim, TaskKind, TaskOffer
 from bearlake.metadata.model import BatchCommit, ObjectCommit, ServerRef
 from bearlake.metadata.open import open_metadata
@@ -153,8 +153,8 @@ async def run(arguments: argparse.Namespace) -> None:
         store = open_store(f"file://{folder}/objects")
         for case in CASES:
             metadata = await open_metadata("memory:///")
-            registration = await metadata.servers.register(
-                "bench", zone=None, endpoints={}, version="1", timeout_ms=10**9
+            registration = await registering.register(
+                metadata.servers, "bench", zone=None, endpoints={}, version="1", timeout_ms=10**9
             )
             streams = Streams(metadata, store, registration.server)
             await streams.start()

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bearlake.metadata import registering
 from bearlake.metadata.model import BatchCommit, ObjectCommit, ServerRef, Stream, StreamSpec
 from bearlake.metadata.open import open_metadata
 from bearlake.metadata.sqlite.settings import SqliteSettings
@@ -39,7 +40,9 @@ async def measure(
     with tempfile.TemporaryDirectory(dir=folder) as path:
         metadata = await open_metadata(f"sqlite://{Path(path)}/metadata.db", settings)
         stream = await metadata.streams.create(StreamSpec(name="bench", partition_count=partition_count))
-        registration = await metadata.servers.register("bench", zone=None, endpoints={}, version="", timeout_ms=10_000)
+        registration = await registering.register(
+            metadata.servers, "bench", zone=None, endpoints={}, version="", timeout_ms=10_000
+        )
         source = objects(stream, registration.server, partition_count, is_idempotent=is_idempotent)
         commit_here = metadata.log._commit  # type: ignore[attr-defined]
         walls, cpus = [], []

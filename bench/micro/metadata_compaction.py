@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bearlake.clock import SystemClock
+from bearlake.metadata import registering
 from bearlake.metadata.compaction import OffsetRange, Swap, SwapObject, TaskClaim, TaskKind, TaskOffer
 from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectKind, ObjectRef, PartitionKey, Slice, StreamSpec
 from bearlake.metadata.sqlite.settings import SqliteSettings
@@ -44,7 +45,9 @@ class Bench:
         database._guarded = timed
 
     async def start(self) -> None:
-        registration = await self.store.servers.register("a", zone=None, endpoints={}, version="", timeout_ms=3_600_000)
+        registration = await registering.register(
+            self.store.servers, "a", zone=None, endpoints={}, version="", timeout_ms=3_600_000
+        )
         self.server = registration.server
         self.lease = await self.store.leases.acquire(PLANNER, self.server)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
-from bearlake.metadata import Metadata
+from bearlake.metadata import Metadata, registering
 from bearlake.metadata.model import BatchCommit, ObjectCommit, PartitionKey, ServerRef, StreamSpec
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import open_postgresql
@@ -65,7 +65,9 @@ async def measure(
         for i in range(streams)
     ]
     partitions = [stream.partition(i) for stream in made for i in range(stream.partition_count)]
-    registration = await store.servers.register("bench", zone=None, endpoints={}, version="0", timeout_ms=600_000)
+    registration = await registering.register(
+        store.servers, "bench", zone=None, endpoints={}, version="0", timeout_ms=600_000
+    )
     first = (await store.producers.allocate(connections)).start
     latencies: list[float] = []
     for is_warm in (False, True):
@@ -95,7 +97,9 @@ async def measure(
 async def crowd(url: str, stream_count: int) -> None:
     """Times of single operations before and after `stream_count` streams of ten partitions were made and written to."""
     store = await open_postgresql(url)
-    registration = await store.servers.register("bench", zone=None, endpoints={}, version="0", timeout_ms=600_000)
+    registration = await registering.register(
+        store.servers, "bench", zone=None, endpoints={}, version="0", timeout_ms=600_000
+    )
     partitions: list[PartitionKey] = []
     print(
         "partitions  list ms  bounds ms  locate ms (newest, oldest, timestamp)  commit of 100 ms  roll-up ms per entry"

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from metadata_postgresql import commit_of, database
 
-from bearlake.metadata import Metadata
+from bearlake.metadata import Metadata, registering
 from bearlake.metadata.compaction import OffsetRange, Swap, SwapObject, TaskClaim, TaskKind, TaskOffer
 from bearlake.metadata.model import (
     Lease,
@@ -42,7 +42,9 @@ class Bench:
 
     @classmethod
     async def on(cls, store: Metadata, name: str = "bench") -> "Bench":
-        registration = await store.servers.register(name, zone=None, endpoints={}, version="0", timeout_ms=3_600_000)
+        registration = await registering.register(
+            store.servers, name, zone=None, endpoints={}, version="0", timeout_ms=3_600_000
+        )
         lease = await store.leases.acquire(f"compaction/{name}", registration.server)
         return cls(store, registration.server, lease)
 

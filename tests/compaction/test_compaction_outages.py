@@ -12,6 +12,7 @@ from bearlake.clock import ManualClock
 from bearlake.compaction.runner import InProcess
 from bearlake.compaction.service import Compactor
 from bearlake.compaction.workbench import Workbench
+from bearlake.metadata import registering
 from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
 from bearlake.metadata.open import open_metadata
 from bearlake.objects.memory import MemoryObjectStore
@@ -32,7 +33,9 @@ def test_a_worker_says_once_that_a_store_does_not_answer_and_once_that_it_does(
         inner = await open_metadata("memory:///", clock=clock)
         metadata: Any = FaultyMetadata(inner, ALL_IS_WELL, random.Random(1))
         store = MemoryObjectStore(clock)
-        registration = await metadata.servers.register("w", zone=None, endpoints={}, version="1", timeout_ms=10_000)
+        registration = await registering.register(
+            metadata.servers, "w", zone=None, endpoints={}, version="1", timeout_ms=10_000
+        )
         tables: Any = MemoryTables(clock)
         compactor = Compactor(
             metadata,

@@ -25,7 +25,7 @@ from bearlake.compaction.settings import (
 )
 from bearlake.compaction.workbench import Workbench
 from bearlake.errors import Corrupt
-from bearlake.metadata import Metadata
+from bearlake.metadata import Metadata, registering
 from bearlake.metadata.compaction import OffsetRange, TaskClaim, TaskKind, TaskState
 from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectKind, ServerRef, Stream, StreamSpec
 from bearlake.metadata.open import open_metadata
@@ -59,7 +59,9 @@ class Deployment:
         self.server = ServerRef(node_id=-1, epoch=-1)
 
     async def register(self, name: str) -> ServerRef:
-        found = await self.metadata.servers.register(name, zone=None, endpoints={}, version="1", timeout_ms=600_000)
+        found = await registering.register(
+            self.metadata.servers, name, zone=None, endpoints={}, version="1", timeout_ms=600_000
+        )
         return found.server
 
     async def create(self, name: str = "orders", partition_count: int = 2, **configs: str) -> Stream:

@@ -21,7 +21,7 @@ import pytest
 
 from bearlake.clock import ManualClock
 from bearlake.errors import Unavailable
-from bearlake.metadata import Metadata
+from bearlake.metadata import Metadata, registering
 from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
 from bearlake.metadata.model import (
     BatchCommit,
@@ -34,6 +34,7 @@ from bearlake.metadata.model import (
 )
 from bearlake.metadata.open import open_metadata
 from bearlake.metadata.sqlite.settings import SqliteSettings
+from fixtures import by_name
 from fixtures.compaction_scene import Compaction
 
 BACKENDS = ["memory_backend", "sqlite_backend", "turns_backend", "faulty_backend", "postgresql_backend"]
@@ -268,13 +269,13 @@ class Scene:
     @staticmethod
     async def register(metadata: Metadata, name: str = "server-0", timeout_ms: int = 10_000) -> ServerRef:
         endpoints = {"kafka": "127.0.0.1:9092"}
-        registration = await metadata.servers.register(
-            name, zone=None, endpoints=endpoints, version="1", timeout_ms=timeout_ms
+        registration = await registering.register(
+            metadata.servers, name, zone=None, endpoints=endpoints, version="1", timeout_ms=timeout_ms
         )
         return registration.server
 
     async def stream(self, name: str = "orders", partition_count: int = 1) -> Stream:
-        return await self.metadata.streams.create(StreamSpec(name=name, partition_count=partition_count))
+        return await by_name.create(self.metadata, StreamSpec(name=name, partition_count=partition_count))
 
     async def partition(self, name: str = "orders") -> PartitionKey:
         return (await self.stream(name)).partition(0)

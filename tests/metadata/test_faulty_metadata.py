@@ -10,7 +10,7 @@ import pytest
 
 from bearlake.clock import ManualClock
 from bearlake.errors import NotFound, Unavailable
-from bearlake.metadata import Metadata
+from bearlake.metadata import Metadata, registering
 from bearlake.metadata.compaction import OffsetRange, Swap, SwapObject, Task, TaskClaim, TaskKind, TaskOffer
 from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
 from bearlake.metadata.model import (
@@ -62,6 +62,32 @@ async def test_a_lost_reply_has_had_its_effect(inner: Metadata) -> None:
     assert len(await inner.streams.list()) == 1
 
 
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_write_that_was_given_up_happens_before_the_next_write_or_never(inner: Metadata, seed: int) -> None:
+    store = wrapped(inner, seed, late_rate=1.0)
+    with pytest.raises(Unavailable):
+        await store.streams.create(StreamSpec(name="given-up", partition_count=1))
+    store.misbehave(MetadataFaults())
+    assert len(await store.streams.list()) in (0, 1)
+    await store.streams.create(StreamSpec(name="next", partition_count=1))
+    listed = await inner.streams.list()
+    for _ in range(20):
+        await store.streams.list()
+        await store.producers.allocate(1)
+
+    assert await inner.streams.list() == listed
+    assert listed[-1].name == "next"
+
+
+async def test_a_write_that_was_given_up_may_happen_or_not(inner: Metadata) -> None:
+    store = wrapped(inner, late_rate=1.0)
+    for number in range(30):
+        with pytest.raises(Unavailable):
+            await store.streams.create(StreamSpec(name=f"s{number}", partition_count=1))
+
+    assert 0 < len(await inner.streams.list()) < 29
+
+
 async def test_faults_can_end(inner: Metadata) -> None:
     store = wrapped(inner, error_rate=1.0)
     store.misbehave(MetadataFaults())
@@ -83,7 +109,9 @@ async def test_a_seed_replays_exactly(inner: Metadata) -> None:
 async def test_commits_that_are_repeated_until_answered_happen_once(inner: Metadata, seed: int) -> None:
     store = wrapped(inner, seed, delay_ms_max=0.3, error_rate=0.2, lost_reply_rate=0.3)
     stream = await inner.streams.create(StreamSpec(name="orders", partition_count=1))
-    server = (await inner.servers.register("a", zone=None, endpoints={}, version="1", timeout_ms=1_000)).server
+    server = (
+        await registering.register(inner.servers, "a", zone=None, endpoints={}, version="1", timeout_ms=1_000)
+    ).server
 
     async def commit(number: int) -> int:
         batch = BatchCommit(stream.partition(0), 0, 10, 1 + number % 3, 0, number, 0, 0)
@@ -108,7 +136,9 @@ async def test_tasks_that_are_repeated_until_answered_are_done_once(inner: Metad
     """Planner and worker ask again whenever they got no reply: every task is offered, done and swapped once."""
     store = wrapped(inner, seed, error_rate=0.2, lost_reply_rate=0.3)
     key = (await inner.streams.create(StreamSpec(name="orders", partition_count=1))).partition(0)
-    server = (await inner.servers.register("a", zone=None, endpoints={}, version="1", timeout_ms=1_000)).server
+    server = (
+        await registering.register(inner.servers, "a", zone=None, endpoints={}, version="1", timeout_ms=1_000)
+    ).server
     for number in range(10):
         batch = BatchCommit(key, 0, 10, 5, 0)
         await inner.log.commit(ObjectCommit(token=f"wal/{number}", server=server, size=10, batches=[batch]))

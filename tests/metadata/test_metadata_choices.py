@@ -6,6 +6,7 @@ from bearlake.errors import Invalid
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import Task, TaskChoice, TaskClaim
 from bearlake.metadata.patterns import as_regular_expression, check_pattern, matches
+from fixtures import by_name
 from fixtures.compaction_scene import Compaction
 
 NAMES = ("orders", "orders-eu", "clicks.raw", "bills")
@@ -107,7 +108,7 @@ async def test_limits_hold_in_the_chosen_order(four: Compaction) -> None:
 
 
 async def test_tasks_of_deleted_streams_are_dropped_by_choosers_too(four: Compaction, peer: Metadata) -> None:
-    await peer.streams.delete("orders")
+    await by_name.delete(peer, "orders")
 
     assert await claimed(four, TaskChoice(streams=["orders"])) == []
     assert len(await peer.tasks.list()) == 3

@@ -8,6 +8,7 @@ import pytest
 from bearlake.errors import Conflict, Fenced
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import Outcome, OutcomeKind, ServerRef, Slice, partition_key
+from fixtures import by_name
 
 ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER = OutcomeKind
 SEQUENCE_MAX = 2**31 - 1
@@ -79,7 +80,7 @@ async def test_batches_without_a_partition_are_refused_alone(scene: Any) -> None
 async def test_a_stream_deleted_meanwhile_is_refused_and_its_neighbours_are_not(scene: Any, peer: Metadata) -> None:
     kept, gone = await scene.stream("kept"), await scene.stream("gone")
     await scene.commit(scene.batch(kept.partition(0)), scene.batch(gone.partition(0)))
-    await peer.streams.delete("gone")
+    await by_name.delete(peer, "gone")
     again = await scene.stream("gone")
     committed = await scene.commit(
         scene.batch(gone.partition(0)), scene.batch(kept.partition(0)), scene.batch(again.partition(0))

@@ -19,6 +19,7 @@ from bearlake.metadata.subscriptions import (
     dispatch_lease,
     pack_ranges,
 )
+from fixtures import by_name
 
 
 @pytest.fixture
@@ -201,7 +202,7 @@ async def test_cursors_go_with_their_stream(scene: Any, key: Any) -> None:
     stream = await scene.metadata.streams.get("orders")
     lease = await lease_of(scene, key)
     await create(scene, key)
-    await scene.metadata.streams.delete("orders")
+    await by_name.delete(scene.metadata, "orders")
 
     for _ in range(2):
         with pytest.raises(NotFound):

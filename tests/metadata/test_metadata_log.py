@@ -8,6 +8,7 @@ import pytest
 from bearlake.errors import Invalid, NotFound, OutOfRange
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import EntryKind, ProducerState, StreamSpec, partition_key
+from fixtures import by_name
 
 
 async def test_entries_come_in_order_and_in_pages(scene: Any, peer: Metadata) -> None:
@@ -126,7 +127,7 @@ async def test_waiting_ends_when_a_stream_changes_or_a_partition_is_trimmed(scen
     async with asyncio.timeout(10):
         for step in (
             scene.metadata.log.trim(partition, 1),
-            scene.metadata.streams.alter("orders", set_configs={"a": "b"}, unset_configs=()),
+            by_name.alter(scene.metadata, "orders", set_configs={"a": "b"}, unset_configs=()),
         ):
             waiting = asyncio.create_task(scene.metadata.log.wait(await scene.metadata.log.head(), wait_ms=60_000))
             await asyncio.sleep(0)

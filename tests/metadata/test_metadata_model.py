@@ -23,6 +23,7 @@ from bearlake.metadata.model import (
     PartitionKey,
     partition_key,
 )
+from fixtures import by_name
 
 ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER = OutcomeKind
 WRAP = 2**31
@@ -243,21 +244,21 @@ class Run:
     async def delete(self) -> None:
         names = {stream.name for stream in await self.scene.metadata.streams.list()}
         if "s1" in names:
-            stream = await self.scene.metadata.streams.delete("s1")
+            stream = await by_name.delete(self.scene.metadata, "s1")
             for key in [key for key in self.model.partitions if key >> 20 == stream.number]:
                 del self.model.partitions[key]
 
     async def terminate(self) -> None:
         names = {stream.name for stream in await self.scene.metadata.streams.list()}
         if "s1" in names:
-            stream = await self.scene.metadata.streams.terminate("s1")
+            stream = await by_name.terminate(self.scene.metadata, "s1")
             for key, partition in self.model.partitions.items():
                 partition.is_terminated |= key >> 20 == stream.number
 
     async def grow(self) -> None:
         streams = {stream.name: stream for stream in await self.scene.metadata.streams.list()}
         if "s1" in streams and streams["s1"].partition_count == 1 and not streams["s1"].is_terminated:
-            await self.scene.metadata.streams.add_partitions("s1", 2)
+            await by_name.add_partitions(self.scene.metadata, "s1", 2)
             self.model.partitions[self.keys[3]] = ModelPartition()
 
     async def compare(self) -> None:

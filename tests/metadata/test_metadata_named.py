@@ -6,6 +6,7 @@ import pytest
 
 from bearlake.errors import Fenced, Invalid, NotFound
 from bearlake.metadata.model import BATCH_IN_STEP, BATCH_NAMED, NamedProducer, Outcome, OutcomeKind, partition_key
+from fixtures import by_name
 
 ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER = OutcomeKind
 IN_STEP = BATCH_NAMED | BATCH_IN_STEP
@@ -201,7 +202,7 @@ async def test_names_go_with_their_stream(scene: Any, key: Any) -> None:
     await scene.metadata.producers.named(key, "name")
     lease = await scene.metadata.leases.acquire("dispatch", scene.server)
     await scene.metadata.producers.raise_epoch(key, lease)
-    await scene.metadata.streams.delete("orders")
+    await by_name.delete(scene.metadata, "orders")
     await scene.settle(0)
 
     for partition in (key, partition_key(99, 0), key + 1):

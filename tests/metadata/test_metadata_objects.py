@@ -8,6 +8,7 @@ import pytest
 from bearlake.errors import Conflict, Fenced
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import ObjectKind, OutcomeKind
+from fixtures import by_name
 from fixtures.compaction_scene import Compaction
 
 WAL, PARQUET = ObjectKind.WAL, ObjectKind.PARQUET
@@ -50,7 +51,7 @@ async def test_trims_release_rows_inside_pages(two: Compaction, start: int, expe
 
 async def test_a_deleted_stream_releases_everything(two: Compaction, peer: Metadata) -> None:
     file = await two.compacted((two.scene.key, 0, 30))
-    await peer.streams.delete("orders")
+    await by_name.delete(peer, "orders")
     while len(await two.unused(WAL)) < 4:
         await two.metadata.log.maintain(entry_count_min=0)
 

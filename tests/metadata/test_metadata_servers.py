@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 
 from bearlake.errors import Conflict, Fenced
-from bearlake.metadata import Metadata
+from bearlake.metadata import Metadata, registering
 from bearlake.metadata.model import ServerRef
 from fixtures.liveness import lapse
 
 
 async def register(metadata: Metadata, name: str, timeout_ms: int = 10_000) -> ServerRef:
     endpoints = {"kafka": "127.0.0.1:9092"}
-    registration = await metadata.servers.register(
-        name, zone="a", endpoints=endpoints, version="1", timeout_ms=timeout_ms
+    registration = await registering.register(
+        metadata.servers, name, zone="a", endpoints=endpoints, version="1", timeout_ms=timeout_ms
     )
     assert registration.cluster_id == await metadata.cluster_id()
     return registration.server
@@ -38,6 +38,22 @@ async def test_a_name_keeps_its_node_id_and_gets_growing_epochs(metadata: Metada
     assert min(first.node_id, other.node_id) >= 0
 
 
+async def test_a_late_registration_does_not_fence_who_registered_meanwhile(metadata: Metadata, peer: Metadata) -> None:
+    how: dict[str, Any] = {"zone": None, "endpoints": {}, "version": "1", "timeout_ms": 10_000}
+    assert await metadata.servers.last_epoch("a") == 0
+    first = (await metadata.servers.register("a", **how)).server
+    assert await peer.servers.last_epoch("a") == first.epoch
+    second = (await peer.servers.register("a", after=first.epoch, **how)).server
+    for late in (0, first.epoch, second.epoch + 1):
+        with pytest.raises(Conflict):
+            await metadata.servers.register("a", after=late, **how)
+    await peer.servers.leave(second)
+    with pytest.raises(Conflict):
+        await metadata.servers.register("a", after=first.epoch, **how)
+
+    assert await metadata.servers.last_epoch("a") == second.epoch
+
+
 async def test_a_left_name_keeps_its_node_id(metadata: Metadata) -> None:
     first = await register(metadata, "a")
     await metadata.servers.leave(first)
@@ -48,8 +64,8 @@ async def test_a_left_name_keeps_its_node_id(metadata: Metadata) -> None:
 
 
 async def test_live_servers_are_listed_with_what_they_registered(metadata: Metadata, peer: Metadata) -> None:
-    await metadata.servers.register(
-        "a", zone=None, endpoints={"kafka": "h:1", "admin": "h:2"}, version="7", timeout_ms=9_000
+    await registering.register(
+        metadata.servers, "a", zone=None, endpoints={"kafka": "h:1", "admin": "h:2"}, version="7", timeout_ms=9_000
     )
     other = await register(metadata, "b")
     await metadata.servers.drain(other)

@@ -10,6 +10,7 @@ import pytest
 from bearlake.errors import AlreadyExists, Conflict, Invalid, NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import PARTITION_COUNT_MAX, EntryKind, StreamSpec
+from fixtures import by_name
 
 
 async def test_a_created_stream_is_read_back_and_its_partitions_are_empty(metadata: Metadata, peer: Metadata) -> None:
@@ -29,8 +30,8 @@ async def test_a_name_is_taken_until_its_stream_is_deleted(metadata: Metadata, p
     first = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
     with pytest.raises(AlreadyExists):
         await peer.streams.create(StreamSpec(name="orders", partition_count=2))
-    deleted = await peer.streams.delete("orders")
-    second = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
+    deleted = await by_name.delete(peer, "orders")
+    second = await metadata.streams.create(StreamSpec(name="orders", partition_count=1, after=first.number))
 
     assert deleted.is_deleted
     assert deleted.id == first.id
@@ -58,25 +59,25 @@ async def test_a_partition_count_outside_the_limits_is_invalid(metadata: Metadat
 @pytest.mark.parametrize(
     "step",
     [
-        lambda streams: streams.get("none"),
-        lambda streams: streams.delete("none"),
-        lambda streams: streams.alter("none", set_configs={"a": "b"}, unset_configs=()),
-        lambda streams: streams.add_partitions("none", 2),
+        lambda metadata: metadata.streams.get("none"),
+        lambda metadata: by_name.delete(metadata, "none"),
+        lambda metadata: by_name.alter(metadata, "none", set_configs={"a": "b"}, unset_configs=()),
+        lambda metadata: by_name.add_partitions(metadata, "none", 2),
     ],
 )
 async def test_steps_on_unknown_and_deleted_names_are_not_found(metadata: Metadata, step: Any) -> None:
     with pytest.raises(NotFound):
-        await step(metadata.streams)
+        await step(metadata)
 
     await metadata.streams.create(StreamSpec(name="none", partition_count=1))
-    await metadata.streams.delete("none")
+    await by_name.delete(metadata, "none")
     with pytest.raises(NotFound):
-        await step(metadata.streams)
+        await step(metadata)
 
 
 async def test_configs_are_set_and_unset_in_one_step(metadata: Metadata, peer: Metadata) -> None:
     await metadata.streams.create(StreamSpec(name="orders", partition_count=1, configs={"a": "1", "b": "2", "c": "3"}))
-    altered = await peer.streams.alter("orders", set_configs={"a": "9", "d": "4"}, unset_configs=["b", "unknown"])
+    altered = await by_name.alter(peer, "orders", set_configs={"a": "9", "d": "4"}, unset_configs=["b", "unknown"])
 
     assert altered.configs == {"a": "9", "c": "3", "d": "4"}
     assert await metadata.streams.get("orders") == altered
@@ -85,20 +86,20 @@ async def test_configs_are_set_and_unset_in_one_step(metadata: Metadata, peer: M
 async def test_partitions_are_added_and_never_removed(scene: Any, peer: Metadata) -> None:
     stream = await scene.stream(partition_count=2)
     assert (await scene.commit(scene.batch(stream.partition(2)))).outcomes[0].base_offset == -1
-    grown = await peer.streams.add_partitions("orders", 3)
+    grown = await by_name.add_partitions(peer, "orders", 3)
     committed = await scene.commit(scene.batch(stream.partition(2)))
 
     assert grown.partition_count == 3
     assert committed.outcomes[0].base_offset == 0
     for partition_count in (3, 2, 0, PARTITION_COUNT_MAX + 1):
         with pytest.raises(Invalid):
-            await scene.metadata.streams.add_partitions("orders", partition_count)
+            await by_name.add_partitions(scene.metadata, "orders", partition_count)
 
 
 async def test_streams_are_listed_by_name_in_pages(metadata: Metadata) -> None:
     for name in ("b", "a.2", "a.10", "a", "c", "B", "a-1", "ab"):
         await metadata.streams.create(StreamSpec(name=name, partition_count=1))
-    await metadata.streams.delete("c")
+    await by_name.delete(metadata, "c")
 
     async def names(**how: Any) -> list[str]:
         return [stream.name for stream in await metadata.streams.list(**how)]
@@ -112,8 +113,8 @@ async def test_streams_are_listed_by_name_in_pages(metadata: Metadata) -> None:
 
 async def test_incarnations_are_found_by_number_also_when_deleted(metadata: Metadata, peer: Metadata) -> None:
     first = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
-    await metadata.streams.delete("orders")
-    second = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
+    await by_name.delete(metadata, "orders")
+    second = await metadata.streams.create(StreamSpec(name="orders", partition_count=1, after=first.number))
     found = await peer.streams.by_numbers([second.number, first.number, 999_999])
 
     assert {stream.number: stream.is_deleted for stream in found} == {first.number: True, second.number: False}
@@ -152,9 +153,9 @@ async def test_every_change_of_a_stream_is_an_entry_of_the_log(metadata: Metadat
     before = await metadata.log.head()
     changes = [
         await metadata.streams.create(StreamSpec(name="orders", partition_count=1)),
-        await metadata.streams.alter("orders", set_configs={"a": "b"}, unset_configs=()),
-        await metadata.streams.add_partitions("orders", 2),
-        await metadata.streams.delete("orders"),
+        await by_name.alter(metadata, "orders", set_configs={"a": "b"}, unset_configs=()),
+        await by_name.add_partitions(metadata, "orders", 2),
+        await by_name.delete(metadata, "orders"),
     ]
     entries = (await metadata.log.follow(before, limit=10)).entries
 
@@ -169,7 +170,7 @@ async def test_a_refused_change_is_no_entry_of_the_log(metadata: Metadata) -> No
     with pytest.raises(AlreadyExists):
         await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
     with pytest.raises(Invalid):
-        await metadata.streams.add_partitions("orders", 1)
+        await by_name.add_partitions(metadata, "orders", 1)
 
     assert await metadata.log.head() == head
 
@@ -178,7 +179,7 @@ async def test_partitions_of_a_deleted_stream_do_not_exist(scene: Any, peer: Met
     stream = await scene.stream()
     partition = stream.partition(0)
     await scene.commit(scene.batch(partition))
-    await peer.streams.delete("orders")
+    await by_name.delete(peer, "orders")
     log = scene.metadata.log
 
     assert await log.bounds([partition]) == {}
@@ -196,28 +197,68 @@ async def test_partitions_of_a_deleted_stream_do_not_exist(scene: Any, peer: Met
 
 async def test_a_change_of_a_version_is_made_only_to_that_version(metadata: Metadata, peer: Metadata) -> None:
     made = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
-    altered = await peer.streams.alter("orders", set_configs={"a": "1"}, unset_configs=(), version=made.version)
+    altered = await peer.streams.alter(made.number, set_configs={"a": "1"}, unset_configs=(), version=made.version)
     with pytest.raises(Conflict):
-        await metadata.streams.alter("orders", set_configs={"a": "2"}, unset_configs=(), version=made.version)
+        await metadata.streams.alter(made.number, set_configs={"a": "2"}, unset_configs=(), version=made.version)
     with pytest.raises(Conflict):
-        await metadata.streams.delete("orders", version=made.version)
+        await metadata.streams.delete(made.number, version=made.version)
 
     assert await metadata.streams.get("orders") == altered
     assert altered.configs == {"a": "1"}
+    assert (await metadata.streams.delete(made.number, version=altered.version)).is_deleted
 
-    deleted = await metadata.streams.delete("orders", version=altered.version)
-    again = await peer.streams.create(StreamSpec(name="orders", partition_count=1))
-    for version in (altered.version, deleted.version):
-        with pytest.raises(Conflict):
-            await metadata.streams.delete("orders", version=version)
 
-    assert await metadata.streams.get("orders") == again
+async def test_a_late_change_of_a_deleted_stream_leaves_its_successor_alone(metadata: Metadata, peer: Metadata) -> None:
+    first = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
+    deleted = await peer.streams.delete(first.number)
+    second = await peer.streams.create(StreamSpec(name="orders", partition_count=1, after=first.number))
+    for late in (
+        metadata.streams.delete(first.number),
+        metadata.streams.delete(first.number, version=deleted.version),
+        metadata.streams.terminate(first.number),
+        metadata.streams.add_partitions(first.number, 5),
+        metadata.streams.alter(first.number, set_configs={"a": "b"}, unset_configs=(), version=first.version),
+        metadata.streams.alter(first.number, set_configs={"a": "b"}, unset_configs=(), version=deleted.version),
+    ):
+        with pytest.raises(NotFound):
+            await late
+
+    assert await metadata.streams.list() == [second]
+
+
+async def test_a_late_creation_does_not_bring_a_deleted_stream_back(metadata: Metadata, peer: Metadata) -> None:
+    assert await metadata.streams.newest("orders") == 0
+    first = await peer.streams.create(StreamSpec(name="orders", partition_count=1))
+    assert await metadata.streams.newest("orders") == first.number
+    await peer.streams.delete(first.number)
+    assert await metadata.streams.newest("orders") == first.number
+
+    with pytest.raises(Conflict):
+        await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
+    second = await peer.streams.create(StreamSpec(name="orders", partition_count=1, after=first.number))
+    await peer.streams.delete(second.number)
+    with pytest.raises(Conflict):
+        await metadata.streams.create(StreamSpec(name="orders", partition_count=1, after=first.number))
+
+    assert await metadata.streams.list() == []
+
+
+async def test_a_refused_creation_takes_no_number(metadata: Metadata, peer: Metadata) -> None:
+    first = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
+    for after in (0, first.number, 7):
+        with pytest.raises(AlreadyExists):
+            await peer.streams.create(StreamSpec(name="orders", partition_count=1, after=after))
+    with pytest.raises(Conflict):
+        await peer.streams.create(StreamSpec(name="bills", partition_count=1, after=7))
+    second = await metadata.streams.create(StreamSpec(name="bills", partition_count=1))
+
+    assert second.number == first.number + 1
 
 
 async def test_one_of_many_concurrent_changes_of_a_version_is_made(metadata: Metadata, peer: Metadata) -> None:
     made = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
     changes = [
-        handle.streams.alter("orders", set_configs={"a": str(at)}, unset_configs=(), version=made.version)
+        handle.streams.alter(made.number, set_configs={"a": str(at)}, unset_configs=(), version=made.version)
         for at, handle in enumerate([metadata, peer] * 5)
     ]
     results = await asyncio.gather(*changes, return_exceptions=True)

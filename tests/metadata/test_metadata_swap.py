@@ -8,6 +8,7 @@ from bearlake.errors import Conflict, Fenced
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import TaskKind
 from bearlake.metadata.model import EntryKind, ObjectKind, PartitionKey, Slice
+from fixtures import by_name
 from fixtures.compaction_scene import Compaction, joined
 
 WAL, PARQUET = ObjectKind.WAL, ObjectKind.PARQUET
@@ -219,7 +220,7 @@ async def test_behind_a_trim_no_row_is_lost_to_a_page_that_is_replaced_itself(
 async def test_partitions_deleted_meanwhile_are_left_out(ten: Compaction, peer: Metadata) -> None:
     claim = await ten.claimed((ten.scene.key, 0, 70))
     file = ten.file(await ten.segments((ten.scene.key, 0, 70)))
-    await peer.streams.delete("orders")
+    await by_name.delete(peer, "orders")
     position = await ten.swapped(claim, file)
 
     assert position == await peer.log.head()

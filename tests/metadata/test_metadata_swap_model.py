@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from bearlake.metadata.compaction import OffsetRange, SwapObject, TaskKind
 from bearlake.metadata.model import EntryKind, ObjectKind, PartitionKey, Slice, stream_number
+from fixtures import by_name
 from fixtures.compaction_scene import Compaction, joined
 
 STEPS = (
@@ -187,7 +188,7 @@ class History:
     async def delete(self) -> None:
         numbers = {stream_number(key) for key in self.model.starts}
         if len(numbers) > 1 and self.random.random() < 0.5:
-            await self.compaction.metadata.streams.delete("s1")
+            await by_name.delete(self.compaction.metadata, "s1")
             for key in [key for key in self.model.starts if stream_number(key) == max(numbers)]:
                 del self.model.starts[key]
 

@@ -8,6 +8,7 @@ from bearlake.errors import Fenced, Invalid, NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import TaskKind, TaskState
 from bearlake.metadata.model import PartitionKey
+from fixtures import by_name
 from fixtures.compaction_scene import PLANNER, Compaction
 from fixtures.liveness import lapse
 
@@ -80,7 +81,7 @@ async def test_ranges_start_at_a_trimmed_start(four: Compaction) -> None:
 
 async def test_deleted_streams_are_left_out_and_their_tasks_dropped(four: Compaction, peer: Metadata) -> None:
     await four.offer(four.compact((four.scene.keys[0], 0, 20)))
-    await peer.streams.delete("orders")
+    await by_name.delete(peer, "orders")
 
     assert await four.offer(four.compact((four.scene.keys[1], 0, 20))) == []
     assert await four.metadata.tasks.claim(four.worker, limit=10, bytes_max=1 << 40) == []
@@ -263,7 +264,7 @@ async def test_a_task_set_aside_waits_for_an_operator(four: Compaction, peer: Me
 async def test_a_task_set_aside_goes_with_its_stream(four: Compaction, peer: Metadata) -> None:
     claim = await four.claimed((four.scene.keys[0], 0, 20))
     await four.metadata.tasks.fail(claim, "undecodable", retry_after_ms=0, is_aside=True)
-    await peer.streams.delete("orders")
+    await by_name.delete(peer, "orders")
     assert await four.metadata.tasks.claim(four.worker, limit=1, bytes_max=1) == []
     await four.scene.settle()
 
@@ -326,7 +327,7 @@ async def test_the_backlog_is_told_by_stream(four: Compaction, peer: Metadata, i
     await four.scene.backend.advance(30)
     await four.scene.commit(four.scene.batch(other.partition(1), 3, length=5))
     await four.compacted((keys[0], 0, 20), (keys[1], 0, 20), (keys[2], 0, 10))
-    await peer.streams.delete("gone")
+    await by_name.delete(peer, "gone")
     if is_rolled_up:
         await four.scene.settle()
     await four.scene.backend.advance(4)

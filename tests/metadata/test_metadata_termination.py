@@ -8,6 +8,7 @@ import pytest
 from bearlake.errors import Invalid, NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import BATCH_NAMED, EntryKind, Outcome, OutcomeKind, Stream
+from fixtures import by_name
 
 ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER = OutcomeKind
 
@@ -22,7 +23,7 @@ async def test_no_partition_takes_a_batch_any_more_by_any_server(scene: Any, str
     keys = [stream.partition(index) for index in (0, 39)]
     await scene.commit(*(scene.batch(key, 3) for key in keys))
     await scene.commit(scene.batch(keys[0], 1), by=peer)  # both know the stream
-    terminated = await peer.streams.terminate("orders")
+    terminated = await by_name.terminate(peer, "orders")
     refused = await scene.commit(*(scene.batch(key, 2) for key in keys))
 
     assert terminated.is_terminated
@@ -35,7 +36,7 @@ async def test_no_partition_takes_a_batch_any_more_by_any_server(scene: Any, str
 
 async def test_batches_for_other_streams_in_the_object_are_taken(scene: Any, stream: Stream) -> None:
     other = await scene.partition("other")
-    await scene.metadata.streams.terminate("orders")
+    await by_name.terminate(scene.metadata, "orders")
     committed = await scene.commit(scene.batch(stream.partition(0), 2), scene.batch(other, 2))
 
     assert committed.outcomes == [Outcome(TERMINATED, -1, 0), Outcome(ACCEPTED, 0, 0)]
@@ -49,7 +50,7 @@ async def test_what_was_stored_before_stays_a_duplicate(scene: Any, stream: Stre
     first = scene.batch(key, 2, producer=producer, sequence=0)
     second = scene.batch(key, 1, producer=named.producer_id, sequence=7, flags=BATCH_NAMED)
     await scene.commit(first, second)
-    await scene.metadata.streams.terminate("orders")
+    await by_name.terminate(scene.metadata, "orders")
     again = await scene.commit(
         first,
         second,
@@ -67,7 +68,7 @@ async def test_what_is_refused_changes_no_producer(scene: Any, stream: Stream) -
     (producer,) = await scene.metadata.producers.allocate(1)
     await scene.commit(scene.batch(key, 2, producer=producer, sequence=0))
     before = await scene.metadata.log.producers(key)
-    await scene.metadata.streams.terminate("orders")
+    await by_name.terminate(scene.metadata, "orders")
     await scene.commit(scene.batch(key, 2, producer=producer, epoch=1), scene.batch(await scene.partition("other")))
 
     assert await scene.metadata.log.producers(key) == before
@@ -76,7 +77,7 @@ async def test_what_is_refused_changes_no_producer(scene: Any, stream: Stream) -
 async def test_a_token_of_before_gets_its_first_result(scene: Any, stream: Stream) -> None:
     batch = scene.batch(stream.partition(0), 2)
     first = await scene.commit(batch, token="wal/x")
-    await scene.metadata.streams.terminate("orders")
+    await by_name.terminate(scene.metadata, "orders")
     again = await scene.commit(batch, token="wal/x")
 
     assert (again.position, list(again.outcomes)) == (first.position, list(first.outcomes))
@@ -89,7 +90,7 @@ async def test_commits_and_a_termination_at_once_agree_on_the_end(scene: Any, st
 
     async def terminate() -> int:
         await asyncio.sleep(0)
-        await peer.streams.terminate("orders")
+        await by_name.terminate(peer, "orders")
         end: int = (await peer.log.bounds([key]))[key].end
         return end
 
@@ -106,8 +107,8 @@ async def test_commits_and_a_termination_at_once_agree_on_the_end(scene: Any, st
 
 async def test_it_is_an_entry_of_the_log_once(scene: Any, stream: Stream, peer: Metadata) -> None:
     head = await scene.metadata.log.head()
-    first = await scene.metadata.streams.terminate("orders")
-    second = await peer.streams.terminate("orders")
+    first = await by_name.terminate(scene.metadata, "orders")
+    second = await by_name.terminate(peer, "orders")
 
     assert first == second
     (entry,) = (await peer.log.follow(head, limit=10)).entries
@@ -115,7 +116,7 @@ async def test_it_is_an_entry_of_the_log_once(scene: Any, stream: Stream, peer: 
 
 
 async def test_it_survives_maintenance_and_a_new_handle(scene: Any, stream: Stream, backend: Any) -> None:
-    await scene.metadata.streams.terminate("orders")
+    await by_name.terminate(scene.metadata, "orders")
     await scene.settle(entry_count_min=0)
     reopened = await backend.open()
 
@@ -124,19 +125,19 @@ async def test_it_survives_maintenance_and_a_new_handle(scene: Any, stream: Stre
 
 
 async def test_a_terminated_stream_is_not_grown(scene: Any, stream: Stream) -> None:
-    await scene.metadata.streams.terminate("orders")
+    await by_name.terminate(scene.metadata, "orders")
 
     with pytest.raises(Invalid):
-        await scene.metadata.streams.add_partitions("orders", 41)
+        await by_name.add_partitions(scene.metadata, "orders", 41)
 
 
 async def test_a_terminated_stream_is_altered_trimmed_and_deleted_as_any(scene: Any, stream: Stream) -> None:
     key = stream.partition(0)
     await scene.commit(scene.batch(key, 3))
-    await scene.metadata.streams.terminate("orders")
-    altered = await scene.metadata.streams.alter("orders", set_configs={"a": "b"}, unset_configs=())
+    await by_name.terminate(scene.metadata, "orders")
+    altered = await by_name.alter(scene.metadata, "orders", set_configs={"a": "b"}, unset_configs=())
     bounds = await scene.metadata.log.trim(key, 2)
-    deleted = await scene.metadata.streams.delete("orders")
+    deleted = await by_name.delete(scene.metadata, "orders")
 
     assert altered.is_terminated
     assert bounds == (2, 3, 3)
@@ -149,4 +150,4 @@ async def test_a_terminated_stream_is_altered_trimmed_and_deleted_as_any(scene: 
 
 async def test_a_stream_that_is_not_there_is_not_terminated(scene: Any) -> None:
     with pytest.raises(NotFound):
-        await scene.metadata.streams.terminate("orders")
+        await by_name.terminate(scene.metadata, "orders")

@@ -22,6 +22,7 @@ from bearlake.serving.admin.token import AdminToken, has_token
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import Member, ServerSettings
 from bearlake.streams.service import Streams
+from fixtures import by_name
 
 TOKEN = "sixteen-characters"
 
@@ -265,7 +266,7 @@ async def test_finished_tasks_are_told_of_the_streams_that_are_there(api: Api) -
         )
         await metadata.tasks.prepare(claim, None, [data_file.object.key])
         await metadata.log.swap(Swap(claim=claim, objects=[data_file]))
-    await metadata.streams.delete("b")
+    await by_name.delete(metadata, "b")
 
     status, commits = await api.call("GET", "/v1/compaction/commits")
 

@@ -266,7 +266,7 @@ async def test_a_deleted_stream_refuses_batches_and_reads() -> None:
         waiting = asyncio.create_task(fetch(other, view, 1, bytes_min=1, wait_ms=10_000))
         await asyncio.sleep(1)
 
-        await one.delete(ANONYMOUS, "orders")
+        await one.delete(ANONYMOUS, (await one.catalog.resolve("orders")).stream)
         (result,) = await append(other, view, batch_of(b"b"))
         woken = await waiting
 
@@ -282,7 +282,7 @@ async def test_a_stream_that_is_made_again_starts_empty() -> None:
         one, other = await stores.serve(), await stores.serve()
         old = await create(one)
         await append(one, old, batch_of(b"old"))
-        await one.delete(ANONYMOUS, "orders")
+        await one.delete(ANONYMOUS, (await one.catalog.resolve("orders")).stream)
 
         new = await create(other)
         await append(other, new, batch_of(b"new"))
@@ -298,7 +298,7 @@ async def test_a_neighbour_that_is_refused_does_not_hurt_the_others_of_its_objec
         one, other = await stores.serve(), await stores.serve()
         kept = await create(one, "kept")
         gone = await create(one, "gone")
-        await one.delete(ANONYMOUS, "gone")
+        await one.delete(ANONYMOUS, (await one.catalog.resolve("gone")).stream)
         appends = [
             append_of(kept, batch_of(b"a")),
             append_of(gone, batch_of(b"lost")),

@@ -12,6 +12,7 @@ from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams, StreamsSettings
 from bearlake.streams.upkeep import UpkeepSettings
 from bearlake.testing.loop import virtual_time
+from fixtures import by_name
 from fixtures.deployment import Deployment, append, batch_of, create, deployment, fetch, values_of
 
 QUICK = StreamsSettings(upkeep=UpkeepSettings(pause_ms=100, entry_count_min=2))
@@ -73,9 +74,9 @@ async def test_streams_made_changed_and_deleted_elsewhere_are_known_soon() -> No
         one, other = await stores.serve(), await stores.serve()
         await create(one, "kept", 2)
         await create(one, "gone")
-        await one.alter(ANONYMOUS, "kept", {"retention.ms": "5"}, [])
-        await one.add_partitions(ANONYMOUS, "kept", 4)
-        await one.delete(ANONYMOUS, "gone")
+        await one.alter(ANONYMOUS, (await one.catalog.resolve("kept")).stream, {"retention.ms": "5"}, [])
+        await one.add_partitions(ANONYMOUS, (await one.catalog.resolve("kept")).stream, 4)
+        await one.delete(ANONYMOUS, (await one.catalog.resolve("gone")).stream)
 
         await asyncio.sleep(0.1)
 
@@ -109,7 +110,7 @@ async def test_a_changed_stream_is_read_again_when_the_store_answers_again() -> 
         other = await stores.serve(metadata=metadata)
         await create(one)
         gate.is_broken = True
-        await one.alter(ANONYMOUS, "orders", {"retention.ms": "5"}, [])
+        await one.alter(ANONYMOUS, (await one.catalog.resolve("orders")).stream, {"retention.ms": "5"}, [])
         await asyncio.sleep(1)
         before = known(other)
         gate.is_broken = False
@@ -126,14 +127,14 @@ async def test_an_answer_that_was_long_under_way_does_not_revive_a_deleted_strea
         one = await stores.serve()
         metadata, gate = gated(stores, "streams", "get")
         other = await stores.serve(metadata=metadata)
-        await stores.metadata.streams.delete((await create(one, "old")).name)
+        await by_name.delete(stores.metadata, (await create(one, "old")).name)
         view = await create(one)
         other.catalog._drop(view.stream)  # as if it were not known yet
         gate.opened.clear()
         finding = asyncio.create_task(other.catalog.find("orders"))
         await asyncio.sleep(0.1)
 
-        await one.delete(ANONYMOUS, "orders")
+        await one.delete(ANONYMOUS, (await one.catalog.resolve("orders")).stream)
         await asyncio.sleep(1)
         gate.opened.set()
         await finding
@@ -153,7 +154,7 @@ async def test_a_server_that_was_away_too_long_starts_over() -> None:
         gate.is_broken = True
         for number in range(20):
             await append(one, view, batch_of(b"%d" % number))
-        await one.delete(ANONYMOUS, gone.name)
+        await one.delete(ANONYMOUS, (await one.catalog.resolve(gone.name)).stream)
         await create(one, "new")
         await asyncio.sleep(5)
         with pytest.raises(OutOfRange):
@@ -289,7 +290,9 @@ async def test_names_counts_and_configs_are_checked() -> None:
         with pytest.raises(Invalid, match="the limit is 1"):
             await create(streams, "another")
         with pytest.raises(Invalid):
-            await streams.alter(ANONYMOUS, "orders", {"cleanup.policy": "burn"}, [])
+            await streams.alter(
+                ANONYMOUS, (await streams.catalog.resolve("orders")).stream, {"cleanup.policy": "burn"}, []
+            )
         check_name("a" * 249)
 
 
@@ -300,9 +303,9 @@ async def test_a_view_changes_its_version_with_every_change() -> None:
         versions = [streams.catalog.version]
         await create(streams)
         versions.append(streams.catalog.version)
-        await streams.alter(ANONYMOUS, "orders", {"retention.ms": "5"}, [])
+        await streams.alter(ANONYMOUS, (await streams.catalog.resolve("orders")).stream, {"retention.ms": "5"}, [])
         versions.append(streams.catalog.version)
-        await streams.delete(ANONYMOUS, "orders")
+        await streams.delete(ANONYMOUS, (await streams.catalog.resolve("orders")).stream)
         versions.append(streams.catalog.version)
 
         assert versions == sorted(set(versions))

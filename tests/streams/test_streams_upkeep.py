@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from bearlake.clock import ManualClock
 from bearlake.errors import OutOfRange
-from bearlake.metadata import Metadata
+from bearlake.metadata import Metadata, registering
 from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
 from bearlake.metadata.model import BATCH_NAMED, BatchCommit, ObjectCommit, PartitionKey, StreamSpec
 from bearlake.metadata.open import open_metadata
@@ -18,7 +18,9 @@ SETTINGS = UpkeepSettings(pause_ms=1, entry_count_min=2, producer_pause_ms=1, pr
 async def written(metadata: Metadata, count: int) -> PartitionKey:
     """A partition with a batch of each of `count` producers, one of them named."""
     key = (await metadata.streams.create(StreamSpec(name="orders", partition_count=1))).partition(0)
-    registered = await metadata.servers.register("server", zone=None, endpoints={}, version="", timeout_ms=1_000)
+    registered = await registering.register(
+        metadata.servers, "server", zone=None, endpoints={}, version="", timeout_ms=1_000
+    )
     named = await metadata.producers.named(key, "name")
     ids = [named.producer_id, *await metadata.producers.allocate(count - 1)]
     for number, producer_id in enumerate(ids):

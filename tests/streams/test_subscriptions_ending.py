@@ -26,7 +26,7 @@ async def test_consumers_are_told_once_when_all_is_acknowledged(type_: Subscript
         consumer = await attach(service, made.partition, type_)
         await append(streams, made.view, batch_of(b"a"), batch_of(b"b", b"c"))
         await consumer.got(2)
-        await streams.terminate(ANONYMOUS, made.view.name)
+        await streams.terminate(ANONYMOUS, made.view.stream)
         attachment(consumer).acknowledge([EntryAck(1)])
         await asyncio.sleep(1)
         assert consumer.end_count == 0
@@ -51,7 +51,7 @@ async def test_who_has_read_all_before_is_told_of_the_termination_by_another_ser
         attachment(consumer).acknowledge([EntryAck(0)])
         await asyncio.sleep(1)
 
-        await other.terminate(ANONYMOUS, made.view.name)
+        await other.terminate(ANONYMOUS, made.view.stream)
 
         await told(consumer)
 
@@ -61,7 +61,7 @@ async def test_who_comes_later_is_told_and_after_a_seek_again() -> None:
     async with lake() as made:
         streams, service = await made.serve()
         await append(streams, made.view, batch_of(b"a"))
-        await streams.terminate(ANONYMOUS, made.view.name)
+        await streams.terminate(ANONYMOUS, made.view.stream)
         first = await attach(service, made.partition)
         await first.got(1)
         attachment(first).acknowledge([EntryAck(0)])
@@ -83,7 +83,7 @@ async def test_an_empty_stream_has_its_end_at_once() -> None:
     async with lake() as made:
         streams, service = await made.serve()
         consumer = await attach(service, made.partition, permits=0)
-        await streams.terminate(ANONYMOUS, made.view.name)
+        await streams.terminate(ANONYMOUS, made.view.stream)
 
         await told(consumer)
 
@@ -103,7 +103,7 @@ async def test_a_failed_look_at_the_end_is_repeated(monkeypatch: pytest.MonkeyPa
 
         monkeypatch.setattr(streams, "bounds", failing)
 
-        await streams.terminate(ANONYMOUS, made.view.name)
+        await streams.terminate(ANONYMOUS, made.view.stream)
 
         await told(consumer)
         assert not failures
@@ -115,7 +115,7 @@ async def test_what_is_appended_to_a_terminated_stream_is_refused_and_the_rest_r
         streams, service = await made.serve()
         other, _ = await made.serve()
         await append(streams, made.view, batch_of(b"a"))
-        await other.terminate(ANONYMOUS, made.view.name)
+        await other.terminate(ANONYMOUS, made.view.stream)
 
         assert verdicts_of(await append(streams, made.view, batch_of(b"b"))) == ["TERMINATED"]
         assert await (await attach(service, made.partition)).got(1) == [0]

@@ -231,7 +231,7 @@ async def test_a_deleted_stream_closes_its_consumers() -> None:
         idle = await attach(service, made.partition, subscription="idle", permits=0)
         local = await attach(service, made.partition, subscription="local", permits=0, is_durable=False)
 
-        await streams.delete(ANONYMOUS, "orders")
+        await streams.delete(ANONYMOUS, (await streams.catalog.resolve("orders")).stream)
 
         for consumer in (reading, idle, local):
             await consumer.until(partial(bool, consumer.closings))

@@ -8,6 +8,8 @@ Rules that hold for every method:
 - Time is the store's: retention and expiry never compare clocks of two hosts. Who is live is no question of time at all, but a fact of the
   store (I13): `metadata/liveness.py`.
 - `Unavailable` means the step may or may not have happened; every write is safe to repeat (a token, an epoch, or idempotent by nature).
+- A write that was given up (`Unavailable`, or its await was cancelled) may still happen until this process begins its next write, but
+  not later (I12). Writes of other processes name what they read, so that they meet what changed meanwhile.
 - A write that a newer epoch has overtaken raises `Fenced` and changes nothing.
 - Every change of what readers see (commits, trims, deletions, later swaps to segments) is an entry of the *commit log*, in one total
   order of `position`s without gaps that a follower could miss (facts of PostgreSQL sequences notwithstanding).
@@ -47,14 +49,22 @@ from bearlake.metadata.subscriptions import CursorStore
 
 
 class StreamCatalog(Protocol):
-    """Streams by name. One active stream per name; every incarnation has its own id (UUID) and number, never reused."""
+    """Streams by name. One active stream per name; every incarnation has its own id (UUID) and number, never reused.
+
+    Each write names what its caller read (I12): a change names the incarnation, by number, and a creation the incarnation before it.
+    So a write that arrives late, of whichever process, cannot change or replace what its caller never saw.
+    """
 
     async def create(self, spec: StreamSpec) -> Stream:
         """Create a stream; its partitions are empty and readable when this returns.
 
         Raises:
             AlreadyExists: an active stream has the name.
+            Conflict: the newest incarnation of the name is not `spec.after`.
         """
+
+    async def newest(self, name: str) -> int:
+        """Number of the newest incarnation of that name, which may be deleted; 0 when there has been none."""
 
     async def get(self, name: str) -> Stream:
         """The active stream of that name, read from the store now. Raises `NotFound`."""
@@ -63,33 +73,31 @@ class StreamCatalog(Protocol):
         """Active streams whose name starts with `prefix` and sorts behind `after`, by name, at most `limit`."""
 
     async def alter(
-        self, name: str, *, set_configs: Mapping[str, str], unset_configs: Collection[str], version: int | None = None
+        self, number: int, *, set_configs: Mapping[str, str], unset_configs: Collection[str], version: int
     ) -> Stream:
-        """Set and unset configs in one step (other keys stay); returns the stream as it is then.
-
-        With a `version`, only if that is the stream's: nobody has changed it, or made another of its name, since it was read.
+        """Set and unset configs in one step (other keys stay), if the stream has that version; returns it as it is then.
 
         Raises:
-            NotFound: no such stream.
-            Conflict: the stream has another version.
+            NotFound: no active stream has that number.
+            Conflict: the stream has another version: somebody changed it since it was read.
         """
 
-    async def add_partitions(self, name: str, partition_count: int) -> Stream:
+    async def add_partitions(self, number: int, partition_count: int) -> Stream:
         """Grow the stream to `partition_count` partitions.
 
         Raises:
-            NotFound: no such stream.
+            NotFound: no active stream has that number.
             Invalid: `partition_count` is not larger than the present count, or the stream is terminated.
         """
 
-    async def terminate(self, name: str) -> Stream:
+    async def terminate(self, number: int) -> Stream:
         """Take no more batches, ever: what is committed when this returns is all that the stream will have. Repeatable.
 
         The end is the commit's own: a commit comes before this in the log, or its batches are `TERMINATED`, whichever server makes it.
         Raises `NotFound`.
         """
 
-    async def delete(self, name: str, *, version: int | None = None) -> Stream:
+    async def delete(self, number: int, *, version: int | None = None) -> Stream:
         """Delete softly: the name is free at once, commits to its partitions are refused, bytes go later.
 
         With a `version`, only if that is the stream's. Raises `NotFound`, `Conflict` as `alter`.
@@ -108,14 +116,29 @@ class StreamCatalog(Protocol):
 class Membership(Protocol):
     """Servers: registration with an epoch, heartbeats, fencing, zones, draining."""
 
+    async def last_epoch(self, name: str) -> int:
+        """The epoch of the newest registration of that name, whatever became of it; 0 when there has been none."""
+
     async def register(
-        self, name: str, *, zone: str | None, endpoints: Mapping[str, str], version: str, timeout_ms: int
+        self,
+        name: str,
+        *,
+        zone: str | None,
+        endpoints: Mapping[str, str],
+        version: str,
+        timeout_ms: int,
+        after: int = 0,
     ) -> Registration:
-        """Register a server process under its stable `name`.
+        """Register a server process under its stable `name`, if `after` is the last epoch of the name (0: there has been none).
+
+        So a registration that arrives late cannot fence the process that registered meanwhile (I12).
 
         The same name gets the same `node_id` (>= 0, small, never given to another name) and an epoch larger than any before; what
         the former epoch still tries is `Fenced`. The server is live from then on. It must send heartbeats: an observer that sees none
         for `timeout_ms` declares it lapsed.
+
+        Raises:
+            Conflict: the name has another last epoch.
         """
 
     async def heartbeat(self, server: ServerRef) -> int:

@@ -4,12 +4,18 @@ Every call of every noun passes on to the inner store, and on the way there or b
 reply after the effect; the last two are `Unavailable`, which says that either may have happened. A cancelled call may have
 happened too: the effect is not undone while the reply is on its way. Faults come from an injected random source and waits
 from the event loop alone, so a seed replays exactly, also in virtual time.
+
+A write may also be given up (`Unavailable`) with its effect still to come. What the stores guarantee then (DESIGN.md, I12), this wrapper
+does at its worst: the effect comes at any moment until the next write through this wrapper begins, or never. It never comes later.
+One wrapper stands for one process; writes of others may come in between.
 """
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from bearlake.errors import BearlakeError, Unavailable
@@ -40,6 +46,18 @@ class MetadataFaults:
 
     lost_reply_rate: float = 0.0
     """`Unavailable` although the effect happened."""
+
+    late_rate: float = 0.0
+    """`Unavailable` of a write whose effect comes later, at the latest when the next write begins; or never, as often."""
+
+
+READS = frozenset(
+    {"cluster_id", "now_ms", "get", "newest", "list", "by_numbers", "live", "last_epoch", "load", "offsets", "holder"}
+    | {"follow", "wait", "head", "bounds", "locate", "locate_timestamp", "locate_max_timestamp", "producers", "usage"}
+    | {"slices", "uncompacted", "backlog", "commits", "compacted", "unused", "data_files", "subject", "schemas"}
+    | {"by_fingerprint", "subjects", "versions", "usages", "referrers", "contexts", "last_id"}
+)
+"""Methods without an effect, of whichever noun."""
 
 
 class FaultyMetadata:
@@ -83,12 +101,19 @@ class Line:
     def __init__(self, faults: MetadataFaults, randomness: random.Random) -> None:
         self.faults = faults
         self._randomness = randomness
+        self._late: list[Callable[[], Awaitable[object]]] = []
+        """Effects of writes that were given up, which may still come."""
+        self._settling = asyncio.Lock()
 
     async def call(
         self, what: str, effect: Callable[..., Awaitable[object]], *arguments: Any, **options: Any
     ) -> object:
         """Do `effect` and return its result, or fail on the way there or back. Its own errors come back as replies do."""
         await self._delay()
+        await self._settle(is_final=what not in READS)
+        if what not in READS and self._happens(self.faults.late_rate):
+            self._late.append(partial(effect, *arguments, **options))
+            raise Unavailable(f"{what}: injected give-up, the effect may come late")
         if self._happens(self.faults.error_rate):
             raise Unavailable(f"{what}: injected fault before the effect")
         result, refusal = None, None
@@ -102,6 +127,17 @@ class Line:
         if refusal is not None:
             raise refusal
         return result
+
+    async def _settle(self, *, is_final: bool) -> None:
+        """Let late effects come, each with even odds; if `is_final`, the others never come."""
+        async with self._settling:
+            waiting, self._late = self._late, []
+            for effect in waiting:
+                if self._happens(0.5):
+                    with suppress(BearlakeError):
+                        await effect()
+                elif not is_final:
+                    self._late.append(effect)
 
     async def _delay(self) -> None:
         longest_s = self.faults.delay_ms_max / 1000

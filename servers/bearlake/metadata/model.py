@@ -40,6 +40,8 @@ class StreamSpec:
     name: str
     partition_count: int
     configs: Mapping[str, str] = field(default_factory=dict)
+    after: int = 0
+    """Number of the name's newest incarnation that its creator saw (`StreamCatalog.newest`); 0: it saw none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from bearlake import __version__, clock
 from bearlake.errors import Fenced, Unavailable
 from bearlake.metadata import Membership
 from bearlake.metadata.model import Registration, Server, ServerRef
+from bearlake.metadata.registering import register
 from bearlake.serving.watching import Watcher
 from bearlake.streams.tenure import Tenure
 from bearlake.telemetry import metrics
@@ -102,8 +103,8 @@ class Member:
         """
         name = settings.name or default_name(endpoints)
         registered_at = asyncio.get_running_loop().time(), boot_time_s()
-        registration = await store.register(
-            name, zone=settings.zone, endpoints=endpoints, version=__version__, timeout_ms=settings.timeout_ms
+        registration = await register(
+            store, name, zone=settings.zone, endpoints=endpoints, version=__version__, timeout_ms=settings.timeout_ms
         )
         own = Server(
             ref=registration.server,

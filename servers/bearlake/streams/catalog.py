@@ -2,12 +2,14 @@
 
 Look-ups on the hot path are dictionary reads. A name that is not here is asked from the store once before it counts as unknown, so
 that a stream created a moment ago on another server is found; a deleted one is refused by the commit itself (I1), not by this view.
+
+A request that changes a stream by name resolves the name once, in the store (`resolve`); what follows names that incarnation (I12).
 """
 
 import re
 from collections.abc import Callable, Collection, Mapping
 
-from bearlake.errors import Invalid, NotFound
+from bearlake.errors import Conflict, Invalid, NotFound, Overloaded
 from bearlake.kernel import PlainRules
 from bearlake.metadata import StreamCatalog
 from bearlake.metadata.model import PARTITION_BITS, PARTITION_COUNT_MAX, PartitionKey, Stream, StreamSpec
@@ -17,6 +19,12 @@ NAME_PATTERN = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 """Legal stream names. Source: Apache Kafka, `org.apache.kafka.common.internals.Topic`."""
 
 PAGE_SIZE = 1000
+
+TRY_COUNT = 10
+"""How often a change is decided again after somebody else's was faster."""
+
+ConfigDecision = Callable[[Mapping[str, str]], tuple[Mapping[str, str], Collection[str]]]
+"""From the configs that a stream has now to those to set and those to unset."""
 
 
 def check_name(name: str) -> None:
@@ -138,11 +146,21 @@ class Catalog:
                 self._put(stream)
         return list(streams)
 
+    async def resolve(self, name: str) -> StreamView:
+        """The stream that the name means now, read from the store, for a request that changes it. Raises `NotFound`."""
+        return self._put(await self._store.get(name))
+
     async def create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> StreamView:
-        """Create a stream. Raises `Invalid`, `AlreadyExists`; see `metadata.StreamCatalog.create`."""
+        """Create a stream. Raises `Invalid`, `AlreadyExists`, `Overloaded`; see `metadata.StreamCatalog.create`."""
         self.check_new(name, partition_count, configs)
-        spec = StreamSpec(name=name, partition_count=partition_count, configs=dict(configs))
-        return self._put(await self._store.create(spec))
+        for _ in range(TRY_COUNT):
+            after = await self._store.newest(name)
+            spec = StreamSpec(name=name, partition_count=partition_count, configs=dict(configs), after=after)
+            try:
+                return self._put(await self._store.create(spec))
+            except Conflict:
+                continue  # refused, so without effect: created and deleted since the look
+        raise Overloaded(f"stream {name!r} is created and deleted all the time")
 
     def check_new(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
         """Raise `Invalid` with what is expected unless such a stream could be created."""
@@ -153,30 +171,52 @@ class Catalog:
             raise Invalid(f"there are {len(self._by_name)} streams already, the limit is {self._stream_count_max}")
         stream_configs.check(configs)
 
-    async def alter(
-        self, name: str, set_configs: Mapping[str, str], unset_configs: Collection[str], version: int | None = None
-    ) -> StreamView:
-        """Set and unset configs, if the stream has that `version` (None: any). Raises `Invalid`, `NotFound`, `Conflict`."""
+    async def alter(self, stream: Stream, set_configs: Mapping[str, str], unset_configs: Collection[str]) -> StreamView:
+        """Set and unset configs, if nobody has changed the stream since it was read. Raises `Invalid`, `NotFound`, `Conflict`."""
         stream_configs.check(set_configs)
         return self._put(
-            await self._store.alter(name, set_configs=set_configs, unset_configs=unset_configs, version=version)
+            await self._store.alter(
+                stream.number, set_configs=set_configs, unset_configs=unset_configs, version=stream.version
+            )
         )
 
-    async def add_partitions(self, name: str, partition_count: int) -> StreamView:
+    async def change(self, stream: Stream, decide: ConfigDecision) -> StreamView:
+        """Set and unset the configs that `decide` names, whatever others change meanwhile: it decides again on what they wrote.
+
+        Only this incarnation is changed. Raises `Invalid`, `NotFound`; `Overloaded` when others change it all the time.
+        """
+        for _ in range(TRY_COUNT):
+            set_configs, unset_configs = decide(stream.configs)
+            try:
+                return await self.alter(stream, set_configs, unset_configs)
+            except Conflict:
+                stream = await self._again(stream)
+        raise Overloaded(f"stream {stream.name!r} changes all the time")
+
+    async def _again(self, stream: Stream) -> Stream:
+        for found in await self.refresh([stream.number]):
+            if not found.is_deleted:
+                return found
+        raise NotFound(f"stream {stream.name!r} is deleted")
+
+    async def add_partitions(self, stream: Stream, partition_count: int) -> StreamView:
         """Grow a stream. Raises `Invalid`, `NotFound`."""
         if partition_count > PARTITION_COUNT_MAX:
             raise Invalid(f"partition count {partition_count}: expected at most {PARTITION_COUNT_MAX}")
-        return self._put(await self._store.add_partitions(name, partition_count))
+        return self._put(await self._store.add_partitions(stream.number, partition_count))
 
-    async def terminate(self, name: str) -> StreamView:
+    async def terminate(self, stream: Stream) -> StreamView:
         """Let a stream take no more batches, ever; see `metadata.StreamCatalog.terminate`. Raises `NotFound`."""
-        return self._put(await self._store.terminate(name))
+        return self._put(await self._store.terminate(stream.number))
 
-    async def delete(self, name: str, version: int | None = None) -> Stream:
-        """Delete a stream softly, if it has that `version` (None: any). Raises `NotFound`, `Conflict`."""
-        stream = await self._store.delete(name, version=version)
-        self._drop(stream)
-        return stream
+    async def delete(self, stream: Stream, *, is_unchanged: bool = False) -> Stream:
+        """Delete this incarnation softly; with `is_unchanged`, only if nobody has changed it since it was read.
+
+        Raises `NotFound`, `Conflict`.
+        """
+        deleted = await self._store.delete(stream.number, version=stream.version if is_unchanged else None)
+        self._drop(deleted)
+        return deleted
 
     def _put(self, stream: Stream) -> StreamView:
         known = self._by_number.get(stream.number)

@@ -29,7 +29,7 @@ from bearlake.metadata.model import (
 )
 from bearlake.objects import ObjectStore
 from bearlake.streams.append import Append, AppendCall, Result
-from bearlake.streams.catalog import Catalog, StreamView
+from bearlake.streams.catalog import Catalog, ConfigDecision, StreamView
 from bearlake.streams.fetch import Fetched, FetchRange, Reader, ReaderSettings
 from bearlake.streams.follower import Follower, FollowerSettings
 from bearlake.streams.groups.coordinator import Coordinator
@@ -240,43 +240,54 @@ class Streams:
         self._require(who, Operation.CREATE, name)
         return await self.catalog.create(name, partition_count, configs)
 
+    async def resolve(self, who: Principal, operation: Operation, name: str) -> StreamView:
+        """The stream that the name means now, for a request that changes it. Raises `Denied`, `NotFound`, `Unavailable`."""
+        self._require(who, operation, name)
+        return await self.catalog.resolve(name)
+
     async def alter(
-        self,
-        who: Principal,
-        name: str,
-        set_configs: Mapping[str, str],
-        unset_configs: Collection[str],
-        version: int | None = None,
+        self, who: Principal, stream: Stream, set_configs: Mapping[str, str], unset_configs: Collection[str]
     ) -> StreamView:
-        """Set and unset configs of a stream, if it has that `version` (None: any).
+        """Set and unset configs of a stream, if nobody has changed it since it was read.
 
         Raises `Denied`, `Invalid`, `NotFound`, `Conflict`, `Unavailable`.
         """
-        self._require(who, Operation.ALTER, name)
-        return await self.catalog.alter(name, set_configs, unset_configs, version)
+        self._require(who, Operation.ALTER, stream.name)
+        return await self.catalog.alter(stream, set_configs, unset_configs)
 
-    async def add_partitions(self, who: Principal, name: str, partition_count: int) -> StreamView:
+    async def change(self, who: Principal, stream: Stream, decide: ConfigDecision) -> StreamView:
+        """Set and unset the configs that `decide` names; it decides again when somebody else's change was faster.
+
+        Raises `Denied`, `Invalid`, `NotFound`, `Overloaded`, `Unavailable`, and what `decide` raises.
+        """
+        self._require(who, Operation.ALTER, stream.name)
+        return await self.catalog.change(stream, decide)
+
+    async def add_partitions(self, who: Principal, stream: Stream, partition_count: int) -> StreamView:
         """Grow a stream to `partition_count` partitions. Raises `Denied`, `Invalid`, `NotFound`, `Unavailable`."""
-        self._require(who, Operation.ALTER, name)
-        return await self.catalog.add_partitions(name, partition_count)
+        self._require(who, Operation.ALTER, stream.name)
+        return await self.catalog.add_partitions(stream, partition_count)
 
-    async def terminate(self, who: Principal, name: str) -> StreamView:
+    async def terminate(self, who: Principal, stream: Stream) -> StreamView:
         """Let a stream take no more batches, by any server; its ends are final when this returns. Repeatable.
 
         Raises `Denied`, `NotFound`, `Unavailable`.
         """
-        self._require(who, Operation.ALTER, name)
-        return await self.catalog.terminate(name)
+        self._require(who, Operation.ALTER, stream.name)
+        return await self.catalog.terminate(stream)
 
-    async def delete(self, who: Principal, name: str, version: int | None = None) -> Stream:
-        """Delete a stream softly, if it has that `version` (None: any). Raises `Denied`, `NotFound`, `Conflict`, `Unavailable`."""
-        self._require(who, Operation.DELETE, name)
-        view = self.catalog.peek(name)
-        stream = await self.catalog.delete(name, version)
+    async def delete(self, who: Principal, stream: Stream, *, is_unchanged: bool = False) -> Stream:
+        """Delete a stream softly: this incarnation, never another of its name; see `Catalog.delete`.
+
+        Raises `Denied`, `NotFound`, `Conflict`, `Unavailable`.
+        """
+        self._require(who, Operation.DELETE, stream.name)
+        view = self.catalog.peek_number(stream.number)
+        deleted = await self.catalog.delete(stream, is_unchanged=is_unchanged)
         if view is not None:
             for partition in view.partitions():
                 self._tail.forget(partition)
-        return stream
+        return deleted
 
     async def trim(self, who: Principal, name: str, index: int, start: int) -> PartitionBounds:
         """Move the start offset of a partition forward. Raises `Denied`, `NotFound`, `OutOfRange`, `Unavailable`."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from bearlake.errors import AlreadyExists, BearlakeError, Invalid, NotFound, OutOfRange, Overloaded, Unavailable
-from bearlake.metadata.model import PartitionKey, partition_index
+from bearlake.metadata.model import PartitionKey, Stream, partition_index
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams
 from bearlake.testing.clients import Client
@@ -153,6 +153,16 @@ class Admin(Client):
         if isinstance(result, Unavailable | Overloaded):
             await self.rest(0.1)
 
+    async def _change(
+        self, what: str, name: str, work: Callable[[Streams, Stream], Awaitable[Any]], call: Call | None = None
+    ) -> None:
+        """Resolve the name, then do the work on the stream that it meant; `call` as in `_do`."""
+
+        async def resolved(streams: Streams) -> None:
+            await work(streams, (await streams.catalog.resolve(name)).stream)
+
+        await self._do(what, resolved, call)
+
     async def _create(self, name: str) -> None:
         count, configs = self.world.settings.streams_of[name]
         work = Create(topic=name)
@@ -175,21 +185,28 @@ class Admin(Client):
 
     async def _delete(self) -> None:
         if (found := self._any()) is not None:
-            await self._do("delete", lambda streams: streams.delete(ANONYMOUS, found[0]), Delete(topic=found[0]))
+            name = found[0]
+            await self._change(
+                "delete", name, lambda streams, stream: streams.delete(ANONYMOUS, stream), Delete(topic=name)
+            )
 
     async def _terminate(self) -> None:
         if (found := self._any()) is not None:
-            await self._do("terminate", lambda streams: streams.terminate(ANONYMOUS, found[0]))
+            await self._change("terminate", found[0], lambda streams, stream: streams.terminate(ANONYMOUS, stream))
 
     async def _grow(self) -> None:
         if (found := self._any()) is not None:
             count = self.random.randint(1, 4)
-            await self._do("grow", lambda streams: streams.add_partitions(ANONYMOUS, found[0], count))
+            await self._change(
+                "grow", found[0], lambda streams, stream: streams.add_partitions(ANONYMOUS, stream, count)
+            )
 
     async def _alter(self) -> None:
         if (found := self._any()) is not None:
             configs = {"retention.ms": str(self.random.randint(1, 10**9))}
-            await self._do("alter", lambda streams: streams.alter(ANONYMOUS, found[0], configs, []))
+            await self._change(
+                "alter", found[0], lambda streams, stream: streams.change(ANONYMOUS, stream, lambda _: (configs, []))
+            )
 
     async def _probe(self) -> None:
         """I4 at this very moment, at the stores themselves: any offset is found, and its object is there."""

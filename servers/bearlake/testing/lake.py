@@ -21,6 +21,7 @@ from bearlake.compaction.sweeper import KEPT_PREFIX, TABLE_PREFIX, Sweeper
 from bearlake.compaction.workbench import TaskLimits, Workbench
 from bearlake.errors import Fenced, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionKey, ServerRef, stream_number
+from bearlake.metadata.registering import register
 from bearlake.objects.retrying import RetryingObjectStore
 from bearlake.streams.tenure import Tenure
 from bearlake.table.settings import TableSettings
@@ -101,8 +102,13 @@ class WorkerNode:
     async def _main(self) -> None:
         world, settings = self._world, self._lake.settings
         registration = await self._until_available(
-            lambda: self._metadata.servers.register(
-                self.name, zone=None, endpoints={}, version="1", timeout_ms=WORKER_TIMEOUT_MS
+            lambda: register(
+                self._metadata.servers,
+                self.name,
+                zone=None,
+                endpoints={},
+                version="1",
+                timeout_ms=WORKER_TIMEOUT_MS,
             )
         )
         self.server = registration.server

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from bearlake import kernel
 from bearlake.errors import BearlakeError, NotFound, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionKey, ServerRef
+from bearlake.metadata.registering import register
 from bearlake.objects.retrying import RetryingObjectStore
 from bearlake.streams.admission import Header, admit
 from bearlake.streams.append import Append, AppendCall, Result, Verdict
@@ -47,7 +48,7 @@ class Node:
     async def _main(self) -> None:
         world = self.world
         registration = await self._until_available(
-            lambda: self._metadata.servers.register(self.name, zone=None, endpoints={}, version="1", timeout_ms=10_000)
+            lambda: register(self._metadata.servers, self.name, zone=None, endpoints={}, version="1", timeout_ms=10_000)
         )
         self.server = registration.server
         store = RetryingObjectStore(RemoteObjectStore(world.network, world.store), world.settings.retries, self._random)

@@ -96,19 +96,19 @@ class _Streams(_Noun):
     async def create(self, spec: StreamSpec) -> Stream:
         return self._changed(await self._inner.create(spec))
 
-    async def alter(self, name: str, **changes: Any) -> Stream:
-        return self._changed(await self._inner.alter(name, **changes))
+    async def alter(self, number: int, **changes: Any) -> Stream:
+        return self._changed(await self._inner.alter(number, **changes))
 
-    async def add_partitions(self, name: str, partition_count: int) -> Stream:
-        return self._changed(await self._inner.add_partitions(name, partition_count))
+    async def add_partitions(self, number: int, partition_count: int) -> Stream:
+        return self._changed(await self._inner.add_partitions(number, partition_count))
 
-    async def terminate(self, name: str) -> Stream:
-        stream: Stream = await self._inner.terminate(name)
+    async def terminate(self, number: int) -> Stream:
+        stream: Stream = await self._inner.terminate(number)
         known = self._truth.streams.get(stream.number)
         return stream if known is not None and known.is_terminated else self._changed(stream)
 
-    async def delete(self, name: str, **condition: Any) -> Stream:
-        return self._changed(await self._inner.delete(name, **condition))
+    async def delete(self, number: int, **condition: Any) -> Stream:
+        return self._changed(await self._inner.delete(number, **condition))
 
     def _changed(self, stream: Stream) -> Stream:
         self._truth.stream_changed(stream)

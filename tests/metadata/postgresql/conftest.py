@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from bearlake.errors import Unavailable
-from bearlake.metadata import Metadata
+from bearlake.metadata import Metadata, registering
 from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectCommitted, PartitionKey, ServerRef
 from bearlake.metadata.postgresql.commit import arguments, outcomes_of, runs_of, slices_of
 
@@ -22,7 +22,9 @@ class Writer:
 
     @classmethod
     async def on(cls, metadata: Metadata, name: str = "server-0") -> "Writer":
-        registration = await metadata.servers.register(name, zone=None, endpoints={}, version="1", timeout_ms=600_000)
+        registration = await registering.register(
+            metadata.servers, name, zone=None, endpoints={}, version="1", timeout_ms=600_000
+        )
         return cls(metadata, registration.server, name)
 
     def object(self, partitions: list[PartitionKey], record_count: int = 3, producer: int = -1) -> ObjectCommit:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bearlake.errors import NotFound
-from bearlake.metadata import Metadata
+from bearlake.metadata import Metadata, registering
 from bearlake.metadata.model import (
     BatchCommit,
     CommittedOffset,
@@ -21,13 +21,16 @@ from bearlake.metadata.model import (
     StreamSpec,
 )
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
+from fixtures import by_name
 
 SMALL = PostgresqlSettings(connections_max=4, page_slice_count_max=8, roll_entry_count_max=20, sweep_page_count_max=10)
 Ranges = dict[PartitionKey, list[tuple[int, int]]]
 
 
 async def register(metadata: Metadata, name: str) -> ServerRef:
-    registration = await metadata.servers.register(name, zone=None, endpoints={}, version="1", timeout_ms=600_000)
+    registration = await registering.register(
+        metadata.servers, name, zone=None, endpoints={}, version="1", timeout_ms=600_000
+    )
     return registration.server
 
 
@@ -67,10 +70,10 @@ async def disturb(metadata: Metadata, number: int, partitions: list[PartitionKey
         await metadata.producers.expire(idle_ms=1_000_000, limit=100)
         await metadata.log.forbid([f"forbidden/{turn}"])
         streams.append(await metadata.streams.create(StreamSpec(name=f"{number}-{turn}", partition_count=40)))
-        await metadata.streams.add_partitions(streams[-1].name, 70)
-        await metadata.streams.alter("orders", set_configs={"turn": str(turn)}, unset_configs=[])
+        await by_name.add_partitions(metadata, streams[-1].name, 70)
+        await by_name.alter(metadata, "orders", set_configs={"turn": str(turn)}, unset_configs=[])
         if chance.random() < 0.7:
-            await metadata.streams.delete(streams.pop().name)
+            await by_name.delete(metadata, streams.pop().name)
         offsets = {one: CommittedOffset(offset=1) for one in chance.sample(partitions, 20)}
         await metadata.groups.commit_offsets("group", offsets, lease)
         await check(metadata, chance.choice(partitions))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bearlake.errors import Conflict
-from bearlake.metadata import Metadata
+from bearlake.metadata import Metadata, registering
 from bearlake.metadata.compaction import OffsetRange, Swap, SwapObject, Task, TaskClaim, TaskKind, TaskOffer
 from bearlake.metadata.model import (
     BatchCommit,
@@ -24,11 +24,12 @@ from bearlake.metadata.model import (
     stream_number,
 )
 from bearlake.metadata.postgresql import streams
-from bearlake.metadata.postgresql.migrate import available
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import open_postgresql
+from fixtures import by_name
 from fixtures.compaction_scene import OLD_RESULT, joined
 from fixtures.postgresql import execute
+from fixtures.postgresql_metadata import layout_before
 
 SMALL = PostgresqlSettings(
     connections_max=4, page_slice_count_max=8, roll_entry_count_max=20, roll_slice_count_max=60, sweep_page_count_max=10
@@ -43,7 +44,9 @@ select o.key, o.slice_count, coalesce(n.row_count, 0), o.unused_ms
 
 
 async def register(metadata: Metadata, name: str) -> ServerRef:
-    registration = await metadata.servers.register(name, zone=None, endpoints={}, version="1", timeout_ms=600_000)
+    registration = await registering.register(
+        metadata.servers, name, zone=None, endpoints={}, version="1", timeout_ms=600_000
+    )
     return registration.server
 
 
@@ -234,7 +237,7 @@ class Crowd:
             await metadata.log.forbid([f"orphan/{turn}"])
             assert await metadata.objects.forbid([f"data/orphan-{turn}"]) == {f"data/orphan-{turn}"}
             if turn == 30:
-                await metadata.streams.delete("doomed")
+                await by_name.delete(metadata, "doomed")
         while self.done["writer"] < 3:
             await metadata.log.maintain(entry_count_min=0)
         self.is_over.set()
@@ -298,7 +301,7 @@ async def test_a_store_without_compaction_is_carried_forward_with_its_contents(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(streams, "COLUMNS", streams.COLUMNS.replace("is_terminated", "false as is_terminated"))
-    older = await open_postgresql(postgresql_url, SMALL, migrations=available()[:4])
+    older = await open_postgresql(postgresql_url, SMALL, migrations=layout_before(5))
     stream = await older.streams.create(StreamSpec(name="orders", partition_count=40))
     gone = await older.streams.create(StreamSpec(name="gone", partition_count=1))
     server = await register(older, "server-0")
@@ -309,7 +312,7 @@ async def test_a_store_without_compaction_is_carried_forward_with_its_contents(
         if turn == 20:
             while await older.log.maintain(entry_count_min=0):
                 pass
-    await older.streams.delete("gone")
+    await by_name.delete(older, "gone")
     await older.log.trim(keys[0], 50)
     await older.log.trim(keys[1], 5)
     for _ in range(5):
@@ -336,7 +339,7 @@ async def test_a_store_without_compaction_is_carried_forward_with_its_contents(
     file = SwapObject(object=ObjectRef("data/1", 1, ObjectKind.PARQUET), slices=joined(found, 1_000))
     await newer.tasks.prepare(claim, None, ["data/1"])
     await newer.log.swap(Swap(claim=claim, objects=[file]))
-    await newer.streams.add_partitions("orders", 70)
+    await by_name.add_partitions(newer, "orders", 70)
     await newer.log.trim(keys[0], 205)
     await settle(newer)
     unused = [one.object.key for one in await newer.objects.unused(ObjectKind.WAL, unused_ms=0)]

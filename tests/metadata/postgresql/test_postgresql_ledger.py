@@ -19,6 +19,7 @@ from bearlake.metadata.model import (
     StreamSpec,
     stream_number,
 )
+from fixtures import by_name
 
 SEQUENCE_COUNT = 1 << 31
 FROZEN_MS = 1_700_000_000_000
@@ -111,7 +112,7 @@ async def test_random_commits_are_decided_as_the_ledger_decides(
     metadata = await postgresql_backend.open()
     writer = await writer_on.on(metadata)
     streams = [await metadata.streams.create(StreamSpec(name=f"s{i}", partition_count=40)) for i in range(3)]
-    await metadata.streams.delete("s2")
+    await by_name.delete(metadata, "s2")
     known = {one.number: StreamState(one.partition_count, is_deleted=one.name == "s2") for one in streams}
     partitions = [streams[0].partition(i) for i in (0, 31, 32, 39)] + [streams[1].partition(3), streams[2].partition(0)]
     partitions += [PartitionKey(streams[1].partition(39) + 1), PartitionKey(99 << 20)]

@@ -12,7 +12,9 @@ from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import open_postgresql
 from fixtures.postgresql import execute
 
-NEXT = Migration(len(available()) + 1, "next", "alter table bearlake.stream add column extra text not null default 'x'")
+NEXT = Migration(
+    available()[-1].version + 1, "next", "alter table bearlake.stream add column extra text not null default 'x'"
+)
 
 
 async def test_many_servers_that_start_at_once_make_the_layout_once(postgresql_url: str) -> None:
@@ -27,8 +29,10 @@ async def test_many_servers_that_start_at_once_make_the_layout_once(postgresql_u
     assert [row[0] for row in versions] == [migration.version for migration in available()]
 
 
-async def test_versions_are_numbered_without_gaps() -> None:
-    assert [migration.version for migration in available()] == list(range(1, len(available()) + 1))
+async def test_versions_grow() -> None:
+    versions = [migration.version for migration in available()]
+
+    assert versions == sorted(set(versions))
 
 
 async def test_a_store_of_an_older_version_is_carried_forward_with_its_contents(

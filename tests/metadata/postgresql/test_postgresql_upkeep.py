@@ -10,6 +10,7 @@ from bearlake.errors import Conflict, Fenced
 from bearlake.metadata.model import StreamSpec
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import open_postgresql
+from fixtures import by_name
 
 HOUR_MS = 3_600_000
 
@@ -71,7 +72,7 @@ async def test_an_object_loses_its_slices_when_trims_and_deletions_are_swept(
         await writer.commit(writer.object(partitions, producer=7))
         await metadata.log.maintain(entry_count_min=0)
     await metadata.log.trim(partitions[0], 9)
-    await metadata.streams.delete("gone")
+    await by_name.delete(metadata, "gone")
     for _ in range(10):
         await metadata.log.maintain(entry_count_min=0)
     counts = await postgresql_backend.execute("select slice_count from bearlake.object order by number")

@@ -204,7 +204,7 @@ async def test_a_watched_list_follows_the_catalog(pulsar: PulsarNode) -> None:
     await pulsar.create("other")
     await pulsar.create("origins", 2)
     created = await client.receive("watch_topic_update")
-    await pulsar.streams.catalog.delete("orders")
+    await pulsar.streams.catalog.delete((await pulsar.streams.catalog.resolve("orders")).stream)
     deleted = await client.receive("watch_topic_update")
     client.send("watch_topic_list_close", pb.CommandWatchTopicListClose(request_id=9, watcher_id=1))
     await client.receive("success")

@@ -193,7 +193,7 @@ async def test_sends_of_unknown_producers_are_dropped_in_silence(pulsar: PulsarN
 async def test_a_producer_of_a_deleted_topic_is_closed(pulsar: PulsarNode) -> None:
     client = await pulsar.client()
     await client.produce("t")
-    await pulsar.streams.catalog.delete("t")
+    await pulsar.streams.catalog.delete((await pulsar.streams.catalog.resolve("t")).stream)
 
     client.send_message(b"value", 0)
 

@@ -89,7 +89,7 @@ async def test_what_was_stored_before_is_receipted_when_it_is_sent_again(pulsar:
     stored = await first.receive("send_receipt")
     again = await pulsar.client()
     await again.produce("t", producer_name="p", epoch=1)
-    await pulsar.streams.terminate(ANONYMOUS, "t")
+    await pulsar.streams.terminate(ANONYMOUS, (await pulsar.streams.catalog.resolve("t")).stream)
 
     again.send_message(b"stored", 7)
     receipt = await again.receive("send_receipt")
@@ -104,7 +104,7 @@ async def test_consumers_hear_of_the_end_when_they_have_acknowledged_all(pulsar:
     await client.subscribe("t", durable=is_durable)
     client.flow(10)
     ids = [(await client.receive_message())[0].message_id for _ in range(2)]
-    await pulsar.streams.terminate(ANONYMOUS, "t")
+    await pulsar.streams.terminate(ANONYMOUS, (await pulsar.streams.catalog.resolve("t")).stream)
 
     client.send("ack", pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, message_id=ids))
 
@@ -113,7 +113,7 @@ async def test_consumers_hear_of_the_end_when_they_have_acknowledged_all(pulsar:
 
 async def test_who_subscribes_at_the_end_hears_of_it_after_the_answer(pulsar: PulsarNode) -> None:
     await filled(pulsar, "t", 1)
-    await pulsar.streams.terminate(ANONYMOUS, "t")
+    await pulsar.streams.terminate(ANONYMOUS, (await pulsar.streams.catalog.resolve("t")).stream)
     client = await pulsar.client()
 
     answer = await client.subscribe("t", initial_position=pb.CommandSubscribe.Latest)
@@ -150,7 +150,9 @@ async def test_the_python_client_reads_a_terminated_topic_and_may_not_produce(pu
     loop = asyncio.get_running_loop()
 
     def terminate() -> None:
-        asyncio.run_coroutine_threadsafe(pulsar.streams.terminate(ANONYMOUS, "t"), loop).result(20)
+        asyncio.run_coroutine_threadsafe(
+            pulsar.streams.terminate(ANONYMOUS, pulsar.streams.catalog.peek("t").stream), loop
+        ).result(20)
 
     values, refusals = await asyncio.to_thread(_meet_the_end, pulsar_client, pulsar.url, terminate)
 

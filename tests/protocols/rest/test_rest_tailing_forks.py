@@ -95,7 +95,7 @@ async def test_a_source_that_another_protocol_deleted_leaves_the_fork_its_own(re
     await rest.put("/v1/stream/source", b"[0,1]", headers=JSON)
     await fork(rest, "fork", "source")
     await rest.post("/v1/stream/fork", b'["x"]', headers=JSON)
-    await rest.streams.delete(INTERNAL, "source")
+    await rest.streams.delete(INTERNAL, (await rest.streams.catalog.resolve("source")).stream)
     await rest.put("/v1/stream/source", b'["another"]', headers=JSON)
 
     assert (await rest.get("/v1/stream/fork")).body == ["x"]

@@ -6,7 +6,7 @@ import pytest
 
 from bearlake.clock import ManualClock
 from bearlake.errors import Unavailable
-from bearlake.metadata import Metadata
+from bearlake.metadata import Metadata, registering
 from bearlake.metadata.model import CommittedOffset, PartitionKey, StreamSpec
 from bearlake.metadata.open import open_metadata
 from bearlake.streams.groups.coordinator import Coordinator
@@ -42,7 +42,9 @@ class Cluster:
         return self
 
     async def server(self, name: str, metadata=None, **settings) -> Coordinator:
-        found = await self.metadata.servers.register(name, zone=None, endpoints={}, version="", timeout_ms=TIMEOUT_MS)
+        found = await registering.register(
+            self.metadata.servers, name, zone=None, endpoints={}, version="", timeout_ms=TIMEOUT_MS
+        )
         return Coordinator(metadata or self.metadata, found.server, GroupSettings(**settings))
 
     async def committed(self, group: str = "g") -> dict[PartitionKey, int]:

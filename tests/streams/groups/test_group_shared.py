@@ -6,6 +6,7 @@ import pytest
 
 from bearlake.clock import ManualClock
 from bearlake.errors import Unavailable
+from bearlake.metadata import registering
 from bearlake.metadata.model import CommittedOffset, ServerRef, StreamSpec
 from bearlake.metadata.open import open_metadata
 from bearlake.streams.groups.coordinator import Coordinator
@@ -37,8 +38,8 @@ class Deployment:
         return self
 
     async def _add(self, name: str) -> None:
-        registration = await self.metadata.servers.register(
-            name, zone=None, endpoints={}, version="", timeout_ms=TIMEOUT_MS
+        registration = await registering.register(
+            self.metadata.servers, name, zone=None, endpoints={}, version="", timeout_ms=TIMEOUT_MS
         )
         server = registration.server
         peers = _Peers(self, server)

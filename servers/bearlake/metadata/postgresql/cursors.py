@@ -49,7 +49,7 @@ class PostgresqlCursors:
 
     async def load(self, partition: PartitionKey) -> Sequence[Cursor]:
         """See `CursorStore.load`."""
-        rows = await self._database.rows(f"select {COLUMNS} from bearlake.cursors_of($1)", partition)
+        rows = await self._database.rows(f"select {COLUMNS} from bearlake.cursors_of($1)", partition, is_read=True)
         return [_cursor(row) for row in rows]
 
     async def save(self, saves: Collection[CursorSave]) -> set[PartitionKey]:
@@ -77,7 +77,7 @@ class PostgresqlCursors:
     async def list(self, stream_number: int, *, after: CursorId | None = None, limit: int = 1000) -> Sequence[Cursor]:
         """See `CursorStore.list`."""
         first = after or CursorId(partition_key(stream_number, 0), "")
-        rows = await self._database.rows(LISTED, *first, partition_key(stream_number + 1, 0), limit)
+        rows = await self._database.rows(LISTED, *first, partition_key(stream_number + 1, 0), limit, is_read=True)
         return [_cursor(row) for row in rows]
 
 

@@ -1,13 +1,20 @@
 """Connections to PostgreSQL: the pool, time limits, repeats, and the door through which every statement goes.
 
 Statements are written with the schema name `bearlake.`, which `Database` replaces by the configured one. Each runs in a transaction
-of its own (one statement, often one stored function). Sessions are plain ones; what they set, they set when they connect, so a
-pooler between must either be in session mode or be told to ignore those parameters (`ignore_startup_parameters`).
+of its own (one statement, often one stored function).
+
+I12: a write that was given up cannot happen later. Each connection of the pool has a session in the store, and the store refuses
+writes of a session that was ended (`migrations/0019_sessions.sql`). A statement without an answer (timeout, cancellation, broken
+connection) closes its connection, and this process begins no write while it has a session whose connection is closed: it ends that
+session first. Then the outcome of the write is final, and a repeat finds what it did. Reads need none of this.
+
+A pooler between must be in session mode: a session belongs to one connection of the database.
 """
 
 import asyncio
 import re
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -54,6 +61,9 @@ class Database:
         self._url = url
         self._pool: asyncpg.Pool | None = None
         self._was_let_in = False
+        self._sessions: dict[int, asyncpg.Connection] = {}
+        """Sessions that may still write, by id; those whose connection is closed are ended before the next write."""
+        self._ending = asyncio.Lock()
 
     async def open(self) -> None:
         """Make the pool, with one connection to show that it works. Raises `Unavailable`, `Denied`, `NotFound`, `Invalid`."""
@@ -64,6 +74,7 @@ class Database:
                 min_size=1,
                 max_size=settings.connections_max,
                 max_inactive_connection_lifetime=300.0,
+                init=self._begin_session,
                 reset=_leave_as_it_is,
             )
             self._was_let_in = True
@@ -124,41 +135,92 @@ class Database:
         """The statement with the schema's real name."""
         return _with_schema(statement, self.settings.schema)
 
-    async def rows(self, statement: str, *values: object, is_repeatable: bool = True) -> list[asyncpg.Record]:
-        """Run one statement and return its rows.
+    async def rows(
+        self, statement: str, *values: object, is_repeatable: bool = True, is_read: bool = False
+    ) -> list[asyncpg.Record]:
+        """Run one statement and return its rows. `is_read`: it changes nothing, so it need not wait until sessions have ended.
 
-        A step that surely had no effect (deadlock, serialization failure) is repeated; one whose connection broke only if
-        `is_repeatable`: it changes nothing, or changes it once however often it runs.
+        A step that surely had no effect (deadlock, serialization failure, ended session) is repeated; one whose connection broke
+        only if `is_repeatable`: it changes nothing, or changes it once however often it runs.
 
         Raises:
-            Unavailable: no connection, no answer in time, or the connection broke.
+            Unavailable: no connection, no answer in time, or the connection broke. A write may have happened, or may happen until
+                the next write of this process begins, but not later.
             BearlakeError: the kind that the statement itself raised.
         """
         attempt = 1
         while True:
             try:
-                return await self._run(self.sql(statement), values)
+                return await self._run(self.sql(statement), values, is_read)
             except failures.FOREIGN as error:
                 may_repeat = failures.is_rolled_back(error) or (is_repeatable and failures.is_lost(error))
                 if not may_repeat or attempt >= ATTEMPTS_MAX:
                     raise self._translated(error) from error
                 attempt += 1
 
-    async def row(self, statement: str, *values: object, is_repeatable: bool = True) -> asyncpg.Record | None:
+    async def row(
+        self, statement: str, *values: object, is_repeatable: bool = True, is_read: bool = False
+    ) -> asyncpg.Record | None:
         """The first row, or None."""
-        rows = await self.rows(statement, *values, is_repeatable=is_repeatable)
+        rows = await self.rows(statement, *values, is_repeatable=is_repeatable, is_read=is_read)
         return rows[0] if rows else None
 
-    async def value(self, statement: str, *values: object, is_repeatable: bool = True) -> Any:
+    async def value(self, statement: str, *values: object, is_repeatable: bool = True, is_read: bool = False) -> Any:
         """The first field of the first row, which must exist. (Any: its type is the statement's.)"""
-        return (await self.rows(statement, *values, is_repeatable=is_repeatable))[0][0]
+        return (await self.rows(statement, *values, is_repeatable=is_repeatable, is_read=is_read))[0][0]
 
-    async def _run(self, statement: str, values: Sequence[object]) -> list[asyncpg.Record]:
+    async def _run(self, statement: str, values: Sequence[object], is_read: bool) -> list[asyncpg.Record]:
+        while True:
+            if not is_read:
+                await self._end_sessions()
+            async with self._acquired() as connection:
+                if is_read or not self._closed_sessions():  # a connection may have closed while this one was awaited
+                    return await self._fetched(connection, statement, values)
+
+    def _acquired(self) -> AbstractAsyncContextManager[asyncpg.Connection]:
         if self._pool is None:
             raise Unavailable("the metadata store is closed")
-        async with self._pool.acquire(timeout=self.settings.acquire_timeout_ms / 1000) as connection:
+        acquired: AbstractAsyncContextManager[asyncpg.Connection] = self._pool.acquire(
+            timeout=self.settings.acquire_timeout_ms / 1000
+        )
+        return acquired
+
+    async def _fetched(
+        self, connection: asyncpg.Connection, statement: str, values: Sequence[object]
+    ) -> list[asyncpg.Record]:
+        """The statement's rows. A connection that owes an answer, or whose session has ended, is closed and never used again."""
+        try:
             rows: list[asyncpg.Record] = await connection.fetch(statement, *values)
-            return rows
+        except BaseException as error:
+            if not failures.is_answer(error):
+                connection.terminate()
+            elif failures.is_session_over(error):
+                connection.terminate()
+                if self._pool is not None:
+                    await self._pool.expire_connections()  # the sessions of the others may have ended with it
+            raise
+        return rows
+
+    async def _begin_session(self, connection: asyncpg.Connection) -> None:
+        session = await connection.fetchval(self.sql("select bearlake.begin_session()"))
+        self._sessions[session] = connection
+
+    def _closed_sessions(self) -> list[int]:
+        return [session for session, connection in self._sessions.items() if connection.is_closed()]
+
+    async def _end_sessions(self) -> None:
+        """End the sessions whose connections are closed: when this returns, nothing of them can happen any more.
+
+        Raises what the driver raises; 55P03 when one of them is in the middle of a transaction for longer than the lock timeout.
+        """
+        if not self._closed_sessions():
+            return
+        async with self._ending:
+            if closed := self._closed_sessions():
+                async with self._acquired() as connection:
+                    await self._fetched(connection, self.sql("select bearlake.end_sessions($1)"), [closed])
+                for session in closed:
+                    del self._sessions[session]
 
     async def close(self) -> None:
         """Close all connections; those still busy after a statement's time limit are cut."""

@@ -19,7 +19,9 @@ class PostgresqlDefaults:
 
     async def get(self, group: str) -> Defaults:
         """See `DefaultsStore.get`."""
-        row = await self._database.row("select configs, version from bearlake.stream_default where name = $1", group)
+        row = await self._database.row(
+            "select configs, version from bearlake.stream_default where name = $1", group, is_read=True
+        )
         return NONE if row is None else Defaults(json.loads(row["configs"]), row["version"])
 
     async def set(self, group: str, configs: Mapping[str, str], *, version: int) -> Defaults:

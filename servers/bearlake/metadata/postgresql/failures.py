@@ -37,8 +37,11 @@ _OWN = {
     TOKEN_KNOWN: TokenKnown,
 }
 
-_ROLLED_BACK = ("40001", "40P01")
-"""Serialization failure, deadlock: surely without effect."""
+_SESSION_OVER = "BL010"
+"""`check_session`: the session of this connection was ended."""
+
+_ROLLED_BACK = ("40001", "40P01", _SESSION_OVER)
+"""Serialization failure, deadlock, ended session: surely without effect."""
 
 
 def is_rolled_back(error: BaseException) -> bool:
@@ -51,6 +54,18 @@ def is_lost(error: BaseException) -> bool:
     if isinstance(error, asyncpg.PostgresError):
         return str(error.sqlstate).startswith(("08", "57P0"))
     return isinstance(error, asyncpg.InterfaceError | ConnectionError) and not isinstance(error, ValueError)
+
+
+def is_answer(error: BaseException) -> bool:
+    """Whether the database answered, or was never asked: the statement can have no effect after this."""
+    if isinstance(error, asyncpg.PostgresError):
+        return not is_lost(error)
+    return isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)
+
+
+def is_session_over(error: BaseException) -> bool:
+    """Whether the store refuses every write of this connection."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate == _SESSION_OVER
 
 
 def is_unknown_user(error: BaseException) -> bool:

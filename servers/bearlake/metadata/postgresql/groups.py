@@ -16,7 +16,7 @@ class PostgresqlGroups:
     async def load(self, group: str) -> GroupSnapshot | None:
         """See `GroupStore.load`."""
         row = await self._database.row(
-            "select protocol_type, state from bearlake.consumer_group where name = $1", group
+            "select protocol_type, state from bearlake.consumer_group where name = $1", group, is_read=True
         )
         return None if row is None else GroupSnapshot(group=group, protocol_type=row[0], state=row[1])
 
@@ -51,6 +51,7 @@ class PostgresqlGroups:
             " where name = $1 and ($2::bigint[] is null or partition = any ($2))",
             group,
             None if partitions is None else list(partitions),
+            is_read=True,
         )
         return {
             partition: CommittedOffset(offset=offset, leader_epoch=epoch, metadata=text, committed_ms=committed_ms)
@@ -75,5 +76,7 @@ class PostgresqlGroups:
 
     async def list(self, *, after: str = "", limit: int = 1000) -> Sequence[GroupListing]:
         """See `GroupStore.list`. Names sort by code point."""
-        rows = await self._database.rows("select name, protocol_type from bearlake.list_groups($1, $2)", after, limit)
+        rows = await self._database.rows(
+            "select name, protocol_type from bearlake.list_groups($1, $2)", after, limit, is_read=True
+        )
         return [GroupListing(group=name, protocol_type=protocol_type) for name, protocol_type in rows]

@@ -65,7 +65,9 @@ class PostgresqlLog:
         try:
             row = await self._database.row(COMMIT, *arguments(commit, runs))
         except failures.TokenKnown:
-            row = await self._database.row("select log_position, outcomes from bearlake.token_result($1)", commit.token)
+            row = await self._database.row(
+                "select log_position, outcomes from bearlake.token_result($1)", commit.token, is_read=True
+            )
         assert row is not None
         position, decided = row[0], row[1] or ()
         if len(decided) != 3 * len(runs.partitions):
@@ -75,7 +77,7 @@ class PostgresqlLog:
 
     async def follow(self, after: int, *, limit: int) -> Entries:
         """See `CommitLog.follow`; entries and head are of one snapshot."""
-        rows = await self._database.rows(FOLLOW, after, limit)
+        rows = await self._database.rows(FOLLOW, after, limit, is_read=True)
         head, truncated = rows[0]["head"], rows[0]["truncated"]
         if after < truncated:
             raise OutOfRange(f"log entries up to {truncated} are truncated", start=truncated, end=head)
@@ -88,17 +90,17 @@ class PostgresqlLog:
 
     async def head(self) -> int:
         """See `CommitLog.head`."""
-        position: int = await self._database.value("select position from bearlake.log_head")
+        position: int = await self._database.value("select position from bearlake.log_head", is_read=True)
         return position
 
     async def bounds(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
         """See `CommitLog.bounds`."""
-        rows = await self._database.rows(BOUNDS, list(partitions))
+        rows = await self._database.rows(BOUNDS, list(partitions), is_read=True)
         return {partition: PartitionBounds(start, end, end) for partition, start, end in rows}
 
     async def usage(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionUsage]:
         """See `CommitLog.usage`; bytes of a slice count until all of it is below the start offset."""
-        rows = await self._database.rows(USAGE, list(partitions))
+        rows = await self._database.rows(USAGE, list(partitions), is_read=True)
         return {partition: PartitionUsage(size, record_count) for partition, size, record_count in rows}
 
     async def locate(self, partition: PartitionKey, offset: int, *, limit: int) -> Located:
@@ -112,13 +114,15 @@ class PostgresqlLog:
     async def locate_max_timestamp(self, partition: PartitionKey) -> Located:
         """See `CommitLog.locate_max_timestamp`."""
         rows = await self._database.rows(
-            "select * from bearlake.locate($1, 0, coalesce(bearlake.max_timestamp($1), 0), 1)", partition
+            "select * from bearlake.locate($1, 0, coalesce(bearlake.max_timestamp($1), 0), 1)",
+            partition,
+            is_read=True,
         )
         return _located(partition, rows)
 
     async def _locate(self, partition: PartitionKey, offset: int, timestamp: int | None, limit: int) -> Located:
         rows = await self._database.rows(
-            "select * from bearlake.locate($1, $2, $3, $4)", partition, offset, timestamp, limit
+            "select * from bearlake.locate($1, $2, $3, $4)", partition, offset, timestamp, limit, is_read=True
         )
         return _located(partition, rows)
 
@@ -137,6 +141,7 @@ class PostgresqlLog:
             " (select from bearlake.producer_name n where n.partition = $1 and n.producer_id = p.producer_id)"
             " where g.group_key = $1 >> 5 and g.starts[($1 & 31) + 1] is not null order by p.producer_id",
             partition,
+            is_read=True,
         )
         if not rows:
             raise NotFound(f"there is no partition {partition}")
@@ -154,6 +159,7 @@ class PostgresqlLog:
             [range_.partition for range_ in ranges],
             [range_.start for range_ in ranges],
             [range_.end for range_ in ranges],
+            is_read=True,
         )
         return [LocatedSlice(Slice._make(row[:6]), row[6], row[7], ObjectKind(row[8])) for row in rows]
 

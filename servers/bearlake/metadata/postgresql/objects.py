@@ -39,7 +39,7 @@ class PostgresqlObjects:
         self, kind: ObjectKind, *, unused_ms: int, after: str = "", limit: int = 1000
     ) -> Sequence[UnusedObject]:
         """See `ObjectRegister.unused`. Keys sort by code point."""
-        rows = await self._database.rows(UNUSED, int(kind), after, unused_ms, limit)
+        rows = await self._database.rows(UNUSED, int(kind), after, unused_ms, limit, is_read=True)
         return [
             UnusedObject(object=ObjectRef(key, size, kind), stream_number=number, unused_ms=since_ms)
             for key, size, number, since_ms in rows
@@ -56,7 +56,7 @@ class PostgresqlObjects:
 
     async def data_files(self, stream_number: int, *, after: int = 0, limit: int = 1000) -> Sequence[DataFileEntry]:
         """See `ObjectRegister.data_files`. Segments are told as they were swapped in, also those that were trimmed since."""
-        rows = await self._database.rows(DATA_FILES, stream_number, after, limit)
+        rows = await self._database.rows(DATA_FILES, stream_number, after, limit, is_read=True)
         return [_data_file(row) for row in rows]
 
 

@@ -34,7 +34,9 @@ class PostgresqlSchemas:
 
     async def subject(self, subject: SubjectKey, body: bytes | None = None) -> SubjectState:
         """See `SchemaStore.subject`; one round trip."""
-        rows = await self._database.rows("select * from bearlake.schema_subject_state($1, $2, $3)", *subject, body)
+        rows = await self._database.rows(
+            "select * from bearlake.schema_subject_state($1, $2, $3)", *subject, body, is_read=True
+        )
         rules = [Rules(None, None)] * 3
         versions, matches = [], []
         for kind, number, schema_id, is_deleted, a, b, fingerprint in rows:
@@ -59,6 +61,7 @@ class PostgresqlSchemas:
             f"select {SCHEMA_COLUMNS} from bearlake.schema_row s where context = $1 and id = any ($2) and {IN_USE} order by id",
             context,
             list(ids),
+            is_read=True,
         )
         return [SchemaRow(*row) for row in rows]
 
@@ -67,6 +70,7 @@ class PostgresqlSchemas:
         rows = await self._database.rows(
             f"select {SCHEMA_COLUMNS} from bearlake.schema_row s where fingerprint = $1 and {IN_USE} order by context, id",
             fingerprint,
+            is_read=True,
         )
         return [SchemaRow(*row) for row in rows]
 
@@ -123,6 +127,7 @@ class PostgresqlSchemas:
             context,
             prefix,
             limit,
+            is_read=True,
         )
         return [SubjectKey(*row) for row in rows]
 
@@ -139,6 +144,7 @@ class PostgresqlSchemas:
             context,
             prefix,
             limit,
+            is_read=True,
         )
         return [_usage(row) for row in rows]
 
@@ -148,22 +154,25 @@ class PostgresqlSchemas:
             "select * from bearlake.schema_version where context = $1 and schema_id = $2 order by subject, version",
             context,
             schema_id,
+            is_read=True,
         )
         return [_usage(row) for row in rows]
 
     async def referrers(self, version: VersionKey) -> Sequence[int]:
         """See `SchemaStore.referrers`."""
         find = "select * from bearlake.schema_referrers($1, $2, $3)"
-        return [row[0] for row in await self._database.rows(find, *version.subject, version.number)]
+        return [row[0] for row in await self._database.rows(find, *version.subject, version.number, is_read=True)]
 
     async def contexts(self) -> Sequence[str]:
         """See `SchemaStore.contexts`."""
-        rows = await self._database.rows("select context from bearlake.schema_context")
+        rows = await self._database.rows("select context from bearlake.schema_context", is_read=True)
         return sorted({DEFAULT_CONTEXT, *(row[0] for row in rows)})
 
     async def last_id(self, context: str) -> int:
         """See `SchemaStore.last_id`."""
-        rows = await self._database.rows("select last_id from bearlake.schema_context where context = $1", context)
+        rows = await self._database.rows(
+            "select last_id from bearlake.schema_context where context = $1", context, is_read=True
+        )
         return rows[0][0] if rows else 0
 
 

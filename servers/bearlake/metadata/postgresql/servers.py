@@ -14,17 +14,35 @@ class PostgresqlServers:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    async def last_epoch(self, name: str) -> int:
+        """See `Membership.last_epoch`."""
+        epoch: int = await self._database.value(
+            "select coalesce(max(epoch), 0) from bearlake.server where name = $1", name, is_read=True
+        )
+        return epoch
+
     async def register(
-        self, name: str, *, zone: str | None, endpoints: Mapping[str, str], version: str, timeout_ms: int
+        self,
+        name: str,
+        *,
+        zone: str | None,
+        endpoints: Mapping[str, str],
+        version: str,
+        timeout_ms: int,
+        after: int = 0,
     ) -> Registration:
         """See `Membership.register`. Epochs grow over all servers, node ids start at 0."""
+        # Not repeatable: the second time the first is the last epoch.
         row = await self._database.row(
-            "select r.node_id, r.epoch, c.id from bearlake.register_server($1, $2, $3, $4, $5) r, bearlake.cluster c",
+            "select r.node_id, r.epoch, c.id"
+            " from bearlake.register_server_after($1, $2, $3, $4, $5, $6) r, bearlake.cluster c",
             name,
+            after,
             zone,
             json.dumps(dict(endpoints), ensure_ascii=False),
             version,
             timeout_ms,
+            is_repeatable=False,
         )
         assert row is not None
         return Registration(server=ServerRef(node_id=row[0], epoch=row[1]), cluster_id=row[2])
@@ -40,6 +58,7 @@ class PostgresqlServers:
             "select lapse_count from bearlake.server where node_id = $1 and epoch = $2 and not has_left",
             server.node_id,
             server.epoch,
+            is_read=True,
         )
         if row is None:
             raise _fenced(server)
@@ -70,7 +89,7 @@ class PostgresqlServers:
     async def live(self) -> list[Server]:
         """See `Membership.live`."""
         rows = await self._database.rows(
-            "select * from bearlake.server where not has_left and not has_lapsed order by node_id"
+            "select * from bearlake.server where not has_left and not has_lapsed order by node_id", is_read=True
         )
         return [
             Server(
@@ -110,6 +129,7 @@ class PostgresqlLeases:
             "select node_id, server_epoch, epoch from bearlake.lease"
             " where name = $1 and node_id is not null and bearlake.is_live(node_id, server_epoch)",
             name,
+            is_read=True,
         )
         return None if row is None else Lease(name=name, holder=ServerRef(node_id=row[0], epoch=row[1]), epoch=row[2])
 

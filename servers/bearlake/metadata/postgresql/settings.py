@@ -54,14 +54,13 @@ class PostgresqlSettings:
     """How long changes of the layout (and waiting for another process that makes them) may take when the store is opened."""
 
     statement_cache_count: int = 100
-    """Prepared statements per connection; 0 behind a pooler that cannot keep them (PgBouncer before 1.21 in transaction mode)."""
+    """Prepared statements per connection; 0 disables them. A pooler between must be in session mode: sessions belong to connections."""
 
     poll_interval_ms: int = 50
-    """How often a waiting follower asks for the head while there is no listening connection (PgBouncer, or it was lost)."""
+    """How often a waiting follower asks for the head while there is no listening connection (none yet, or it was lost)."""
 
     poll_interval_listening_ms: int = 1_000
-    """How often it asks although it listens, since notifications are only hints. Behind a pooler in transaction mode, which accepts
-    LISTEN but passes no notifications on, make this as short as `poll_interval_ms`."""
+    """How often it asks although it listens, since notifications are only hints."""
 
     listen_backoff_min_ms: int = 100
     """Pause after the listening connection was lost; doubled by each failure."""

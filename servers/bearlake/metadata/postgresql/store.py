@@ -58,7 +58,7 @@ class PostgresqlMetadata:
         await migrate(self._database, migrations)
         try:
             await self._database.open()
-            if await self._database.value("select current_setting('synchronous_commit')") == "off":
+            if await self._database.value("select current_setting('synchronous_commit')", is_read=True) == "off":
                 raise Invalid(
                     "the metadata store runs with synchronous_commit = off and would lose acknowledged records in a crash:"
                     " set it for this user or database, or add ?synchronous_commit=on to the URL"
@@ -72,12 +72,12 @@ class PostgresqlMetadata:
 
     async def cluster_id(self) -> str:
         """See `Metadata.cluster_id`."""
-        cluster_id: str = await self._database.value("select id from bearlake.cluster")
+        cluster_id: str = await self._database.value("select id from bearlake.cluster", is_read=True)
         return cluster_id
 
     async def now_ms(self) -> int:
         """See `Metadata.now_ms`."""
-        now_ms: int = await self._database.value("select bearlake.now_ms()")
+        now_ms: int = await self._database.value("select bearlake.now_ms()", is_read=True)
         return now_ms
 
     async def close(self) -> None:

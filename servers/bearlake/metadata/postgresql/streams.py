@@ -6,16 +6,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import asyncpg
 
-from bearlake.errors import Conflict, Invalid, NotFound
+from bearlake.errors import Invalid, NotFound
 from bearlake.metadata.model import PARTITION_COUNT_MAX, Stream, StreamSpec
 from bearlake.metadata.postgresql.database import Database
 from bearlake.metadata.postgresql.watch import Watch
 
 COLUMNS = "number, name, id, partition_count, configs, created_ms, deleted_ms, is_terminated, version"
-_OF_VERSION = (
-    "(select o.name from bearlake.stream o where o.name = $1 and o.deleted_ms is null and o.version = $2 for update) v"
-)
-"""The name of the stream if it has that version. Its row is locked, so that what is then called by that name finds it unchanged."""
 
 
 class PostgresqlStreams:
@@ -30,17 +26,25 @@ class PostgresqlStreams:
         """See `StreamCatalog.create`. Raises `Invalid` for an impossible partition count."""
         _check_partition_count(spec.partition_count)
         return await self._changed(
-            "bearlake.create_stream($1, $2, $3, $4)",
+            "bearlake.create_stream_after($1, $2, $3, $4, $5)",
             spec.name,
+            spec.after,
             self._new_uuid(),
             spec.partition_count,
             _dumped(spec.configs),
         )
 
+    async def newest(self, name: str) -> int:
+        """See `StreamCatalog.newest`."""
+        number: int = await self._database.value(
+            "select coalesce(max(number), 0) from bearlake.stream where name = $1", name, is_read=True
+        )
+        return number
+
     async def get(self, name: str) -> Stream:
         """See `StreamCatalog.get`."""
         rows = await self._database.rows(
-            f"select {COLUMNS} from bearlake.stream where name = $1 and deleted_ms is null", name
+            f"select {COLUMNS} from bearlake.stream where name = $1 and deleted_ms is null", name, is_read=True
         )
         if not rows:
             raise NotFound(f"there is no stream {name!r}")
@@ -54,62 +58,54 @@ class PostgresqlStreams:
             after,
             prefix,
             limit,
+            is_read=True,
         )
         return [_stream(row) for row in rows]
 
     async def alter(
-        self, name: str, *, set_configs: Mapping[str, str], unset_configs: Collection[str], version: int | None = None
+        self, number: int, *, set_configs: Mapping[str, str], unset_configs: Collection[str], version: int
     ) -> Stream:
         """See `StreamCatalog.alter`. A key that is both unset and set is set."""
-        values = (_dumped(set_configs), list(unset_configs))
-        if version is None:
-            return await self._changed("bearlake.alter_stream($1, $2, $3)", name, *values)
-        return await self._changed_version("bearlake.alter_stream(v.name, $3, $4)", name, version, *values)
+        call = "bearlake.alter_stream(bearlake.hold_stream($1, $2), $3, $4)"
+        return await self._changed(call, number, version, _dumped(set_configs), list(unset_configs))
 
-    async def add_partitions(self, name: str, partition_count: int) -> Stream:
+    async def add_partitions(self, number: int, partition_count: int) -> Stream:
         """See `StreamCatalog.add_partitions`."""
         _check_partition_count(partition_count)
-        return await self._changed("bearlake.add_partitions($1, $2)", name, partition_count)
+        return await self._changed(
+            "bearlake.add_partitions(bearlake.hold_stream($1, null), $2)", number, partition_count
+        )
 
-    async def terminate(self, name: str) -> Stream:
+    async def terminate(self, number: int) -> Stream:
         """See `StreamCatalog.terminate`."""
-        row = await self._database.row(f"select {COLUMNS} from bearlake.terminate_stream($1)", name)
-        assert row is not None
-        return self._saw(_stream(row))
+        return await self._changed(
+            "bearlake.terminate_stream(bearlake.hold_stream($1, null))", number, is_repeatable=True
+        )
 
-    async def delete(self, name: str, *, version: int | None = None) -> Stream:
+    async def delete(self, number: int, *, version: int | None = None) -> Stream:
         """See `StreamCatalog.delete`."""
-        if version is None:
-            return await self._changed("bearlake.delete_stream($1)", name)
-        return await self._changed_version("bearlake.delete_stream(v.name)", name, version)
+        return await self._changed("bearlake.delete_stream(bearlake.hold_stream($1, $2))", number, version)
 
     async def by_numbers(self, numbers: Collection[int]) -> Sequence[Stream]:
         """See `StreamCatalog.by_numbers`."""
         rows = await self._database.rows(
-            f"select {COLUMNS} from bearlake.stream where number = any ($1) order by number", list(numbers)
+            f"select {COLUMNS} from bearlake.stream where number = any ($1) order by number",
+            list(numbers),
+            is_read=True,
         )
         return [_stream(row) for row in rows]
 
     async def incarnations(self, *, after: int = 0, limit: int = 1000) -> Sequence[Stream]:
         """See `StreamCatalog.incarnations`."""
         rows = await self._database.rows(
-            f"select {COLUMNS} from bearlake.stream where number > $1 order by number limit $2", after, limit
+            f"select {COLUMNS} from bearlake.stream where number > $1 order by number limit $2", after, limit, is_read=True
         )
         return [_stream(row) for row in rows]
 
-    async def _changed(self, call: str, *values: object) -> Stream:
-        # Not repeatable: a second creation finds the name taken, a second deletion finds nothing.
-        row = await self._database.row(f"select {COLUMNS} from {call}", *values, is_repeatable=False)
+    async def _changed(self, call: str, *values: object, is_repeatable: bool = False) -> Stream:
+        # Most are not repeatable: a second creation finds the name taken, a second deletion finds nothing.
+        row = await self._database.row(f"select {COLUMNS} from {call}", *values, is_repeatable=is_repeatable)
         assert row is not None
-        return self._saw(_stream(row))
-
-    async def _changed_version(self, call: str, name: str, version: int, *values: object) -> Stream:
-        row = await self._database.row(
-            f"select c.* from {_OF_VERSION}, lateral {call} c", name, version, *values, is_repeatable=False
-        )
-        if row is None:
-            stream = await self.get(name)
-            raise Conflict(f"stream {name!r} has changed: it has version {stream.version}, not {version}")
         return self._saw(_stream(row))
 
     def _saw(self, stream: Stream) -> Stream:

@@ -45,7 +45,7 @@ class Watch:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
         while self._head <= after:
-            self.saw(await self._database.value("select position from bearlake.log_head"))
+            self.saw(await self._database.value("select position from bearlake.log_head", is_read=True))
             remaining = deadline - loop.time()
             if self._head > after or remaining <= 0:
                 return

@@ -4,7 +4,8 @@ A file has two connections: one for writes and for reads that need the ledger, o
 another, which do not wait behind a commit's fsync. In memory there is one connection, and steps run at once in the caller's
 thread: no threads, no waits, deterministic.
 
-A step is a function that runs as a whole on its thread, also when its caller is cancelled meanwhile.
+A step is a function that runs as a whole on its thread, also when its caller is cancelled meanwhile; one that has not begun then never
+runs. Steps that write take turns in the order in which they began to wait, so none that was given up happens later (I12).
 """
 
 import asyncio
@@ -52,6 +53,8 @@ class Database:
         self._pending_count = 0
         self._turn = threading.Lock()
         """Held by whoever uses the writing connection."""
+        self._next = threading.Lock()
+        """Held by whoever waits for the turn: later steps queue behind."""
         self._executors: list[ThreadPoolExecutor] = []
         self.writer: sqlite3.Connection
         self.reader: sqlite3.Connection
@@ -110,16 +113,25 @@ class Database:
 
     def run_here(self, step: Callable[..., Result], *arguments: object) -> Result:
         """Run a step in the calling thread, which is not the event loop's; blocks while another step runs. Raises as `run`."""
-        with self._turn:
+        with self._in_turn():
             if self._is_closed:
                 raise Unavailable(f"the metadata store {self.path} is closed")
             return self._guarded(step, *arguments)
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        with self._next:
+            self._turn.acquire()
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     def _finished(self, _: object) -> None:
         self._pending_count -= 1
 
     def _guarded_in_turn(self, step: Callable[..., Result], *arguments: object) -> Result:
-        with self._turn:
+        with self._in_turn():
             return self._guarded(step, *arguments)
 
     def _guarded(self, step: Callable[..., Result], *arguments: object) -> Result:
@@ -218,7 +230,7 @@ class Database:
         )
 
     def _disconnect(self) -> None:
-        with self._turn:
+        with self._in_turn():
             self._close_connections()
 
     def _close_connections(self) -> None:

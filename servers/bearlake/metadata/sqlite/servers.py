@@ -21,11 +21,22 @@ class SqliteServers:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    async def last_epoch(self, name: str) -> int:
+        """See `Membership.last_epoch`."""
+        return await self._database.run_read(self._last_epoch, name)
+
     async def register(
-        self, name: str, *, zone: str | None, endpoints: Mapping[str, str], version: str, timeout_ms: int
+        self,
+        name: str,
+        *,
+        zone: str | None,
+        endpoints: Mapping[str, str],
+        version: str,
+        timeout_ms: int,
+        after: int = 0,
     ) -> Registration:
         """See `Membership.register`. Epochs grow over all servers, node ids start at 0."""
-        return await self._database.run(self._register, name, zone, endpoints, version, timeout_ms)
+        return await self._database.run(self._register, name, zone, endpoints, version, timeout_ms, after)
 
     async def heartbeat(self, server: ServerRef) -> int:
         """See `Membership.heartbeat`. Raises `Fenced` too when the server has left."""
@@ -51,10 +62,16 @@ class SqliteServers:
         """See `Membership.live`."""
         return await self._database.run_read(self._live)
 
+    def _last_epoch(self, name: str) -> int:
+        with self._database.reading() as connection:
+            return last_epoch(connection, name)
+
     def _register(
-        self, name: str, zone: str | None, endpoints: Mapping[str, str], version: str, timeout_ms: int
+        self, name: str, zone: str | None, endpoints: Mapping[str, str], version: str, timeout_ms: int, after: int
     ) -> Registration:
         with self._database.writing() as connection:
+            if last_epoch(connection, name) != after:
+                raise Conflict(f"server {name!r} was registered by another process meanwhile")
             epoch, cluster_id = connection.execute(
                 "UPDATE store SET last_epoch = last_epoch + 1 RETURNING last_epoch, cluster_id"
             ).fetchone()
@@ -127,6 +144,13 @@ class SqliteServers:
             )
             for node_id, epoch, name, zone, endpoints, version, is_draining, heartbeat_count, timeout_ms in rows
         ]
+
+
+def last_epoch(connection: sqlite3.Connection, name: str) -> int:
+    """The newest epoch of the server of that name, 0 when it was never registered."""
+    epoch: int
+    (epoch,) = connection.execute("SELECT coalesce(max(epoch), 0) FROM servers WHERE name = ?", (name,)).fetchone()
+    return epoch
 
 
 class SqliteLeases:

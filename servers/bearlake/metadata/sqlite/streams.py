@@ -28,6 +28,10 @@ class SqliteStreams:
         """See `StreamCatalog.create`. Raises `Invalid` too, when the partition count is not in 1 … 2**20."""
         return self._changed(await self._database.run(self._create, spec))
 
+    async def newest(self, name: str) -> int:
+        """See `StreamCatalog.newest`."""
+        return await self._database.run_read(self._newest, name)
+
     async def get(self, name: str) -> Stream:
         """See `StreamCatalog.get`."""
         return await self._database.run_read(self._get, name)
@@ -37,22 +41,22 @@ class SqliteStreams:
         return await self._database.run_read(self._list, prefix, after, limit)
 
     async def alter(
-        self, name: str, *, set_configs: Mapping[str, str], unset_configs: Collection[str], version: int | None = None
+        self, number: int, *, set_configs: Mapping[str, str], unset_configs: Collection[str], version: int
     ) -> Stream:
         """See `StreamCatalog.alter`."""
-        return self._changed(await self._database.run(self._alter, name, set_configs, unset_configs, version))
+        return self._changed(await self._database.run(self._alter, number, set_configs, unset_configs, version))
 
-    async def add_partitions(self, name: str, partition_count: int) -> Stream:
+    async def add_partitions(self, number: int, partition_count: int) -> Stream:
         """See `StreamCatalog.add_partitions`."""
-        return self._changed(await self._database.run(self._add_partitions, name, partition_count))
+        return self._changed(await self._database.run(self._add_partitions, number, partition_count))
 
-    async def terminate(self, name: str) -> Stream:
+    async def terminate(self, number: int) -> Stream:
         """See `StreamCatalog.terminate`."""
-        return self._changed(await self._database.run(self._terminate, name))
+        return self._changed(await self._database.run(self._terminate, number))
 
-    async def delete(self, name: str, *, version: int | None = None) -> Stream:
+    async def delete(self, number: int, *, version: int | None = None) -> Stream:
         """See `StreamCatalog.delete`."""
-        return self._changed(await self._database.run(self._delete, name, version))
+        return self._changed(await self._database.run(self._delete, number, version))
 
     async def by_numbers(self, numbers: Collection[int]) -> Sequence[Stream]:
         """See `StreamCatalog.by_numbers`."""
@@ -71,6 +75,8 @@ class SqliteStreams:
         with self._database.writing() as connection:
             if connection.execute("SELECT 1 FROM streams WHERE name = ? AND is_deleted = 0", (spec.name,)).fetchone():
                 raise AlreadyExists(f"there is a stream {spec.name!r}")
+            if newest(connection, spec.name) != spec.after:
+                raise Conflict(f"stream {spec.name!r} was created and deleted meanwhile")
             number = connection.execute(
                 "INSERT INTO streams (id, name, partition_count, configs, created_ms, is_deleted, version) VALUES (?, ?, ?, ?, ?, 0, 0)",
                 (self._new_uuid().bytes, spec.name, spec.partition_count, dumped(spec.configs), self._clock.now_ms()),
@@ -79,42 +85,42 @@ class SqliteStreams:
             return self._write(connection, number)
 
     def _alter(
-        self, name: str, set_configs: Mapping[str, str], unset_configs: Collection[str], version: int | None
+        self, number: int, set_configs: Mapping[str, str], unset_configs: Collection[str], version: int
     ) -> Stream:
         with self._database.writing() as connection:
-            stream = _find_version(connection, name, version)
+            stream = _find_version(connection, number, version)
             configs = {key: value for key, value in stream.configs.items() if key not in unset_configs} | dict(
                 set_configs
             )
             connection.execute("UPDATE streams SET configs = ? WHERE number = ?", (dumped(configs), stream.number))
             return self._write(connection, stream.number)
 
-    def _add_partitions(self, name: str, partition_count: int) -> Stream:
+    def _add_partitions(self, number: int, partition_count: int) -> Stream:
         check_partition_count(partition_count)
         with self._database.writing() as connection:
-            stream = find(connection, name)
+            stream = _find_version(connection, number, None)
             if stream.is_terminated:
-                raise Invalid(f"stream {name!r} is terminated, it cannot be grown")
+                raise Invalid(f"stream {stream.name!r} is terminated, it cannot be grown")
             if partition_count <= stream.partition_count:
                 raise Invalid(
-                    f"stream {name!r} has {stream.partition_count} partitions, it cannot be grown to {partition_count}"
+                    f"stream {stream.name!r} has {stream.partition_count} partitions, it cannot be grown to {partition_count}"
                 )
             connection.execute(
                 "UPDATE streams SET partition_count = ? WHERE number = ?", (partition_count, stream.number)
             )
             return self._write(connection, stream.number)
 
-    def _terminate(self, name: str) -> Stream:
+    def _terminate(self, number: int) -> Stream:
         with self._database.writing() as connection:
-            stream = find(connection, name)
+            stream = _find_version(connection, number, None)
             if stream.is_terminated:
                 return stream
             connection.execute("UPDATE streams SET is_terminated = 1 WHERE number = ?", (stream.number,))
             return self._write(connection, stream.number)
 
-    def _delete(self, name: str, version: int | None) -> Stream:
+    def _delete(self, number: int, version: int | None) -> Stream:
         with self._database.writing() as connection:
-            stream = _find_version(connection, name, version)
+            stream = _find_version(connection, number, version)
             connection.execute("UPDATE streams SET is_deleted = 1 WHERE number = ?", (stream.number,))
             return self._write(connection, stream.number)
 
@@ -124,6 +130,10 @@ class SqliteStreams:
             f"UPDATE streams SET version = ? WHERE number = ? RETURNING {COLUMNS}", (position, number)
         ).fetchone()
         return loaded(row)
+
+    def _newest(self, name: str) -> int:
+        with self._database.reading() as connection:
+            return newest(connection, name)
 
     def _get(self, name: str) -> Stream:
         with self._database.reading() as connection:
@@ -172,11 +182,21 @@ def find(connection: sqlite3.Connection, name: str) -> Stream:
     return loaded(row)
 
 
-def _find_version(connection: sqlite3.Connection, name: str, version: int | None) -> Stream:
-    """The active stream of that name. Raises `NotFound`; `Conflict` unless it has that version (None: any)."""
-    stream = find(connection, name)
+def newest(connection: sqlite3.Connection, name: str) -> int:
+    """Number of the newest incarnation of that name, 0 when there has been none."""
+    number: int
+    (number,) = connection.execute("SELECT coalesce(max(number), 0) FROM streams WHERE name = ?", (name,)).fetchone()
+    return number
+
+
+def _find_version(connection: sqlite3.Connection, number: int, version: int | None) -> Stream:
+    """The active stream with that number. Raises `NotFound`; `Conflict` unless it has that version (None: any)."""
+    row = connection.execute(f"SELECT {COLUMNS} FROM streams WHERE number = ? AND is_deleted = 0", (number,)).fetchone()
+    if row is None:
+        raise NotFound(f"there is no stream with number {number}, or it is deleted")
+    stream = loaded(row)
     if version is not None and stream.version != version:
-        raise Conflict(f"stream {name!r} has changed: it has version {stream.version}, not {version}")
+        raise Conflict(f"stream {stream.name!r} has changed: it has version {stream.version}, not {version}")
     return stream
 
 

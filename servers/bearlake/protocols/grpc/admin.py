@@ -47,7 +47,8 @@ async def list_streams(node: Node, who: Principal, request: pb.ListStreamsReques
 
 async def delete(node: Node, who: Principal, request: pb.DeleteStreamRequest) -> pb.DeleteStreamResponse:
     """Delete a stream. Raises `Denied`, `NotFound`, `Unavailable`."""
-    await node.streams.delete(who, request.name)
+    view = await node.streams.resolve(who, Operation.DELETE, request.name)
+    await node.streams.delete(who, view.stream)
     return pb.DeleteStreamResponse()
 
 

@@ -55,10 +55,9 @@ class Namespaces:
     async def _follow(self, who: Principal, namespace: str, change: "_Change") -> None:
         streams = self._streams
         for view in [view for view in streams.catalog.views() if _is_in(view, namespace)]:
-            wanted, unwanted = change.of(view.stream.configs)
-            if wanted or unwanted:
+            if any(change.of(view.stream.configs)):
                 with contextlib.suppress(NotFound):  # deleted meanwhile
-                    await streams.alter(who, view.name, wanted, unwanted)
+                    await streams.change(who, view.stream, change.of)
 
 
 class _Change(NamedTuple):

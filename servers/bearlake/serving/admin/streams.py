@@ -12,7 +12,7 @@ from bearlake.errors import BearlakeError, Invalid, NotFound, TooLarge
 from bearlake.metadata.model import PartitionKey, Stream, stream_number
 from bearlake.serving.admin import problems
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import Principal
+from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams
 
 ADMIN = Principal("User", "admin")
@@ -116,9 +116,11 @@ class StreamRoutes:
             name, count, unset = _text(item, "name"), _count(item), item.get("unset", [])
             if not isinstance(unset, list) or not all(isinstance(key, str) for key in unset):
                 raise Invalid("unset: expected a list of config names")
-            view = await self._streams.alter(ADMIN, name, _configs(item, "set"), unset)
+            wanted = _configs(item, "set")
+            view = await self._streams.resolve(ADMIN, Operation.ALTER, name)
+            view = await self._streams.change(ADMIN, view.stream, lambda _: (wanted, unset))
             if count is not None and count != view.partition_count:
-                view = await self._streams.add_partitions(ADMIN, name, count)
+                view = await self._streams.add_partitions(ADMIN, view.stream, count)
             return _shown(view)
 
         return await _each(await read_items(request, "streams"), one, 200)
@@ -132,8 +134,12 @@ class StreamRoutes:
         async def one(item: Mapping[str, Any]) -> dict[str, Any]:
             check_keys(item, ("name", "id"))
             name = _text(item, "name")
-            version = await self._version(name, _text(item, "id")) if "id" in item else None
-            await self._streams.delete(ADMIN, name, version)
+            view = await self._streams.resolve(ADMIN, Operation.DELETE, name)
+            if "id" in item and str(view.stream.id) != _text(item, "id"):
+                raise NotFound(
+                    f"there is no stream {name!r} with the id {item['id']}: this one has the id {view.stream.id}"
+                )
+            await self._streams.delete(ADMIN, view.stream)
             return {}
 
         if request.can_read_body:
@@ -143,13 +149,6 @@ class StreamRoutes:
         if not items:
             raise Invalid("name at least one stream: DELETE /v1/streams?name=a&name=b")
         return await _each(items, one, 200)
-
-    async def _version(self, name: str, id_text: str) -> int:
-        """The present version of the stream that has this name and id. Raises `NotFound`."""
-        stream = await self._streams.metadata.streams.get(name)
-        if str(stream.id) != id_text:
-            raise NotFound(f"there is no stream {name!r} with the id {id_text}: this one has the id {stream.id}")
-        return stream.version
 
 
 async def read_items(request: web.Request, key: str) -> list[Mapping[str, Any]]:

@@ -263,10 +263,10 @@ async def test_the_metadata_of_all_streams_is_kept_and_follows_every_change(kafk
     assert await listed() == ({"a": 1}, 1)
     await create(client, "b")
     assert await listed() == ({"a": 1, "b": 1}, 1)
-    await cluster[0].streams.catalog.add_partitions("a", 3)
+    await cluster[0].streams.catalog.add_partitions((await cluster[0].streams.catalog.resolve("a")).stream, 3)
     await cluster.add()
     assert await listed() == ({"a": 3, "b": 1}, 2)
-    await cluster[0].streams.catalog.delete("a")
+    await cluster[0].streams.catalog.delete((await cluster[0].streams.catalog.resolve("a")).stream)
     assert await listed() == ({"b": 1}, 2)
     if version >= 8:
         asked = await metadata(client, version=version, include_topic_authorized_operations=True)

@@ -92,7 +92,7 @@ async def test_a_stream_that_was_deleted_is_unknown_by_name_and_by_id(any_cluste
     topic_id = await cluster[0].create("t")
     assert (await client.produce("t", GOOD)).error_code == 0
     cluster[1].tasks[0].cancel()  # it does not follow any more
-    await cluster[0].streams.catalog.delete("t")
+    await cluster[0].streams.catalog.delete((await cluster[0].streams.catalog.resolve("t")).stream)
 
     assert (await client.produce("t", GOOD)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (await client.produce(topic_id, GOOD)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
@@ -117,7 +117,9 @@ async def test_batches_above_the_streams_limit_are_refused_and_the_limit_can_be_
     large = batch_of(b"x" * 1000)
 
     assert (await client.produce("t", large)).error_code == ErrorCode.MESSAGE_TOO_LARGE
-    await kafka.streams.catalog.alter("t", {"max.message.bytes": "2000"}, ())
+    await kafka.streams.catalog.alter(
+        (await kafka.streams.catalog.resolve("t")).stream, {"max.message.bytes": "2000"}, ()
+    )
     assert (await client.produce("t", large)).error_code == 0
 
 

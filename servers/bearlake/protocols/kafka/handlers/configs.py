@@ -6,8 +6,9 @@ from the file that the server was started with.
 Source: KIP-133, KIP-226 (synonyms), KIP-339 (incremental), KIP-569 (types and documentation), KIP-1142 (ListConfigResources).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 
 from bearlake.errors import BearlakeError, Invalid, NotFound
 from bearlake.protocols.kafka.broker import Broker, Context
@@ -25,6 +26,9 @@ from bearlake.protocols.kafka.messages import (
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.configs import ConfigType
 from bearlake.streams.principal import Operation
+
+Changes = tuple[Mapping[str, str], Collection[str]]
+"""Configs to set, and those to unset."""
 
 
 class ResourceType(IntEnum):
@@ -184,10 +188,8 @@ async def alter(broker: Broker, context: Context, request: AlterConfigsRequest) 
         )
         responses.append(answer)
         try:
-            present = await _own_configs(broker, resource.resource_type, resource.resource_name)
             wanted = {config.name: config.value for config in resource.configs if config.value is not None}
-            unset = set(present) - set(wanted)
-            await _apply(broker, context, resource.resource_name, wanted, unset, request.validate_only)
+            await _change(broker, context, resource, request.validate_only, partial(_replacement, wanted))
         except BearlakeError as error:
             answer.error_code, answer.error_message = _code(error), str(error)
     return AlterConfigsResponse(responses=responses)
@@ -204,17 +206,18 @@ async def incremental_alter(
         )
         responses.append(answer)
         try:
-            present = await _own_configs(broker, resource.resource_type, resource.resource_name)
-            wanted, unset = _changes(present, resource.configs)
-            await _apply(broker, context, resource.resource_name, wanted, unset, request.validate_only)
+            await _change(broker, context, resource, request.validate_only, partial(_changes, resource.configs))
         except BearlakeError as error:
             answer.error_code, answer.error_message = _code(error), str(error)
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
-def _changes(
-    present: dict[str, str], changes: Sequence[IncrementalAlterConfigsRequest.Config]
-) -> tuple[dict[str, str], set[str]]:
+def _replacement(wanted: Mapping[str, str], present: Mapping[str, str]) -> Changes:
+    """What to set and what to unset, so that only `wanted` is left."""
+    return wanted, set(present) - set(wanted)
+
+
+def _changes(changes: Sequence[IncrementalAlterConfigsRequest.Config], present: Mapping[str, str]) -> Changes:
     """What to set and what to unset. Raises `BadConfig`, `Invalid`."""
     names = [change.name for change in changes]
     if len(set(names)) != len(names):
@@ -236,7 +239,7 @@ def _changes(
     return wanted, unset
 
 
-def _edit_list(present: dict[str, str], change: IncrementalAlterConfigsRequest.Config) -> str:
+def _edit_list(present: Mapping[str, str], change: IncrementalAlterConfigsRequest.Config) -> str:
     config = stream_configs.BY_NAME.get(change.name)
     if config is None or config.type is not ConfigType.LIST:
         raise BadConfig(f"{change.name} is not a list: append and subtract need one")
@@ -248,15 +251,24 @@ def _edit_list(present: dict[str, str], change: IncrementalAlterConfigsRequest.C
     return ",".join(item for item in items if item not in edits)
 
 
-async def _own_configs(broker: Broker, resource_type: int, name: str) -> dict[str, str]:
-    if resource_type != ResourceType.TOPIC:
-        raise Invalid("only topic configs can be altered: a server's settings come from its configuration file")
-    return dict((await broker.streams.catalog.find(name)).stream.configs)
-
-
-async def _apply(
-    broker: Broker, context: Context, name: str, wanted: dict[str, str], unset: set[str], validate_only: bool
+async def _change(
+    broker: Broker,
+    context: Context,
+    resource: AlterConfigsRequest.Resource | IncrementalAlterConfigsRequest.Resource,
+    validate_only: bool,
+    decide: Callable[[Mapping[str, str]], Changes],
 ) -> None:
+    """Change a topic's configs as `decide` says, which sees those that it has. Raises `BadConfig`, `Invalid`, and what a change raises."""
+    if resource.resource_type != ResourceType.TOPIC:
+        raise Invalid("only topic configs can be altered: a server's settings come from its configuration file")
+    stream = (await broker.streams.resolve(context.who, Operation.ALTER, resource.resource_name)).stream
+    wanted, unset = _checked(decide, stream.configs)
+    if not validate_only and (wanted or unset):
+        await broker.streams.change(context.who, stream, partial(_checked, decide))
+
+
+def _checked(decide: Callable[[Mapping[str, str]], Changes], present: Mapping[str, str]) -> Changes:
+    wanted, unset = decide(present)
     for key in unset:
         if key not in stream_configs.BY_NAME:
             raise BadConfig(f"Unknown topic config name: {key}")
@@ -264,8 +276,7 @@ async def _apply(
         stream_configs.check(wanted)
     except Invalid as error:
         raise BadConfig(str(error)) from error
-    if not validate_only and (wanted or unset):
-        await broker.streams.alter(context.who, name, wanted, unset)
+    return wanted, unset
 
 
 def _code(error: BearlakeError) -> ErrorCode:

@@ -158,6 +158,7 @@ def _named(name: str) -> DeleteTopicsRequest.Topic:
 
 async def _delete(broker: Broker, context: Context, topic: DeleteTopicsRequest.Topic) -> DeleteTopicsResponse.Topic:
     name, topic_id = topic.name, topic.topic_id
+    view: StreamView | None = None
     answer = DeleteTopicsResponse.Topic(name=name, topic_id=topic_id)
     if name is None:
         view = broker.streams.catalog.peek_id(topic_id)
@@ -169,7 +170,9 @@ async def _delete(broker: Broker, context: Context, topic: DeleteTopicsRequest.T
         answer.error_code, answer.error_message = ErrorCode.INVALID_REQUEST, "both a name and a topic id were given"
         return answer
     try:
-        answer.topic_id = (await broker.streams.delete(context.who, name)).id.bytes
+        if view is None:
+            view = await broker.streams.resolve(context.who, Operation.DELETE, name)
+        answer.topic_id = (await broker.streams.delete(context.who, view.stream)).id.bytes
     except BearlakeError as error:
         answer.error_code, answer.error_message = code_of(error), str(error)
     return answer
@@ -196,7 +199,7 @@ async def create_partitions(
 
 
 async def _grow(broker: Broker, context: Context, topic: CreatePartitionsRequest.Topic, validate_only: bool) -> None:
-    view = await broker.streams.catalog.find(topic.name)
+    view = await broker.streams.resolve(context.who, Operation.ALTER, topic.name)
     if topic.count <= view.partition_count:
         message = (
             f"Topic currently has {view.partition_count} partitions, which is higher than the requested {topic.count}."
@@ -211,7 +214,7 @@ async def _grow(broker: Broker, context: Context, topic: CreatePartitionsRequest
         )
     try:
         if not validate_only:
-            await broker.streams.add_partitions(context.who, topic.name, topic.count)
+            await broker.streams.add_partitions(context.who, view.stream, topic.count)
     except Invalid as error:
         raise Refused(ErrorCode.INVALID_PARTITIONS, str(error)) from error
 

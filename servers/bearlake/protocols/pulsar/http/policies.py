@@ -208,9 +208,8 @@ class PolicyRoutes:
         if unset:
             given = await self._broker.topics.namespaces.configs(topic.name.namespace)
             wanted = {**wanted, **{key: value for key, value in given.items() if key in unset}}
-        await self._broker.streams.alter(
-            ANONYMOUS, topic.view.name, wanted, [key for key in unset if key not in wanted]
-        )
+        unwanted = [key for key in unset if key not in wanted]
+        await self._broker.streams.change(ANONYMOUS, topic.view.stream, lambda _: (wanted, unwanted))
         return web.Response(status=204)
 
 

@@ -5,13 +5,13 @@ A topic is terminated for all its partitions and all protocols (`StreamCatalog.t
 
 from aiohttp import web
 
-from bearlake.metadata.model import PartitionKey
 from bearlake.protocols.pulsar import names
 from bearlake.protocols.pulsar.broker import Broker
 from bearlake.protocols.pulsar.http import paths, shown
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
 from bearlake.protocols.pulsar.topics import PARTITIONED, is_partitioned
+from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import ANONYMOUS, Operation
 
 
@@ -93,8 +93,8 @@ class TopicRoutes:
             raise Problem(406, f"{count} partitions: topic {topic.name} has {topic.view.partition_count}")
         if count > topic.view.partition_count:
             if topic.view.stream.configs.get(PARTITIONED) is None:
-                await self._broker.streams.alter(ANONYMOUS, topic.view.name, {PARTITIONED: "true"}, ())
-            await self._broker.streams.add_partitions(ANONYMOUS, topic.view.name, count)
+                await self._broker.streams.change(ANONYMOUS, topic.view.stream, lambda _: ({PARTITIONED: "true"}, ()))
+            await self._broker.streams.add_partitions(ANONYMOUS, topic.view.stream, count)
         return web.Response(status=204)
 
     async def _terminate(self, request: web.Request) -> web.Response:
@@ -102,7 +102,7 @@ class TopicRoutes:
         topic = await paths.topic_of(self._broker, request, Operation.ALTER)
         if topic.is_partitioned:
             raise Problem(405, f"{topic.name}: a partitioned topic is terminated as such, with all its partitions")
-        await self._broker.streams.terminate(ANONYMOUS, topic.view.name)
+        await self._broker.streams.terminate(ANONYMOUS, topic.view.stream)
         return web.json_response(await shown.last_message(self._broker, topic))
 
     async def _terminate_partitioned(self, request: web.Request) -> web.Response:
@@ -110,7 +110,7 @@ class TopicRoutes:
         topic = await paths.topic_of(self._broker, request, Operation.ALTER)
         if not paths.names_whole(topic):
             raise Problem(405, f"{topic.name} is not a partitioned topic")
-        await self._broker.streams.terminate(ANONYMOUS, topic.view.name)
+        await self._broker.streams.terminate(ANONYMOUS, topic.view.stream)
         partitions = paths.topics_of(topic)
         return web.json_response({str(one.index): await shown.last_message(self._broker, one) for one in partitions})
 
@@ -120,19 +120,19 @@ class TopicRoutes:
             raise Problem(409, f"{topic.name} is a partition: a topic is deleted with all its partitions")
         if paths.names_whole(topic):
             raise Problem(409, f"{topic.name} is a partitioned topic, to be deleted as such")
-        return await self._remove(topic.view.name, topic.view.partitions(), is_forced=paths.flag(request, "force"))
+        return await self._remove(topic.view, is_forced=paths.flag(request, "force"))
 
     async def _delete_partitioned(self, request: web.Request) -> web.Response:
         topic = await paths.topic_of(self._broker, request, Operation.DELETE)
         if not paths.names_whole(topic):
             raise Problem(404, f"Topic {topic.name} is not a partitioned topic")
-        return await self._remove(topic.view.name, topic.view.partitions(), is_forced=paths.flag(request, "force"))
+        return await self._remove(topic.view, is_forced=paths.flag(request, "force"))
 
-    async def _remove(self, stream: str, partitions: list[PartitionKey], *, is_forced: bool) -> web.Response:
+    async def _remove(self, view: StreamView, *, is_forced: bool) -> web.Response:
         """Delete a stream; unless forced, not one with subscriptions."""
         if not is_forced:
-            for partition in partitions:
+            for partition in view.partitions():
                 if await self._broker.subscriptions.names(partition):
                     raise Problem(412, "Topic has subscriptions")
-        await self._broker.streams.delete(ANONYMOUS, stream)
+        await self._broker.streams.delete(ANONYMOUS, view.stream)
         return web.Response(status=204)

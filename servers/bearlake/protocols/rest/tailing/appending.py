@@ -103,7 +103,7 @@ class Appending:
             if by and not state.is_closed(view):
                 changes[state.CLOSED_BY] = by
             try:
-                await self._streams.alter(INTERNAL, view.name, changes, [], view.stream.version)
+                await self._streams.alter(INTERNAL, view.stream, changes, [])
             except Conflict:
                 continue
         raise Conflict(f"stream {view.name} changes all the time")

@@ -140,7 +140,7 @@ class CreateRoutes:
         if origin is not None:
             await self._forking.tell(origin.source, view)
         if is_shown_later:
-            view = await self._streams.alter(INTERNAL, name, {}, [lifetimes.INCOMPLETE])
+            view = await self._streams.change(INTERNAL, view.stream, lambda _: ({}, [lifetimes.INCOMPLETE]))
         return view
 
 

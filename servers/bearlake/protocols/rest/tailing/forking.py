@@ -115,12 +115,12 @@ class Forking:
             Problem: 409, the source was deleted meanwhile; the fork is taken back.
         """
         try:
-            told = await self._streams.alter(INTERNAL, source.name, {lifetimes.FORKED: "true"}, [])
-            is_there = told.stream.number == source.stream.number and not lifetimes.is_marked(told, lifetimes.DELETED)
+            told = await self._streams.change(INTERNAL, source.stream, lambda _: ({lifetimes.FORKED: "true"}, []))
+            is_there = not lifetimes.is_marked(told, lifetimes.DELETED)
         except NotFound:
             is_there = False
         if not is_there:
-            await self._streams.delete(INTERNAL, fork.name, fork.stream.version)
+            await self._streams.delete(INTERNAL, fork.stream, is_unchanged=True)
             raise Problem(409, 409, f"stream {source.name}, the source, is deleted")
 
     def _cut(self, value: bytes, offset: int, part: int) -> tuple[int, list[Record]]:

@@ -113,8 +113,7 @@ class Lifetimes:
             if ttl_ms is None or now_ms - _used_ms(view) < ttl_ms // _RENEW_PART:
                 return
             try:
-                version = view.stream.version
-                await self._streams.alter(INTERNAL, view.name, {USED_AT: str(now_ms)}, [], version)
+                await self._streams.alter(INTERNAL, view.stream, {USED_AT: str(now_ms)}, [])
                 return
             except NotFound:
                 return  # the next look says so
@@ -132,12 +131,11 @@ class Lifetimes:
             view = StreamView(await self._streams.metadata.streams.get(name))
             if is_due and not await self._is_over(view):
                 return
-            version = view.stream.version
             try:
                 if not await self._has_forks(view):
-                    await self._streams.delete(who, name, version)
+                    await self._streams.delete(who, view.stream, is_unchanged=True)
                 elif not is_marked(view, DELETED):
-                    await self._streams.alter(who, name, {DELETED: "true"}, [], version)
+                    await self._streams.alter(who, view.stream, {DELETED: "true"}, [])
                 return
             except Conflict:
                 continue

@@ -111,7 +111,7 @@ class Sequences:
         """Let the config say what this server knows, unless it was changed since the view."""
         noted = json.dumps({**_noted(view), str(index): [tail.seen, tail.sequence]}, ensure_ascii=False)
         try:
-            await self._streams.alter(INTERNAL, view.name, {CONFIG: noted}, [], view.stream.version)
+            await self._streams.alter(INTERNAL, view.stream, {CONFIG: noted}, [])
         except Conflict:
             return False
         tail.noted = tail.seen

@@ -96,7 +96,7 @@ class ConfigRoutes:
 
     async def _alter(self, who: Principal, view: StreamView, given: Mapping[str, str], unset: list[str]) -> None:
         try:
-            await self._streams.alter(who, view.name, given, unset)
+            await self._streams.change(who, view.stream, lambda _: (given, unset))
         except Invalid as error:
             raise Problem(400, 40002, str(error)) from error
 

@@ -110,11 +110,11 @@ class TopicRoutes:
         """More partitions."""
         site = Site(request, self._members)
         body = await self._body(request)
-        view = await find(self._streams, request, Operation.DESCRIBE)
+        name = (await find(self._streams, request, Operation.DESCRIBE)).name
+        who = principal_of(request)
         try:
-            grown = await self._streams.add_partitions(
-                principal_of(request), view.name, count(body, "partitions_count")
-            )
+            view = await self._streams.resolve(who, Operation.ALTER, name)
+            grown = await self._streams.add_partitions(who, view.stream, count(body, "partitions_count"))
         except Invalid as error:
             raise Problem(400, 40002, str(error)) from error
         return answer(_topic(site, grown))
@@ -122,8 +122,10 @@ class TopicRoutes:
     async def delete(self, request: web.Request) -> web.Response:
         """Delete a topic."""
         Site(request, self._members)
-        view = await find(self._streams, request, Operation.DESCRIBE)
-        await self._streams.delete(principal_of(request), view.name)
+        name = (await find(self._streams, request, Operation.DESCRIBE)).name
+        who = principal_of(request)
+        view = await self._streams.resolve(who, Operation.DELETE, name)
+        await self._streams.delete(who, view.stream)
         return web.Response(status=204)
 
     async def partitions(self, request: web.Request) -> web.Response:

@@ -1,0 +1,373 @@
+"""I12: a write that was given up cannot happen later.
+
+A client gives a statement up while a proxy keeps it, or while its backend stands still (SIGSTOP); other writes of the client succeed;
+only then the database gets the old statement.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import asyncpg
+import pytest
+
+from bearlake.errors import NotFound, Unavailable
+from bearlake.metadata import Metadata, registering
+from bearlake.metadata.model import (
+    BatchCommit,
+    CommittedOffset,
+    GroupSnapshot,
+    Lease,
+    ObjectCommit,
+    OutcomeKind,
+    ServerRef,
+    Stream,
+    StreamSpec,
+)
+from bearlake.metadata.postgresql.settings import PostgresqlSettings
+from bearlake.metadata.postgresql.store import open_postgresql
+from fixtures.postgresql import PostgresqlServer
+from fixtures.postgresql_proxy import Proxy
+
+SETTINGS = PostgresqlSettings(connections_max=1, lock_timeout_ms=100, poll_interval_ms=5)
+UNGUARDED = ("session", "migration")
+"""Tables without a fence: that of the sessions, and that which migrations lock."""
+
+
+class Given(NamedTuple):
+    """A store with a stream, a server, and a group's lease."""
+
+    metadata: Metadata
+    stream: Stream
+    server: ServerRef
+    lease: Lease
+
+    @classmethod
+    async def on(cls, metadata: Metadata) -> "Given":
+        stream = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
+        registered = await registering.register(
+            metadata.servers, "a", zone=None, endpoints={}, version="1", timeout_ms=600_000
+        )
+        lease = await metadata.leases.acquire("group/g", registered.server)
+        return cls(metadata, stream, registered.server, lease)
+
+    async def commit_offset(self, offset: int) -> None:
+        offsets = {self.stream.partition(0): CommittedOffset(offset=offset)}
+        await self.metadata.groups.commit_offsets("g", offsets, self.lease)
+
+    async def offset(self) -> int:
+        return (await self.metadata.groups.offsets("g"))[self.stream.partition(0)].offset
+
+    async def save(self, state: bytes) -> None:
+        await self.metadata.groups.save(GroupSnapshot(group="g", protocol_type="consumer", state=state), self.lease)
+
+    async def state(self) -> bytes:
+        found = await self.metadata.groups.load("g")
+        return b"" if found is None else found.state
+
+    async def alter(self, value: str) -> None:
+        await self.metadata.streams.alter(
+            self.stream.number, set_configs={"a": value}, unset_configs=(), version=self.stream.version
+        )
+
+    async def configs(self) -> Any:
+        return (await self.metadata.streams.get("orders")).configs
+
+    async def names(self) -> list[str]:
+        return [stream.name for stream in await self.metadata.streams.list()]
+
+    async def append(self, token: str, expected: int) -> OutcomeKind:
+        batch = BatchCommit(self.stream.partition(0), 0, 10, 1, 0, expected_offset=expected)
+        committed = await self.metadata.log.commit(
+            ObjectCommit(token=token, server=self.server, size=10, batches=[batch])
+        )
+        return committed.outcomes[0].kind
+
+    async def end(self) -> int:
+        key = self.stream.partition(0)
+        return (await self.metadata.log.bounds([key]))[key].end
+
+
+Step = Callable[[Given], Awaitable[object]]
+
+
+class Case(NamedTuple):
+    """`first` is given up, then `second` succeeds; what `read` shows is as if `first` had never been asked, however late it arrives."""
+
+    warm: Step
+    """The statement of `first` without an effect that matters, so that the connection has prepared it."""
+    first: Step
+    second: Step
+    read: Step
+
+
+CASES = {
+    "offsets": Case(
+        lambda g: g.commit_offset(5), lambda g: g.commit_offset(10), lambda g: g.commit_offset(20), lambda g: g.offset()
+    ),
+    "snapshot": Case(lambda g: g.save(b"0"), lambda g: g.save(b"old"), lambda g: g.save(b"new"), lambda g: g.state()),
+    "group": Case(
+        lambda g: g.metadata.groups.delete("g", g.lease),
+        lambda g: g.metadata.groups.delete("g", g.lease),
+        lambda g: g.commit_offset(20),
+        lambda g: g.metadata.groups.offsets("g"),
+    ),
+    "delete": Case(
+        lambda g: g.metadata.streams.delete(99),
+        lambda g: g.metadata.streams.delete(g.stream.number),
+        lambda g: g.alter("new"),
+        lambda g: g.names(),
+    ),
+    "alter": Case(
+        lambda g: g.metadata.streams.alter(99, set_configs={}, unset_configs=(), version=1),
+        lambda g: g.alter("old"),
+        lambda g: g.commit_offset(20),
+        lambda g: g.configs(),
+    ),
+    "expected": Case(  # the first expects the end that the second makes
+        lambda g: g.append("wal/0", 7),
+        lambda g: g.append("wal/1", 1),
+        lambda g: g.append("wal/2", 0),
+        lambda g: g.end(),
+    ),
+    "create": Case(
+        lambda g: g.metadata.streams.create(StreamSpec(name="orders", partition_count=1)),
+        lambda g: g.metadata.streams.create(StreamSpec(name="bills", partition_count=1)),
+        lambda g: g.commit_offset(20),
+        lambda g: g.names(),
+    ),
+}
+
+
+class Detained(Proxy):
+    """A proxy that can keep what clients send, and the end of their connections, until it is told to deliver it."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.keeps_next_question = False
+        """The next execution of a statement, and whatever follows it there, waits for `deliver`. False again when one waits."""
+        self.kept = asyncio.Event()
+        self.deliver = asyncio.Event()
+        self.delivered = asyncio.Event()
+
+    async def _ask(
+        self, reader: asyncio.StreamReader, client: asyncio.StreamWriter, server: asyncio.StreamWriter
+    ) -> None:
+        is_kept = False
+        try:
+            while block := await reader.read(1 << 16):
+                if self.keeps_next_question and block.startswith(b"B"):  # Bind, with Execute behind it
+                    self.keeps_next_question, is_kept = False, True
+                    self.kept.set()
+                if is_kept:
+                    await self.deliver.wait()
+                server.write(block)
+                await server.drain()
+        except ConnectionError:
+            return
+        finally:
+            if is_kept:
+                server.write_eof()
+                await self.delivered.wait()
+            server.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        try:
+            while block := await reader.read(1 << 16):
+                client.write(block)
+        except ConnectionError:
+            return
+        finally:
+            if self.deliver.is_set():
+                self.delivered.set()  # the database has read all that came, and hung up
+            client.close()
+
+
+Opening = Callable[..., Awaitable[Metadata]]
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[Opening]:
+    """Opens stores, and closes them after the test."""
+    stores: list[Metadata] = []
+
+    async def open_one(url: str, settings: PostgresqlSettings = SETTINGS) -> Metadata:
+        stores.append(await open_postgresql(url, settings))
+        return stores[-1]
+
+    yield open_one
+    for store in stores:
+        await store.close()
+
+
+async def until(connection: asyncpg.Connection, query: str) -> None:
+    """Ask until the answer is true."""
+    while not await connection.fetchval(query):
+        pass
+
+
+async def outcome_of(step: Awaitable[object]) -> object:
+    (result,) = await asyncio.gather(step, return_exceptions=True)
+    return result
+
+
+@pytest.fixture
+async def admin(postgresql_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(postgresql_url)
+    yield connection
+    await connection.close()
+
+
+async def leave_backends_alone(admin: asyncpg.Connection) -> None:
+    """Let the database refuse to terminate backends, so that only their sessions end."""
+    await admin.execute(
+        "create or replace function bearlake.stop_backends(p_ids bigint[]) returns void language sql as ''"
+    )
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+async def test_what_a_network_delivers_late_has_no_effect(
+    case: Case, postgresql_url: str, opened: Opening, admin: asyncpg.Connection
+) -> None:
+    proxy = Detained(postgresql_url)
+    given = await Given.on(await opened(await proxy.start()))
+    await leave_backends_alone(admin)
+    await outcome_of(case.warm(given))
+    proxy.keeps_next_question = True
+    given_up = asyncio.ensure_future(outcome_of(case.first(given)))
+    await proxy.kept.wait()
+    given_up.cancel()
+    await asyncio.wait([given_up])
+    await case.second(given)
+    before = await case.read(given)
+    proxy.deliver.set()
+    await proxy.delivered.wait()
+
+    assert await case.read(given) == before
+    await given.metadata.close()
+    await proxy.stop()
+
+
+async def test_what_a_stopped_backend_finds_when_it_goes_on_has_no_effect(
+    postgresql_server: PostgresqlServer, postgresql_url: str, opened: Opening, admin: asyncpg.Connection
+) -> None:
+    metadata = await opened(postgresql_url, replace(SETTINGS, statement_timeout_ms=100))
+    given = await Given.on(metadata)
+    await given.commit_offset(5)  # the statement is prepared on the connection then
+    await leave_backends_alone(admin)
+    pid = await admin.fetchval("select pid from bearlake.session")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(Unavailable):
+            await given.commit_offset(10)
+        await given.commit_offset(20)
+        assert await given.offset() == 20
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    await until(admin, f"select not exists (select from pg_stat_activity where pid = {pid})")
+
+    assert await given.offset() == 20
+
+
+@asynccontextmanager
+async def stuck_append(given: Given, admin: asyncpg.Connection) -> AsyncIterator[None]:
+    """An append that was given up in the middle of its transaction, where it stays inside of this block."""
+    async with admin.transaction():
+        await admin.execute("select from bearlake.log_head for update")
+        given_up = asyncio.ensure_future(outcome_of(given.append("wal/1", 0)))
+        await until(admin, "select count(*) from pg_locks where not granted")
+        given_up.cancel()
+        await asyncio.wait([given_up])
+        yield
+
+
+async def test_writes_wait_for_a_transaction_in_the_middle_and_reads_do_not(
+    postgresql_server: PostgresqlServer, postgresql_url: str, opened: Opening, admin: asyncpg.Connection
+) -> None:
+    given = await Given.on(await opened(postgresql_url))
+    pid = await admin.fetchval("select pid from bearlake.session")
+    try:
+        async with stuck_append(given, admin):
+            os.kill(pid, signal.SIGSTOP)
+            with pytest.raises(Unavailable, match="55P03"):
+                await given.commit_offset(20)
+            assert await given.end() == 0
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    while isinstance(await outcome_of(given.commit_offset(20)), Unavailable):
+        pass
+    end = await given.end()
+    await until(admin, f"select not exists (select from pg_stat_activity where pid = {pid})")
+
+    assert await given.end() == end  # the outcome was final before another write began
+    assert await given.offset() == 20
+
+
+async def test_a_backend_that_waits_for_a_lock_is_ended(
+    postgresql_url: str, opened: Opening, admin: asyncpg.Connection
+) -> None:
+    metadata = await opened(postgresql_url)
+    given = await Given.on(metadata)
+    async with stuck_append(given, admin):
+        await given.commit_offset(20)
+
+    assert await given.end() == 0
+    assert await given.append("wal/1", 0) is OutcomeKind.ACCEPTED
+
+
+async def test_a_write_that_was_answered_keeps_its_session(
+    postgresql_url: str, opened: Opening, admin: asyncpg.Connection
+) -> None:
+    metadata = await opened(postgresql_url)
+    given = await Given.on(metadata)
+    before = await admin.fetch("select id from bearlake.session")
+    with pytest.raises(NotFound):
+        await metadata.streams.delete(99)
+    await given.commit_offset(1)
+
+    assert await admin.fetch("select id from bearlake.session") == before
+
+
+async def test_a_living_process_goes_on_after_its_sessions_were_deleted(
+    postgresql_url: str, opened: Opening, admin: asyncpg.Connection
+) -> None:
+    metadata = await opened(postgresql_url, replace(SETTINGS, connections_max=4))
+    given = await Given.on(metadata)
+    await asyncio.gather(*(given.commit_offset(1) for _ in range(4)))
+    await admin.execute("delete from bearlake.session")
+    await given.commit_offset(2)
+    await asyncio.gather(*(given.save(b"s") for _ in range(4)))
+
+    assert await given.offset() == 2
+
+
+async def test_a_new_session_forgets_those_of_backends_that_are_gone(
+    postgresql_url: str, opened: Opening, admin: asyncpg.Connection
+) -> None:
+    crashed, living = [await opened(postgresql_url) for _ in range(2)]
+    of_both = {row[0] for row in await admin.fetch("select pid from bearlake.session")}
+    of_living = await living._database.value("select pg_backend_pid()")
+    await crashed.close()
+    await until(admin, f"select count(*) = 1 from pg_stat_activity where pid in ({', '.join(map(str, of_both))})")
+    other = await opened(postgresql_url)
+
+    assert {row[0] for row in await admin.fetch("select pid from bearlake.session")} == {
+        of_living,
+        await other._database.value("select pg_backend_pid()"),
+    }
+
+
+async def test_every_table_is_guarded(postgresql_url: str, opened: Opening, admin: asyncpg.Connection) -> None:
+    store = await opened(postgresql_url)
+    await store.close()
+    tables = await admin.fetch(
+        "select c.relname, exists (select from pg_trigger t where t.tgrelid = c.oid and t.tgname = 'fence' and t.tgenabled = 'O')"
+        " from pg_class c where c.relnamespace = 'bearlake'::regnamespace and c.relkind in ('r', 'p')"
+    )
+
+    assert len(tables) > 20
+    assert {name for name, is_guarded in tables if not is_guarded} == set(UNGUARDED)
