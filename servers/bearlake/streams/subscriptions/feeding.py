@@ -205,7 +205,10 @@ class Feeder:
         if any(self._is_trimmed(fetched) for fetched in found):
             return
         entries = {entry.base: entry for fetched in found for entry in entries_of(fetched)}
-        if self._may_deliver():
+        if not entries:
+            # They were read from history, ahead of what this server has followed: its tail ends before them, and says so at once.
+            await asyncio.sleep(self._settings.retry_pause_ms / 1000)
+        elif self._may_deliver():
             self._machine.offer_again([entries[base] for base in sorted(entries)])
             self._on_moved()
 
