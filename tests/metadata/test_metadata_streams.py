@@ -125,13 +125,13 @@ async def test_all_incarnations_are_paged_by_number_across_gaps_and_deletions(
     metadata: Metadata, peer: Metadata
 ) -> None:
     spec = StreamSpec(name="orders", partition_count=1)
-    made = [await metadata.streams.create(spec)]
-    await metadata.streams.delete("orders")
-    made.append(await metadata.streams.create(spec))
+    made = [await by_name.create(metadata, spec)]
+    await by_name.delete(metadata, "orders")
+    made.append(await by_name.create(metadata, spec))
     for _ in range(20):  # attempts that may use up numbers
         with pytest.raises(AlreadyExists):
-            await metadata.streams.create(spec)
-    made.append(await metadata.streams.create(replace(spec, name="bills")))
+            await by_name.create(metadata, spec)
+    made.append(await by_name.create(metadata, replace(spec, name="bills")))
     pages, after = [], 0
     while page := await peer.streams.incarnations(after=after, limit=2):
         pages.append([stream.number for stream in page])

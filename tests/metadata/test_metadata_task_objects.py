@@ -10,6 +10,7 @@ from bearlake.metadata import Metadata, task_rules
 from bearlake.metadata.compaction import TaskClaim
 from bearlake.metadata.model import ObjectKind
 from bearlake.metadata.task_rules import UNKNOWN, KeyState
+from fixtures import by_name
 from fixtures.compaction_scene import Compaction
 
 WEEKS_MS = 60 * 24 * 3_600_000
@@ -106,7 +107,7 @@ async def test_what_a_closed_task_left_behind_may_be_swept(three: Compaction, pe
         await three.metadata.tasks.cancel(claim)
     else:
         await three.metadata.tasks.release([claim])
-        await peer.streams.delete("orders")
+        await by_name.delete(peer, "orders")
         assert await three.metadata.tasks.claim(three.worker, limit=1, bytes_max=1) == []
 
     expected = {"data/loser"} if ending == "swapped" else {"data/winner", "data/loser"}

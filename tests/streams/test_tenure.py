@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from bearlake.errors import Fenced, Unavailable
-from bearlake.metadata import Metadata
+from bearlake.metadata import Metadata, registering
 from bearlake.metadata.model import ServerRef
 from bearlake.metadata.open import open_metadata
 from bearlake.streams.tenure import HeldLease, Tenure
@@ -32,7 +32,9 @@ async def metadata() -> AsyncIterator[Metadata]:
 
 
 async def register(metadata: Metadata, name: str) -> ServerRef:
-    return (await metadata.servers.register(name, zone=None, endpoints={}, version="", timeout_ms=6_000)).server
+    return (
+        await registering.register(metadata.servers, name, zone=None, endpoints={}, version="", timeout_ms=6_000)
+    ).server
 
 
 @virtual_time

@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from bearlake.errors import Conflict
-from bearlake.metadata import Metadata
+from bearlake.metadata import Metadata, registering
 from bearlake.metadata.model import ServerRef
 from fixtures.liveness import lapse
 
@@ -15,7 +15,9 @@ WAITS = "select count(*) from pg_stat_activity where datname = current_database(
 
 
 async def register(metadata: Metadata, name: str) -> ServerRef:
-    return (await metadata.servers.register(name, zone=None, endpoints={}, version="", timeout_ms=6_000)).server
+    return (
+        await registering.register(metadata.servers, name, zone=None, endpoints={}, version="", timeout_ms=6_000)
+    ).server
 
 
 async def until_one_waits(session: Any) -> None:

@@ -9,6 +9,7 @@ import pytest
 from bearlake.errors import Unavailable
 from bearlake.metadata import Metadata
 from bearlake.metadata.open import open_metadata
+from bearlake.metadata.registering import register
 from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.model import GroupState, JoinRequest
 from bearlake.streams.groups.problems import GroupRefusal, Problem
@@ -75,7 +76,7 @@ class Two:
         return self
 
     async def _server(self, name: str, metadata: Any) -> Coordinator:
-        found = await self.metadata.servers.register(name, zone=None, endpoints={}, version="", timeout_ms=6_000)
+        found = await register(self.metadata.servers, name, zone=None, endpoints={}, version="", timeout_ms=6_000)
         return Coordinator(
             metadata, found.server, GroupSettings(), tenure=Tenure(metadata.servers, found.server, boot_time_s=_zero)
         )

@@ -98,7 +98,10 @@ class PostgresqlStreams:
     async def incarnations(self, *, after: int = 0, limit: int = 1000) -> Sequence[Stream]:
         """See `StreamCatalog.incarnations`."""
         rows = await self._database.rows(
-            f"select {COLUMNS} from bearlake.stream where number > $1 order by number limit $2", after, limit, is_read=True
+            f"select {COLUMNS} from bearlake.stream where number > $1 order by number limit $2",
+            after,
+            limit,
+            is_read=True,
         )
         return [_stream(row) for row in rows]
 
