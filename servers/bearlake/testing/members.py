@@ -28,6 +28,8 @@ ANSWER_S = 3.0
 """Longest wait for an answer that does not depend on other members."""
 SETTLE_S = 300.0
 """Virtual time in which the groups of a healed deployment become stable."""
+GROWTH_MAX = 3
+"""Members at the end, as a multiple of those at the start."""
 FORGOTTEN = (Problem.UNKNOWN_MEMBER, Problem.FENCED_INSTANCE)
 ELSEWHERE = (Problem.NOT_COORDINATOR, Problem.COORDINATOR_UNAVAILABLE)
 NANOSECONDS = 1_000_000
@@ -49,9 +51,9 @@ class MemberSettings:
     leave_rate: float = 0.02
     silence_rate: float = 0.02
     chaos_pause_s: float = 5.0
-    chaos_weights: Sequence[float] = (1, 1, 1, 1, 0.3, 0.3)
-    """Of a server that stands still, a server cut from the metadata store, a member that stands still, a member that dies, a step of the
-    store's clock, months that pass."""
+    chaos_weights: Sequence[float] = (1, 1, 1, 1, 1, 0.3, 0.3)
+    """Of a server that stands still, a server cut from the metadata store, a member that stands still, a member that dies, one more member,
+    a step of the store's clock, months that pass."""
 
 
 class GroupMember(Client):
@@ -198,6 +200,7 @@ class GroupMember(Client):
         self._give_up()
         member_id, self._member_id = self._member_id, ""
         await self._ask(lambda groups: groups.leave(self.group, member_id, None), ANSWER_S)
+        self._connection = None  # it comes back as a new client, to whichever server it finds
         self.world.events["member leaves"] += 1
         await self.rest(1.0)
 
@@ -272,6 +275,7 @@ class Members:
             self._cut_server,
             self._freeze_member,
             self._kill_member,
+            self._add_member,
             self._step_clock,
             self._pass_months,
         ]
@@ -305,9 +309,9 @@ class Members:
         return [(number, member) for number, member in self._members.items() if member not in self._gone]
 
     def _cut_server(self) -> None:
-        """A server's calls of the metadata store are lost for a while."""
+        """A server's calls of the metadata store are lost for a while; its members still reach it."""
         if nodes := self._world.serving():
-            self._world.network.cut(self._random.choice(nodes).process.name, self._random.random() * 30)
+            self._world.network.cut(self._random.choice(nodes).process.name, self._random.uniform(5, 45))
 
     def _kill_member(self) -> None:
         if not (members := self._live()):
@@ -318,6 +322,11 @@ class Members:
         self._world.loop.pause(member.process)
         self._gone.append(member)
         self._world.loop.call_later(self._random.random() * 5, self._start_member, number)
+
+    def _add_member(self) -> None:
+        if len(self._members) < GROWTH_MAX * self._settings.group_count * self._settings.member_count:
+            self._world.events["member added"] += 1
+            self._start_member(len(self._members))
 
     def _step_clock(self) -> None:
         """The store's clock steps, by up to an hour either way."""

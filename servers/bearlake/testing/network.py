@@ -45,6 +45,7 @@ READS = frozenset(
     }
 )
 """Methods of the metadata store that change nothing."""
+LATE_S = 10.0
 OVERLOADED_RATE = 0.2
 """Part of the metadata store's refusals that say `Overloaded`: a queue is full."""
 
@@ -67,6 +68,8 @@ class NetworkSettings:
     """Probability per object: every put of it fails, without an effect, however often it is tried."""
     deadline_ms: float = 300.0
     """Longest wait for a reply."""
+    late_rate: float = 0.0
+    """A request to the metadata store arrives up to `LATE_S` after its caller has given up (a database process that stands still)."""
     can_be_late: bool = True
     """A call of the metadata store that its caller gave up may take effect at any later time. False: not after the process's next write
     has begun, which the store's own client sees to."""
@@ -106,9 +109,11 @@ class Network:
             self.faults["process cut off"] += 1
             self._cut_until_s[process] = asyncio.get_running_loop().time() + duration_s
 
-    def _is_cut(self) -> bool:
-        until_s = self._cut_until_s.get(current_process(), 0.0) if self._cut_until_s else 0.0
-        return not self.is_healthy and asyncio.get_running_loop().time() < until_s
+    def is_cut(self, process: str) -> bool:
+        """Whether all requests of the process are lost now."""
+        if self.is_healthy or not self._cut_until_s:
+            return False
+        return asyncio.get_running_loop().time() < self._cut_until_s.get(process, 0.0)
 
     def delay_s(self) -> float:
         """How long one message takes."""
@@ -152,9 +157,11 @@ class Network:
         reply: asyncio.Future[T] = loop.create_future()
         give_up = loop.call_later((settings.deadline_ms + wait_ms) / 1000, _give_up, reply, what)
         arriving: asyncio.TimerHandle | None = None
-        if not (self._is_cut() or self.happens(settings.lost_request_rate, "lost request")):
+        if not (self.is_cut(current_process()) or self.happens(settings.lost_request_rate, "lost request")):
             stalled_until_s = 0.0 if self.is_healthy else self._stalled_until_s.get(store, 0.0)
             arrival = max(loop.time() + self.delay_s(), stalled_until_s)
+            if store == "metadata" and self.happens(settings.late_rate, "late effect"):
+                arrival += (settings.deadline_ms + wait_ms) / 1000 + self._random.random() * LATE_S
             is_lost = self.happens(settings.lost_reply_rate, "lost reply")
             arriving = loop.call_at(arrival, self._arrive, effect, reply, is_lost, context=self._context)
         try:

@@ -164,6 +164,8 @@ class World:
         """A new connection to any server, once there is one."""
         while not (nodes := self.serving()):  # noqa: ASYNC110 - servers come and go without an event
             await asyncio.sleep(0.05)
+        # Clients find servers through servers that reach the store, and those hear nothing of one that is cut off.
+        nodes = [node for node in nodes if not self.network.is_cut(node.process.name)] or nodes
         self.connection_count += 1
         return Connection(randomness.choice(nodes), self.connection_count)
 

@@ -1,0 +1,79 @@
+"""Consumer groups in the simulation: members are judged by their history while servers stand still, are cut off, and come back."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from bearlake.streams.groups.coordinator import Coordinator
+from bearlake.testing import simulate
+from bearlake.testing.group_scenario import draw_group_settings
+from bearlake.testing.history.promises import Promise
+from bearlake.testing.network import NetworkSettings
+from bearlake.testing.scenario import Report, ScenarioSettings, run_seed
+
+SEEDS_PER_TEST = 20
+TROUBLES = (
+    "server stands still",
+    "member stands still",
+    "member killed",
+    "member added",
+    "step of the store's clock",
+    "months pass",
+)
+
+
+def assert_holds(report: Report) -> None:
+    if report.violation is not None:
+        simulate.print_report(report)
+        raise report.violation
+
+
+@pytest.mark.parametrize("first", range(0, 140, SEEDS_PER_TEST))
+def test_all_promises_to_groups_hold_in_seeds_from(first: int) -> None:
+    for seed in range(first, first + SEEDS_PER_TEST):
+        assert_holds(run_seed(seed, draw_group_settings(seed)))
+
+
+def test_seeds_of_groups_meet_every_trouble() -> None:
+    events: Counter[str] = Counter()
+    for seed in range(8):
+        events += run_seed(seed, _with_all_troubles(draw_group_settings(seed))).events
+
+    assert events["heartbeat confirmed"]
+    for trouble in TROUBLES:
+        assert events[trouble], trouble
+
+
+def test_a_coordinator_that_does_not_confirm_that_it_has_the_group_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def trust(*_: object) -> None:
+        """Believe that the group is still this server's."""
+
+    monkeypatch.setattr(Coordinator, "_confirm", trust, raising=False)
+
+    report = run_seed(89, draw_group_settings(89))
+
+    assert str(report.violation).startswith(f"history: {Promise.OWNER.name} ")
+
+
+def test_a_store_in_which_given_up_commits_happen_later_is_found() -> None:
+    found = (run_seed(seed, _with_late_effects(draw_group_settings(seed))).violation for seed in range(60))
+    shown = [str(violation) for violation in found if violation is not None]
+
+    assert any(text.startswith(f"history: {Promise.OFFSETS.name} ") for text in shown)
+
+
+def _with_late_effects(drawn: ScenarioSettings) -> ScenarioSettings:
+    """Members commit all the time, nobody is disturbed, and what the store's clients give up happens later."""
+    assert drawn.members is not None
+    return replace(
+        drawn,
+        chaos_pause_s=1e9,
+        network=NetworkSettings(late_rate=0.05, can_be_late=True),
+        members=replace(drawn.members, commit_rate=1.0, chaos_pause_s=1e9),
+    )
+
+
+def _with_all_troubles(drawn: ScenarioSettings) -> ScenarioSettings:
+    assert drawn.members is not None
+    return replace(drawn, members=replace(drawn.members, chaos_pause_s=2.0, chaos_weights=(1, 1, 1, 1, 1, 1, 1)))
