@@ -119,7 +119,7 @@ def test_data_files_stay_while_their_table_cannot_be_read_and_others_go(error: B
         }
         for stream in streams:
             await lake.metadata.log.trim(stream.partition(0), 1)
-            await lake.metadata.streams.delete(stream.name)
+            await lake.metadata.streams.delete(stream.number)
             await lake.tables.drop(stream)
         orphans = [key.replace(".parquet", "0.parquet") for keys in files.values() for key in keys]
         for key in orphans:
