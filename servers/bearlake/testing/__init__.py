@@ -6,8 +6,8 @@
 - observed.py: the stores, with the model watching every effect
 - beats.py: heartbeats of a simulated process, and its watch over the others
 - world.py: one deployment: loop, stores, network, servers, what everybody shares and counts
-- nodes.py: servers and the connections of clients to them; clients.py: producers and consumers; named_clients.py: named producers, and
-  one that expects offsets; producer_truth.py: what producers may write
+- nodes.py: servers and the connections of clients to them; clients.py: producers; consumers.py: consumers
+- named_clients.py: named producers, and one that expects offsets; producer_truth.py: what producers may write
 - chaos.py: crashes, zombies, stalls; stream changes, trims, probes; sweeps
 - lake.py: compaction workers and their troubles; tables.py: tables in memory; lake_truth.py: what must hold of segments, rows, deletions
 - lake_scenario.py: the compaction profile's settings; odd.py: batches that rows cannot hold; same.py: whether two batches are the same

@@ -34,6 +34,7 @@ def draw_group_settings(seed: int) -> ScenarioSettings:
         server_count=draw.randint(2, 3),
         duration_s=draw.uniform(60, 180),
         idempotent_count=0,
+        inferring_count=0,
         plain_count=0,
         named_count=0,
         conditional_count=0,

@@ -213,8 +213,6 @@ class SimulationLoop(asyncio.BaseEventLoop):
         if self.is_closed():
             return
         self._is_closing = True
-        for process in self._processes:
-            self.resume(process)
         self.step_count = 0
         self.run(self._bury(), time_max_s=float("inf"))
         self._tell_unseen_errors()
@@ -223,6 +221,8 @@ class SimulationLoop(asyncio.BaseEventLoop):
     async def _bury(self) -> None:
         this = asyncio.current_task()
         for _ in range(100):
+            for process in self._processes:
+                self.resume(process)  # a task that is not cancelled yet may have paused it
             await asyncio.sleep(0.001)  # time passes when everything has run that can
             left = [task for task in self._tasks if not task.done() and task is not this]
             if not left:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from bearlake.errors import BearlakeError, Overloaded, Unavailable
 from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
 from bearlake.testing.loop import Process, current_process
+from bearlake.wal import keys as wal_keys
 
 T = TypeVar("T")
 
@@ -210,7 +211,7 @@ class RemoteObjectStore:
         self._network = network
         self._inner = inner
         self._fates: dict[str, bool] = {}
-        """Whether an object can never be put, by key."""
+        """Whether a WAL object can never be put, by key."""
 
     async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
         """See `ObjectStore.put`; the bytes are taken now, whenever they arrive."""
@@ -220,6 +221,8 @@ class RemoteObjectStore:
         await self._network.call("objects", f"put {key}", lambda: self._inner.put(key, [sent]))
 
     def _is_doomed(self, key: str) -> bool:
+        if not key.startswith(wal_keys.PREFIX):
+            return False  # what workers cannot put, they write anew under another key
         if key not in self._fates:
             self._fates[key] = self._network.happens(self._network.settings.doomed_put_rate, "doomed put")
         return self._fates[key]

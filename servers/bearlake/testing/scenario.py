@@ -20,7 +20,8 @@ from bearlake.streams.writer import WriterSettings
 from bearlake.table.reader import DataFileSettings
 from bearlake.testing import subscribers
 from bearlake.testing.chaos import Admin, Chaos, sweep
-from bearlake.testing.clients import Client, Consumer, IdempotentProducer, InferringProducer, PlainProducer
+from bearlake.testing.clients import Client, IdempotentProducer, InferringProducer, PlainProducer
+from bearlake.testing.consumers import Consumer
 from bearlake.testing.ending import check_end
 from bearlake.testing.lake import LakeSettings
 from bearlake.testing.loop import SimulationLoop
