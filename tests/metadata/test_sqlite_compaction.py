@@ -80,8 +80,8 @@ async def test_a_store_of_the_first_layout_is_upgraded(tmp_path: Path, monkeypat
     assert [one.object.key for one in await store.objects.unused(ObjectKind.WAL, unused_ms=0)] == ["wal/old"]
     located = await store.log.slices([OffsetRange(store_key(key), 0, 10)])
     assert [(one.object_key, one.kind, one.slice.base_offset) for one in located] == [
-        ("wal/01", ObjectKind.WAL, 0),
-        ("wal/02", ObjectKind.WAL, 5),
+        ("wal/1", ObjectKind.WAL, 0),
+        ("wal/2", ObjectKind.WAL, 5),
     ]
     assert [tuple(one) for one in await store.tasks.uncompacted(after=store_key(0), limit=5)] == [
         (key, 0, 10, 110, 994)
