@@ -119,9 +119,7 @@ class Model:
                 else Outcome(NOT_FOUND, -1, -1)
                 for batch in batches
             ]
-            if not any(outcome.kind is ACCEPTED for outcome in outcomes):
-                return outcomes
-            self.results[token] = outcomes
+            self.results[token] = outcomes  # I8: also if nothing was accepted
         return self.results[token]
 
 

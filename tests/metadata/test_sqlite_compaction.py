@@ -40,7 +40,7 @@ async def small(tmp_path: Path, new_scene: Any) -> AsyncIterator[Compaction]:
     scene.first = await scene.stream(partition_count=2)
     scene.keys = [scene.first.partition(0), scene.first.partition(1)]
     for number in range(8):
-        await scene.commit(*(scene.batch(key, 10) for key in scene.keys), token=f"wal/{number}")
+        await scene.commit(*(scene.batch(key, 10) for key in scene.keys), token=f"wal/0{number}")
     await scene.settle()
     yield compaction
     for handle in store.handles:
@@ -112,9 +112,9 @@ async def test_a_crash_inside_a_swap_leaves_nothing(small: Compaction, step_coun
     before = [one.object_key for one in await small.slices((key, 0, 80))]
     position = await small.metadata.log.swap(swap)
 
-    assert before == [f"wal/{number}" for number in range(8)]
+    assert before == [f"wal/0{number}" for number in range(8)]
     assert position == await small.metadata.log.head()
-    assert [one.object_key for one in await small.slices((key, 0, 80))] == ["data/000001", "wal/7"]
+    assert [one.object_key for one in await small.slices((key, 0, 80))] == ["data/000001", "wal/07"]
 
 
 async def test_pages_are_filled_again_as_compaction_shrinks_them(small: Compaction) -> None:
@@ -132,9 +132,9 @@ async def test_pages_are_filled_again_as_compaction_shrinks_them(small: Compacti
 async def test_swaps_and_objects_are_forgotten_in_the_end(small: Compaction) -> None:
     path = small.metadata._database.path  # type: ignore[attr-defined]
     await small.compacted(*((key, 0, 80) for key in small.scene.keys))
-    await small.metadata.objects.deleted([f"wal/{number}" for number in range(8)])
+    await small.metadata.objects.deleted([f"wal/0{number}" for number in range(8)])
     await small.scene.backend.open()
-    small.scene.backend.clock.advance(2 * 3_600_000)
+    small.scene.backend.clock.advance(7 * 3_600_000)
     for _ in range(3):
         await small.metadata.log.maintain(entry_count_min=0)
 
@@ -160,7 +160,9 @@ async def test_commits_in_one_process_and_swaps_in_another_take_turns(small: Com
     key = small.scene.keys[0]
     for number in range(8, 12):
         batch = BatchCommit(key, 0, 10, 10, 1_000)
-        await other.log.commit(ObjectCommit(token=f"wal/{number}", server=small.scene.server, size=10, batches=[batch]))
+        await other.log.commit(
+            ObjectCommit(token=f"wal/0{number}", server=small.scene.server, size=10, batches=[batch])
+        )
         start = 10 * (number - 8) * 2
         await small.compacted((key, start, start + 20))
     stream = await other.streams.create(StreamSpec(name="bills", partition_count=1))
