@@ -24,7 +24,7 @@ from bearlake.metadata.model import (
     partition_key,
 )
 
-ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED = OutcomeKind
+ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER = OutcomeKind
 WRAP = 2**31
 PARTITIONS = 4
 SKIPPING, IN_STEP = "skipping", "in step"
@@ -84,9 +84,7 @@ class ModelPartition:
                 return DUPLICATE, base
         if batch.producer_epoch < epoch:
             return FENCED, -1
-        if epoch == -1:
-            is_next = batch.base_sequence == 0 or self.end > 0
-        elif batch.producer_epoch > epoch:
+        if batch.producer_epoch > epoch:
             is_next = batch.base_sequence == 0
         else:
             is_next = batch.base_sequence == (batches[-1][0] + batches[-1][1]) % WRAP

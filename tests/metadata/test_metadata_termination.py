@@ -9,7 +9,7 @@ from bearlake.errors import Invalid, NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import BATCH_NAMED, EntryKind, Outcome, OutcomeKind, Stream
 
-ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED = OutcomeKind
+ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER = OutcomeKind
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from bearlake.metadata.producers import (
     judge_named,
 )
 
-ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED = OutcomeKind
+ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER = OutcomeKind
 SEQUENCE_MAX = 2**31 - 1
 KNOWN: Producer = (4, 1_000, 10, 14, 110, 5, 9, 105)
 """Epoch 4; sequences [10, 14] at offset 110, before them [5, 9] at 105."""
@@ -21,34 +21,50 @@ NAMED: Producer = (4, 1_000, 14, 14, 110, 9, 9, 105)
 
 
 @pytest.mark.parametrize(
-    ("known", "epoch", "sequence", "count", "end", "expected"),
+    ("known", "epoch", "sequence", "count", "expected"),
     [
-        (None, 0, 0, 1, 0, (ACCEPTED, -1)),
-        (None, 0, 7, 1, 0, (OUT_OF_ORDER, -1)),
-        (None, 0, 7, 1, 1, (ACCEPTED, -1)),
-        (None, 9, SEQUENCE_MAX, 5, 1, (ACCEPTED, -1)),
-        (KNOWN, 4, 15, 3, 115, (ACCEPTED, -1)),
-        (KNOWN, 4, 16, 3, 115, (OUT_OF_ORDER, -1)),
-        (KNOWN, 4, 0, 3, 115, (OUT_OF_ORDER, -1)),
-        (KNOWN, 4, 10, 5, 115, (DUPLICATE, 110)),
-        (KNOWN, 4, 5, 5, 115, (DUPLICATE, 105)),
-        (KNOWN, 4, 10, 4, 115, (OUT_OF_ORDER, -1)),
-        (KNOWN, 4, 5, 10, 115, (OUT_OF_ORDER, -1)),
-        (KNOWN, 3, 15, 1, 115, (FENCED, -1)),
-        (KNOWN, 3, 10, 5, 115, (FENCED, -1)),
-        (KNOWN, 5, 0, 1, 115, (ACCEPTED, -1)),
-        (KNOWN, 5, 15, 1, 115, (OUT_OF_ORDER, -1)),
-        (KNOWN, 5, 10, 5, 115, (OUT_OF_ORDER, -1)),
-        ((0, 0, 0, SEQUENCE_MAX, 5), 0, 0, 1, 9, (ACCEPTED, -1)),
-        ((0, 0, SEQUENCE_MAX, 3, 5), 0, 4, 1, 10, (ACCEPTED, -1)),
-        ((0, 0, SEQUENCE_MAX, 3, 5), 0, SEQUENCE_MAX, 5, 10, (DUPLICATE, 5)),
+        (None, 0, 0, 1, (ACCEPTED, -1)),
+        (None, 9, 0, 1, (ACCEPTED, -1)),
+        (None, 0, 7, 1, (OUT_OF_ORDER, -1)),
+        (None, 9, SEQUENCE_MAX, 5, (OUT_OF_ORDER, -1)),
+        (KNOWN, 4, 15, 3, (ACCEPTED, -1)),
+        (KNOWN, 4, 16, 3, (OUT_OF_ORDER, -1)),
+        (KNOWN, 4, 0, 3, (OUT_OF_ORDER, -1)),
+        (KNOWN, 4, 10, 5, (DUPLICATE, 110)),
+        (KNOWN, 4, 5, 5, (DUPLICATE, 105)),
+        (KNOWN, 4, 10, 4, (OUT_OF_ORDER, -1)),
+        (KNOWN, 4, 5, 10, (OUT_OF_ORDER, -1)),
+        (KNOWN, 3, 15, 1, (FENCED, -1)),
+        (KNOWN, 3, 10, 5, (FENCED, -1)),
+        (KNOWN, 5, 0, 1, (ACCEPTED, -1)),
+        (KNOWN, 5, 15, 1, (OUT_OF_ORDER, -1)),
+        (KNOWN, 5, 10, 5, (OUT_OF_ORDER, -1)),
+        ((0, 0, 0, SEQUENCE_MAX, 5), 0, 0, 1, (ACCEPTED, -1)),
+        ((0, 0, SEQUENCE_MAX, 3, 5), 0, 4, 1, (ACCEPTED, -1)),
+        ((0, 0, SEQUENCE_MAX, 3, 5), 0, SEQUENCE_MAX, 5, (DUPLICATE, 5)),
     ],
 )
 def test_what_becomes_of_a_batch(
-    known: Producer | None, epoch: int, sequence: int, count: int, end: int, expected: tuple[OutcomeKind, int]
+    known: Producer | None, epoch: int, sequence: int, count: int, expected: tuple[OutcomeKind, int]
 ) -> None:
-    """KIP-98, KAFKA-5793, KAFKA-15591: rules of ProducerAppendInfo and ProducerStateEntry."""
-    assert judge(known, epoch, sequence, count, end) == expected
+    """KIP-98, KAFKA-5793: rules of ProducerAppendInfo and ProducerStateEntry; I9: an unknown producer starts at 0."""
+    assert judge(known, epoch, sequence, count, may_have_expired=False) == expected
+
+
+@pytest.mark.parametrize(
+    ("known", "epoch", "sequence", "kind"),
+    [
+        (None, 0, 0, ACCEPTED),
+        (None, 0, 7, UNKNOWN_PRODUCER),
+        (KNOWN, 4, 15, ACCEPTED),
+        (KNOWN, 4, 16, OUT_OF_ORDER),
+        (KNOWN, 5, 15, OUT_OF_ORDER),
+    ],
+)
+def test_only_a_producer_without_a_state_can_have_lost_it(
+    known: Producer | None, epoch: int, sequence: int, kind: OutcomeKind
+) -> None:
+    assert judge(known, epoch, sequence, 1, may_have_expired=True) == (kind, -1)
 
 
 def test_five_batches_are_remembered_newest_first() -> None:
@@ -58,7 +74,7 @@ def test_five_batches_are_remembered_newest_first() -> None:
 
     assert known is not None
     assert known[:5] == (0, 6, 12, 13, 112)
-    assert [judge(known, 0, 2 * number, 2, 200)[0] for number in range(7)] == [OUT_OF_ORDER] * 2 + [
+    assert [judge(known, 0, 2 * number, 2, may_have_expired=False)[0] for number in range(7)] == [OUT_OF_ORDER] * 2 + [
         DUPLICATE
     ] * BATCHES_REMEMBERED
     assert advanced(known, 9, 1, 0, 1, 114) == (1, 9, 0, 0, 114)

@@ -154,7 +154,7 @@ class Decision(NamedTuple):
 
 
 def judged(
-    batch: BatchCommit, known: Producer | None, partition_epoch: int, end: int, now_ms: int
+    batch: BatchCommit, known: Producer | None, partition_epoch: int, end: int, now_ms: int, expired_id: int
 ) -> tuple[OutcomeKind, int, Producer | None]:
     """What becomes of a batch at its turn, by all the rules: its kind, the base offset of its outcome, the producer's state after it.
 
@@ -168,18 +168,20 @@ def judged(
         kind, base = judge_named(known, partition_epoch, epoch, sequence, after, is_in_step=is_in_step)
         made = advanced_named(known, now_ms, epoch, sequence, end, is_in_step=is_in_step)
     elif producer_id >= 0 and not flags & BATCH_CONTROL:
-        kind, base = judge(known, epoch, sequence, count, end)
+        kind, base = judge(known, epoch, sequence, count, may_have_expired=producer_id <= expired_id)
         made = advanced(known, now_ms, epoch, sequence, count, end)
     if kind is ACCEPTED and expected >= 0 and expected != end:
         return UNEXPECTED_OFFSET, end, None
     return kind, base, made
 
 
-def refused(batch: BatchCommit, state: PartitionState, known: Producer | None, end: int, now_ms: int) -> Outcome:
+def refused(
+    batch: BatchCommit, state: PartitionState, known: Producer | None, end: int, now_ms: int, expired_id: int
+) -> Outcome:
     """The outcome of a batch for a stream that takes none: it is terminated, or it was deleted. A duplicate stays one."""
     if state.stream.is_deleted:
         return Outcome(NOT_FOUND, -1, -1)
-    kind, base, _ = judged(batch, known, state.epoch, end, now_ms)
+    kind, base, _ = judged(batch, known, state.epoch, end, now_ms, expired_id)
     return Outcome(kind, base, state.start) if kind is DUPLICATE else Outcome(TERMINATED, -1, state.start)
 
 
@@ -192,6 +194,8 @@ class Ledger:
         self._evict_above = partition_count_max
         self.applied = 0
         self.rolled = 0
+        self.expired_id = -1
+        """The largest id of an idempotent producer whose state ever expired; not in the log, kept by the backend."""
         self.partitions: dict[PartitionKey, PartitionState] = _States(self)
         self.streams: dict[int, StreamState] = {}
         self.unrolled: dict[PartitionKey, PartitionState] = {}
@@ -245,7 +249,9 @@ class Ledger:
                     state = self.partitions[partition]
                     end, size, producers = state.end, state.size, {}
             if not state.stream.is_open:
-                outcomes.append(refused(given[at], state, state.producers.get(producer_id), end, now_ms))
+                outcomes.append(
+                    refused(given[at], state, state.producers.get(producer_id), end, now_ms, self.expired_id)
+                )
                 at += 1
                 continue
             if producer_id >= 0 or expected >= 0:
@@ -257,7 +263,7 @@ class Ledger:
                     or expected >= 0
                     or flags & NOT_BY_RECORDS
                 ):
-                    kind, base, made = judged(given[at], known, state.epoch, end, now_ms)
+                    kind, base, made = judged(given[at], known, state.epoch, end, now_ms, self.expired_id)
                     if kind is not ACCEPTED:
                         outcomes.append(Outcome(kind, base, state.start))
                         at += 1

@@ -141,7 +141,7 @@ class OutcomeKind(IntEnum):
     Of a named producer any of its batches; `base_offset` is -1 if it is older than the last five.
     """
     OUT_OF_ORDER = 2
-    """The sequence is not the next one of the producer (or the first on an empty partition is not 0)."""
+    """The sequence is not the next one of the producer: a batch before it is missing. An unknown producer starts at 0 (I9)."""
     FENCED = 3
     """A newer producer epoch has written to the partition, or it was raised (`ProducerIds.raise_epoch`)."""
     NOT_FOUND = 4
@@ -150,6 +150,8 @@ class OutcomeKind(IntEnum):
     """The partition's end is not the expected offset; `base_offset` says where it is. The producer's sequence is not used up."""
     TERMINATED = 6
     """The stream was terminated (`StreamCatalog.terminate`): it takes no more batches. What was stored before stays a DUPLICATE."""
+    UNKNOWN_PRODUCER = 7
+    """The sequence is not 0, and the producer's state may have expired (`ProducerIds.expire`): it must start a new epoch at 0."""
 
 
 class Outcome(NamedTuple):

@@ -1,7 +1,9 @@
 """The rules for producers' sequences: what becomes of a batch by what its producer wrote before, as pure functions.
 
 *Idempotent* producers follow Kafka's ProducerStateManager: KIP-98 (a sequence per record, 31 bits, no gaps), KAFKA-5793 (the last
-five batches are remembered), KAFKA-15591 (an unknown producer starts anywhere, but at 0 on a partition that never held a record).
+five batches are remembered). Unlike in Kafka, an unknown producer starts at 0 (I9): a later sequence shows that a batch before it is
+missing, and clients take its success for the success of the missing batch. Which refusal it gets depends on its id. Ids only grow, so
+an id above the largest one whose state ever expired has lost no state: OUT_OF_ORDER. Any other may have: UNKNOWN_PRODUCER.
 
 *Named* producers (`BATCH_NAMED`) count appends: 64 bits that never wrap, one number per batch, whatever it holds.
 
@@ -45,17 +47,22 @@ Producer = tuple[int, ...]
 Flat and immutable: one small object per producer and partition, replaced by each batch.
 """
 
-ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED = OutcomeKind
+ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER = OutcomeKind
 
 
-def judge(known: Producer | None, epoch: int, sequence: int, record_count: int, end: int) -> tuple[OutcomeKind, int]:
+def judge(
+    known: Producer | None, epoch: int, sequence: int, record_count: int, *, may_have_expired: bool
+) -> tuple[OutcomeKind, int]:
     """What becomes of an idempotent producer's batch, with the original base offset of a duplicate (else -1).
 
-    `known` is the producer's state in the partition, if there is one; `end` the partition's end offset.
+    `known` is the producer's state in the partition, if there is one. `may_have_expired`: the producer's id is not above the largest
+    one whose state ever expired.
     Source: org.apache.kafka.storage.internals.log.ProducerAppendInfo and ProducerStateEntry (rules; see the module's docstring).
     """
     if known is None:
-        return (OUT_OF_ORDER if sequence != 0 and end == 0 else ACCEPTED), -1
+        if sequence == 0:
+            return ACCEPTED, -1
+        return (UNKNOWN_PRODUCER if may_have_expired else OUT_OF_ORDER), -1
     if epoch < known[0]:
         return FENCED, -1
     if epoch > known[0]:

@@ -131,21 +131,6 @@ class Settings:
         for smaller, low, larger, high in ordered:
             if low > high:
                 raise Invalid(f"{smaller} ({low}) must not be larger than {larger} ({high})")
-        self._check_memory_of_commits()
-
-    def _check_memory_of_commits(self) -> None:
-        """A commit that is asked again must never be taken for a new one because the store has forgotten the first."""
-        sqlite, postgresql = self.metadata.sqlite, self.metadata.postgresql
-        unknown_ms = self.streams.writer.commit_unknown_ms_max
-        for name, keep_ms in (
-            ("sqlite.deleted_keep_ms", sqlite.deleted_keep_ms),
-            ("sqlite.forbidden_keep_ms", sqlite.forbidden_keep_ms),
-            ("postgresql.forbidden_keep_ms", postgresql.forbidden_keep_ms),
-        ):
-            if 2 * unknown_ms > keep_ms:
-                raise Invalid(
-                    f"streams.writer.commit_unknown_ms_max ({unknown_ms}) must be at most half of metadata.{name} ({keep_ms})"
-                )
 
 
 Given = Mapping[str, tuple[object, str]]

@@ -44,7 +44,7 @@ class Append(NamedTuple):
 
 
 class Verdict(IntEnum):
-    """What became of a batch, in the words of the waist. The first seven are those of `metadata.model.OutcomeKind`."""
+    """What became of a batch, in the words of the waist. The first eight are those of `metadata.model.OutcomeKind`."""
 
     ACCEPTED = 0
     DUPLICATE = 1
@@ -53,10 +53,13 @@ class Verdict(IntEnum):
     NOT_FOUND = 4
     UNEXPECTED_OFFSET = 5
     TERMINATED = 6
-    UNAVAILABLE = 7
+    UNKNOWN_PRODUCER = 7
+    UNAVAILABLE = 8
     """The stores did not answer in time; the batch may or may not be stored. Retry with the same sequence."""
-    SERVER_FENCED = 8
+    SERVER_FENCED = 9
     """This server lost its registration and stops; nothing was stored. Ask another one."""
+    NOT_STORED = 10
+    """The object store did not take the batch's object, or that of a batch before it: nothing was stored. Retry with the same sequence."""
 
 
 class Appended(NamedTuple):
@@ -75,6 +78,7 @@ Result: TypeAlias = tuple[int, int, int]
 
 UNAVAILABLE = Appended(Verdict.UNAVAILABLE, -1, -1)
 SERVER_FENCED = Appended(Verdict.SERVER_FENCED, -1, -1)
+NOT_STORED = Appended(Verdict.NOT_STORED, -1, -1)
 
 
 class AppendCall:

@@ -7,14 +7,11 @@ Source: RFC 9562, section 5.7 (UUIDv7: 48 bits of Unix milliseconds, 74 random b
 import re
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 
 from bearlake.clock import Clock
 from bearlake.errors import Invalid
+from bearlake.metadata.tokens import PREFIX, hour_prefix
 
-PREFIX = "wal/"
-
-_HOUR_FORMAT = "%Y%m%d%H"
 _KEY = re.compile(r"wal/(\d{10})/([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})", re.ASCII)
 _HOUR_MS = 3_600_000
 _TIME_BITS = 48
@@ -48,12 +45,6 @@ class KeySource:
         if hour != self._hour:  # formatting a date costs as much as sealing a small object
             self._hour, self._hour_prefix = hour, hour_prefix(now_ms, self._prefix)
         return f"{self._hour_prefix}{uuid7(now_ms, self._random_bits(_RANDOM_BITS))}"
-
-
-def hour_prefix(time_ms: int, prefix: str = PREFIX) -> str:
-    """The prefix of all keys of the hour that contains `time_ms` (Unix milliseconds)."""
-    hour = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
-    return f"{prefix}{hour.strftime(_HOUR_FORMAT)}/"
 
 
 def created_ms(key: str) -> int:

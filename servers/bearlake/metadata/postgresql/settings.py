@@ -85,7 +85,8 @@ class PostgresqlSettings:
     """How long the result of a commit token, and of a task that is done, can be asked for again; a retry comes within minutes."""
 
     forbidden_keep_ms: int = 7 * 24 * 3_600_000
-    """How long a forbidden key, and the key of an object whose bytes are deleted, is remembered; far longer than any commit may be late."""
+    """How long a forbidden or refused token, and the key of an object whose bytes are deleted, is remembered: one row each. A server whose
+    clock is further behind the database's, or that stood still for longer, is refused and stops; no commit is ever lost by it."""
 
     def __post_init__(self) -> None:
         for name in _AT_LEAST_ONE:

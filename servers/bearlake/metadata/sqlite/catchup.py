@@ -20,13 +20,15 @@ COMMIT, TRIM, STREAM, SWAP = (
 
 
 class Heads(NamedTuple):
-    """The log's ends in one snapshot: newest position, newest rolled up, newest truncated, counts of forgettings and of raised epochs."""
+    """The log's ends in one snapshot: newest position, newest rolled up, newest truncated, counts of forgettings and of raised epochs;
+    the largest id of an idempotent producer whose state expired."""
 
     head: int
     rolled: int
     truncated: int
     forgotten_count: int
     raised_count: int
+    expired_producer_id: int
 
 
 def read_heads(connection: sqlite3.Connection) -> Heads:
@@ -34,7 +36,7 @@ def read_heads(connection: sqlite3.Connection) -> Heads:
     return Heads._make(
         connection.execute(
             "SELECT coalesce((SELECT max(position) FROM log), rolled_position), rolled_position, truncated_position, forgotten_count,"
-            " raised_count"
+            " raised_count, expired_producer_id"
             " FROM store"
         ).fetchone()
     )
@@ -87,6 +89,7 @@ class Follower:
         heads = read_heads(self._connection)
         ledger = self.ledger
         ledger.evict()
+        ledger.expired_id = heads.expired_producer_id
         if heads.forgotten_count != self.forgotten_count or ledger.applied < heads.truncated:
             ledger.reset(heads.rolled)  # cached producers are stale, or entries that were not applied are gone
             self.forgotten_count = heads.forgotten_count

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from bearlake.errors import Conflict, Fenced
+from bearlake.metadata import tokens
 from bearlake.metadata.ledger import Decision
 from bearlake.metadata.model import (
     BatchCommit,
@@ -31,20 +32,26 @@ from bearlake.metadata.sqlite.catchup import COMMIT
 
 
 def first_result(connection: sqlite3.Connection, commit: ObjectCommit) -> ObjectCommitted | None:
-    """The result of the commit that had this token, None when there was none.
+    """The result of the commit that had this token, None when there was none. Nothing was accepted by a result of position 0.
 
     Raises:
-        Fenced: the token is forbidden.
+        Fenced: the token is forbidden, or so old that it is never decided any more.
         Conflict: it was committed, but so long ago that its result is forgotten.
     """
     token = commit.token
     row = connection.execute("SELECT position, slices, outcomes FROM log WHERE token = ?", (token,)).fetchone()
     if row is not None:
         return ObjectCommitted(position=row[0], slices=unpack_slices(row[1]), outcomes=unpack_outcomes(row[2]))
-    if connection.execute("SELECT 1 FROM forbidden_tokens WHERE token = ?", (token,)).fetchone():
-        raise Fenced(f"the object {token} was given up as an orphan: its bytes may be gone")
+    row = connection.execute("SELECT outcomes FROM forbidden_tokens WHERE token = ?", (token,)).fetchone()
+    if row is not None:
+        if row[0] is None:
+            raise Fenced(f"the object {token} was given up as an orphan: its bytes may be gone")
+        return ObjectCommitted(position=0, slices=(), outcomes=unpack_outcomes(row[0]))
     row = connection.execute("SELECT position, outcomes FROM objects WHERE key = ?", (token,)).fetchone()
     if row is None:
+        (floor,) = connection.execute("SELECT token_floor FROM store").fetchone()
+        if (refusal := tokens.below_floor(token, floor)) is not None:
+            raise Fenced(refusal)
         return None
     if row[1] is None:
         raise Conflict(f"the object {token} was committed long ago; its result is forgotten")
@@ -85,7 +92,7 @@ _COLUMNS = "position, kind, created_ms, token, object_size, slices, sequences, o
 WRITE_IF_NOTHING_CHANGED = (
     f"INSERT INTO log ({_COLUMNS}) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM store"
     " WHERE coalesce((SELECT max(position) FROM log), rolled_position) = ?1 - 1 AND forgotten_count = ?9"
-    " AND raised_count = ?12"
+    " AND raised_count = ?12 AND token_floor < ?4"
     " AND EXISTS (SELECT 1 FROM servers WHERE node_id = ?10 AND epoch = ?11 AND NOT has_left)"
     " AND NOT EXISTS (SELECT 1 FROM log WHERE token = ?4)"
     " AND NOT EXISTS (SELECT 1 FROM forbidden_tokens WHERE token = ?4)"
@@ -105,6 +112,14 @@ def row_of(position: int, now_ms: int, commit: ObjectCommit, decision: Decision)
         pack_rows(decision.slices, SLICE_WIDTH),
         pack_rows(decision.batches, SEQUENCE_WIDTH),
         pack_rows(decision.outcomes, OUTCOME_WIDTH),
+    )
+
+
+def write_refusal(connection: sqlite3.Connection, now_ms: int, commit: ObjectCommit, decision: Decision) -> None:
+    """Remember a commit of which nothing was accepted: no entry, but a repeat gets the same answer. Its bytes are an orphan's."""
+    connection.execute(
+        "INSERT INTO forbidden_tokens (token, forbidden_ms, outcomes) VALUES (?, ?, ?)",
+        (commit.token, now_ms, pack_rows(decision.outcomes, OUTCOME_WIDTH)),
     )
 
 

@@ -32,6 +32,7 @@ from bearlake.metadata.sqlite.commit import (
     first_result,
     row_of,
     write_commit,
+    write_refusal,
 )
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.retention import retained_start
@@ -72,7 +73,7 @@ class SqliteLog:
         self.upkeep = Upkeep(self._database, self._settings, self._clock, self._follower)
 
     async def commit(self, commit: ObjectCommit) -> ObjectCommitted:
-        """See `CommitLog.commit`. When nothing was accepted nothing is remembered: a repeat is judged afresh."""
+        """See `CommitLog.commit`."""
         committed = await self._database.run(self._commit, commit)
         self._waiting.notify(committed.position)
         return committed
@@ -192,6 +193,7 @@ class SqliteLog:
             now_ms = self._clock.now_ms()
             decision = ledger.decide(commit.batches, now_ms)
             if not decision.slices:
+                write_refusal(connection, now_ms, commit, decision)
                 return ObjectCommitted(position=0, outcomes=decision.outcomes, slices=())
             position = heads.head + 1
             write_commit(connection, position, now_ms, commit, decision)
@@ -343,7 +345,7 @@ class SqliteLog:
         with self._database.writing() as connection:
             for token in tokens:
                 connection.execute(
-                    "INSERT OR IGNORE INTO forbidden_tokens SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM log WHERE token = ?1)"
+                    "INSERT OR IGNORE INTO forbidden_tokens (token, forbidden_ms) SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM log WHERE token = ?1)"
                     " AND NOT EXISTS (SELECT 1 FROM objects WHERE key = ?1)",
                     (token, now_ms),
                 )

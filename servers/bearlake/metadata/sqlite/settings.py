@@ -52,11 +52,13 @@ class SqliteSettings:
     token_result_keep_ms: int = 600_000
     """How long a commit that is asked again gets its first result (24 bytes per batch); far longer than a writer asks."""
 
-    deleted_keep_ms: int = 3_600_000
-    """How long the key of an object is remembered after its bytes were deleted: a commit asked again so late is not taken for a new one."""
+    deleted_keep_ms: int = 6 * 3_600_000
+    """How long the key of an object is remembered after its bytes were deleted, about 100 bytes each. When a key is forgotten, commits
+    of objects that were sealed before it are refused: this is how far the host's clock may step back, and how long a process may
+    stand still, before it has to start again."""
 
     forbidden_keep_ms: int = 7 * 24 * 3_600_000
-    """How long a forbidden token is remembered; far longer than any commit may be late."""
+    """How long a forbidden or refused token is remembered; as `deleted_keep_ms`."""
 
     wal_checkpoint_pages: int = 4_000
     """Pages (4 KiB) in SQLite's own log before it is copied into the file by the commit that finds it so long."""

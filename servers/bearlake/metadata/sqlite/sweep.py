@@ -6,6 +6,7 @@ Each function does a bounded piece of work in the caller's transaction.
 import sqlite3
 from collections import Counter
 
+from bearlake.metadata import tokens
 from bearlake.metadata.packing import PAGE_WIDTH, unpack_rows
 from bearlake.metadata.sqlite.pages import Used, drop_pages, object_of, release, trim_page
 
@@ -35,16 +36,37 @@ def forget_results(connection: sqlite3.Connection, before_ms: int, count_max: in
         " (SELECT position FROM objects WHERE outcomes IS NOT NULL AND committed_ms < ? ORDER BY committed_ms LIMIT ?)",
         (before_ms, count_max),
     )
+    connection.execute(
+        "UPDATE forbidden_tokens SET outcomes = NULL WHERE token IN (SELECT token FROM forbidden_tokens"
+        " WHERE outcomes IS NOT NULL AND forbidden_ms < ? ORDER BY forbidden_ms LIMIT ?)",
+        (before_ms, count_max),
+    )
     connection.execute("DELETE FROM swaps WHERE swapped_ms < ?", (before_ms,))
 
 
 def forget_objects(connection: sqlite3.Connection, before_ms: int, count_max: int) -> None:
-    """Forget objects whose bytes were gone before `before_ms` and whose outcomes are forgotten, at most so many."""
-    connection.execute(
-        "DELETE FROM objects WHERE position IN"
-        " (SELECT position FROM objects WHERE deleted_ms < ? AND outcomes IS NULL ORDER BY deleted_ms LIMIT ?)",
-        (before_ms, count_max),
-    )
+    """Forget objects whose bytes were gone before `before_ms` and whose outcomes are forgotten, at most so many (I8)."""
+    _forget(connection, "objects", "key", "deleted_ms < ? AND outcomes IS NULL", "deleted_ms", before_ms, count_max)
+
+
+def forget_tokens(connection: sqlite3.Connection, before_ms: int, count_max: int) -> None:
+    """Forget tokens that were forbidden or refused before `before_ms`, at most so many (I8)."""
+    _forget(connection, "forbidden_tokens", "token", "forbidden_ms < ?", "forbidden_ms", before_ms, count_max)
+
+
+def _forget(
+    connection: sqlite3.Connection, table: str, key: str, rule: str, order: str, before_ms: int, count_max: int
+) -> None:
+    """Raise the floor, then forget. Tokens that are not old enough by their own time stay."""
+    found = connection.execute(
+        f"SELECT {key} FROM {table} WHERE {rule} AND ({key} < ? OR {key} NOT GLOB ?) ORDER BY {order} LIMIT ?",
+        (before_ms, tokens.hour_prefix(before_ms), f"{tokens.PREFIX}*", count_max),
+    ).fetchall()
+    if not found:
+        return
+    (floor,) = connection.execute("SELECT token_floor FROM store").fetchone()
+    connection.execute("UPDATE store SET token_floor = ?", (tokens.raised(floor, [row[0] for row in found]),))
+    connection.executemany(f"DELETE FROM {table} WHERE {key} = ?", found)
 
 
 def sweep(connection: sqlite3.Connection, page_count_max: int, now_ms: int) -> None:

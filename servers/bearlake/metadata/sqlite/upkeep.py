@@ -1,11 +1,13 @@
 """Upkeep of the log: rounds of rolling up and of sweeping behind it, each a bounded transaction on the writer's thread."""
 
+import sqlite3
+
 from bearlake.clock import Clock
 from bearlake.metadata.sqlite.catchup import Follower, read_heads
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.rollup import RollUp
 from bearlake.metadata.sqlite.settings import SqliteSettings
-from bearlake.metadata.sqlite.sweep import forget_objects, forget_results, sweep, truncate
+from bearlake.metadata.sqlite.sweep import forget_objects, forget_results, forget_tokens, sweep, truncate
 
 
 class Upkeep:
@@ -32,9 +34,7 @@ class Upkeep:
             sweep(connection, settings.sweep_page_count_max, now_ms)
             forget_results(connection, now_ms - settings.token_result_keep_ms, 2 * settings.roll_entry_count_max)
             forget_objects(connection, now_ms - settings.deleted_keep_ms, 2 * settings.roll_entry_count_max)
-            connection.execute(
-                "DELETE FROM forbidden_tokens WHERE forbidden_ms < ?", (now_ms - settings.forbidden_keep_ms,)
-            )
+            forget_tokens(connection, now_ms - settings.forbidden_keep_ms, 2 * settings.roll_entry_count_max)
         return count
 
     def roll_up(self) -> int:
@@ -66,6 +66,7 @@ class Upkeep:
                 (before_ms, limit),
             ).fetchall()
             unused = [row for row in unused if row[0] not in unrolled]
+            _raise_expired_id(connection, idle)
             connection.executemany("DELETE FROM partition_producers WHERE partition = ? AND producer_id = ?", idle)
             connection.executemany(
                 "DELETE FROM producer_names WHERE partition = ? AND producer_id = ?", [*idle, *unused]
@@ -73,3 +74,10 @@ class Upkeep:
             if idle:
                 connection.execute("UPDATE store SET forgotten_count = forgotten_count + 1")
         return len(idle)
+
+
+def _raise_expired_id(connection: sqlite3.Connection, forgotten: list[tuple[int, int]]) -> None:
+    """Remember that producers up to the largest of these ids may have lost a state; named producers have rules of their own (I9)."""
+    find = "SELECT 1 FROM producer_names WHERE partition = ? AND producer_id = ?"
+    largest = max((row[1] for row in forgotten if connection.execute(find, row).fetchone() is None), default=-1)
+    connection.execute("UPDATE store SET expired_producer_id = max(expired_producer_id, ?)", (largest,))

@@ -109,8 +109,10 @@ VERDICT_CODES: tuple[ErrorCode, ...] = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.INVALID_REQUEST,  # UNEXPECTED_OFFSET: Kafka has no way to expect one
     ErrorCode.POLICY_VIOLATION,  # TERMINATED: final for clients
+    ErrorCode.UNKNOWN_PRODUCER_ID,  # a new epoch is needed; clients need the log start offset with it
     ErrorCode.REQUEST_TIMED_OUT,  # UNAVAILABLE: retriable, with the same sequence
     ErrorCode.NOT_LEADER_OR_FOLLOWER,  # SERVER_FENCED: ask another server
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,  # NOT_STORED: the one retriable code that librdkafka does not count as "maybe stored"
 )
 """Codes by `Verdict`."""
 assert len(VERDICT_CODES) == len(Verdict)

@@ -1,0 +1,42 @@
+"""Commit tokens and their floor: how a store may forget a token without deciding it twice (I8).
+
+A token is decided once: committed, refused (nothing of it was accepted) or forbidden. The store remembers each decision. A memory must
+end some day, so the store has a *floor*, a token that only grows: whatever removes a decision first raises the floor to its token, in the
+same transaction. A commit whose token is not above the floor and has no remembered decision is `Fenced`. So no commit can come too late.
+
+Tokens are keys of WAL objects and sort by time: `wal/<yyyymmddhh>/<uuid>`, by the clock of the server that sealed the object. A decision is
+forgotten only when its token's hour is also older than the store's memory. Therefore:
+
+- the floor never passes a token that was made less than the store's memory ago, by the store's clock;
+- the floor is always the token of a real object. When the store's clock jumps into the future and back, the floor stays behind the tokens
+  that servers make;
+- decisions on tokens from the future (a server's clock was ahead) stay until the store's clock has passed them.
+
+Other keys that can be forbidden (data files, kept objects) are no commit tokens: swaps have rules of their own for them.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+PREFIX = "wal/"
+_HOUR_FORMAT = "%Y%m%d%H"
+
+
+def hour_prefix(time_ms: int, prefix: str = PREFIX) -> str:
+    """The prefix of all tokens of the hour (UTC) that contains `time_ms` (Unix milliseconds)."""
+    hour = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
+    return f"{prefix}{hour.strftime(_HOUR_FORMAT)}/"
+
+
+def raised(floor: str, forgotten: list[str]) -> str:
+    """The floor that a store must have before it forgets its decisions on these keys."""
+    return max([floor, *(key for key in forgotten if key.startswith(PREFIX))])
+
+
+def below_floor(token: str, floor: str) -> str | None:
+    """Why a token without a remembered decision is refused; None: it is above the floor and may be decided."""
+    if token > floor:
+        return None
+    return (
+        f"the object {token} is older than the commits that the metadata store remembers (back to {floor}): this server's clock is"
+        " behind the store's clock, or the server stood still for too long"
+    )
