@@ -5,13 +5,13 @@ A part declares its rules as a frozen dataclass of booleans, each made by `guard
 """
 
 from dataclasses import field, fields, replace
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 
 class Guards(Protocol):
     """A frozen dataclass whose fields are all made by `guard`."""
 
-    __dataclass_fields__: dict[str, Any]  # Any: as typeshed has it
+    __dataclass_fields__: ClassVar[dict[str, Any]]  # Any: as typeshed has it
 
 
 G = TypeVar("G", bound=Guards)
@@ -19,7 +19,7 @@ G = TypeVar("G", bound=Guards)
 
 def guard(rule: str) -> bool:
     """A field of a guards dataclass: a rule that holds unless it is switched off. `rule` is one sentence."""
-    return cast(bool, field(default=True, metadata={"rule": rule}))
+    return field(default=True, metadata={"rule": rule})
 
 
 def rules(guards: Guards) -> dict[str, str]:
@@ -32,4 +32,6 @@ def without(guards: G, *names: str) -> G:
     unknown = set(names) - set(rules(guards))
     if unknown:
         raise KeyError(f"no such guards: {', '.join(sorted(unknown))}")
-    return cast(G, replace(cast(Any, guards), **dict.fromkeys(names, False)))  # Any: dataclasses.replace wants an instance type
+    return cast(
+        G, replace(cast(Any, guards), **dict.fromkeys(names, False))
+    )  # Any: dataclasses.replace wants an instance type

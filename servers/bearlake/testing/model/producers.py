@@ -104,9 +104,7 @@ def bumped(state: State) -> State:
     is_blind = any(
         one.batch >= first and (one.is_awaited or one.answer not in NOTHING_STORED) for one in state.attempts
     )
-    return state._replace(
-        epoch=state.epoch + 1, first=first, is_bumping=False, is_blind=state.is_blind or is_blind
-    )
+    return state._replace(epoch=state.epoch + 1, first=first, is_bumping=False, is_blind=state.is_blind or is_blind)
 
 
 def _bumped_if_drained(state: State) -> State:

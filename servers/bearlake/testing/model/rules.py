@@ -5,7 +5,7 @@ different questions.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Protocol
 
 from bearlake.metadata.ledger import Ledger, PartitionState, StreamState
@@ -57,14 +57,14 @@ class SequenceGuards(Protocol):
 def judge_by(guards: SequenceGuards) -> Judge:
     """The ledger's judgement, but for the guards that are off."""
 
-    @lru_cache(maxsize=None)
-    def judge(known: Producer, end: int, epoch: int, sequence: int, expected: int, may_have_expired: bool) -> Judged:  # noqa: FBT001
+    @cache
+    def judge(known: Producer, end: int, epoch: int, sequence: int, expected: int, may_have_expired: bool) -> Judged:
         if not guards.expected_offset_checked:
             expected = -1
         kind, base = ask_ledger(known, end, epoch, sequence, expected, may_have_expired)
-        if kind in (OUT_OF_ORDER, UNKNOWN_PRODUCER) and _is_let_in(guards, known, end, epoch):
-            kind = ACCEPTED
-        elif kind == FENCED and not guards.older_epoch_fenced:
+        if (kind in (OUT_OF_ORDER, UNKNOWN_PRODUCER) and _is_let_in(guards, known, end, epoch)) or (
+            kind == FENCED and not guards.older_epoch_fenced
+        ):
             kind = ACCEPTED
         elif kind == OUT_OF_ORDER and not known and not guards.young_id_is_out_of_order:
             kind = UNKNOWN_PRODUCER
@@ -83,7 +83,12 @@ def _is_let_in(guards: SequenceGuards, known: Producer, end: int, epoch: int) ->
 
 
 def ask_ledger(
-    known: Producer, end: int, epoch: int, sequence: int, expected: int, may_have_expired: bool  # noqa: FBT001
+    known: Producer,
+    end: int,
+    epoch: int,
+    sequence: int,
+    expected: int,
+    may_have_expired: bool,
 ) -> tuple[int, int]:
     """Kind and base offset (0 if there is none) of the outcome that `Ledger.decide` gives one batch of one record."""
     ledger = Ledger(_Tiny(known, end))

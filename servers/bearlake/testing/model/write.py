@@ -17,9 +17,30 @@ from bearlake.testing.model.part import Action, Step
 from bearlake.testing.model.producers import Client
 from bearlake.testing.model.write_promises import broken
 from bearlake.testing.model.write_state import (
-    ABSENT, ANSWERED, ANSWERS, COMMITTED, COMMITTING, DEAD, DELETED, FORBIDDEN, HEARD, LIVE, NO_ROW, OLD, OUT_OF_ORDER, PRODUCER_FENCED,
-    PUTTING, REFUSED, REQUESTED, SENT, SERVER_FENCED, SERVERS, STORED, SUPERSEDED, THERE, UNAVAILABLE, UNEXPECTED_OFFSET, UNKNOWN_PRODUCER,
-    UNSENT, UNSURE, Attempt, State, replaced,
+    ANSWERED,
+    ANSWERS,
+    COMMITTED,
+    COMMITTING,
+    FORBIDDEN,
+    HEARD,
+    NO_ROW,
+    OLD,
+    OUT_OF_ORDER,
+    PRODUCER_FENCED,
+    REFUSED,
+    REQUESTED,
+    RETRY,
+    SENT,
+    SERVER_FENCED,
+    SERVERS,
+    STORED,
+    UNAVAILABLE,
+    UNEXPECTED_OFFSET,
+    UNKNOWN_PRODUCER,
+    UNSENT,
+    UNSURE,
+    Attempt,
+    State,
 )  # fmt: skip
 
 ANSWER_OF: Final = {
@@ -32,23 +53,23 @@ ANSWER_OF: Final = {
 }
 
 SEND = Action("the client sends batch {} (epoch {}, sequence {}) to server {}, as attempt {}")
-TAKE = Action("server {} takes attempt {}, makes its token in the {} span of time and sends the put")
-PUT = Action("the object of attempt {} is stored")
-PUT_FAILS = Action("server {} gives up the put of attempt {} and answers 'not stored'", is_progress=False)
-SEND_COMMIT = Action("server {} sends the commit of attempt {}")
-COMMIT = Action("the metadata store executes the commit of attempt {}: {}")
-ANSWER = Action("server {} hears of attempt {}: {}; it answers")
+TAKE = Action("server {} takes attempt {}: its token is {}, its object is stored, and the commit is sent")
+TAKE_EARLY = Action("server {} takes attempt {}: its token is {}, its object is not stored yet, and the commit is sent")
+PUT_FAILS = Action(
+    "server {} takes attempt {}; its object cannot be stored; it answers 'not stored'", is_progress=False
+)
+COMMIT = Action("the metadata store executes the commit of attempt {}: {}; the reply is lost", is_progress=False)
+ANSWER = Action("the metadata store executes the commit of attempt {}: {}; the server hears of it and answers")
 HEAR = Action("the client hears of attempt {}: {}")
 GIVE_UP = Action("the client waits no longer for attempt {}", is_progress=False)
 SUPERSEDE = Action("a newer process registers under the name of server {}, which goes on", is_progress=False)
-CRASH = Action("server {} dies", is_progress=False)
-FORBID = Action("the sweep forbids the token of attempt {}", is_progress=False)
-DELETE = Action("a delete of the object of attempt {} is executed", is_progress=False)
-UNUSED = Action("the sweep takes up the object of attempt {}, which nothing names any more", is_progress=False)
+FORBID = Action("the sweep forbids the token of attempt {} and deletes its object", is_progress=False)
+UNUSED = Action("the sweep deletes the object of attempt {}, which nothing names", is_progress=False)
 FORGET = Action("the metadata store forgets the token of attempt {}", is_progress=False)
 RAISE_FLOOR = Action("the token floor rises above the old span of time", is_progress=False)
 TRIM = Action("the partition is trimmed to its end", is_progress=False)
 EXPIRE = Action("the state of the producer expires", is_progress=False)
+SPANS: Final = ("old", "recent")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +91,23 @@ class WriteGuards:
     five_batches_remembered: bool = guard("a producer's last five batches are remembered")
     epoch_bump_starts_at_zero: bool = guard("a newer producer epoch starts at sequence 0")
     older_epoch_fenced: bool = guard("an older producer epoch is refused")
-    young_id_is_out_of_order: bool = guard("an unknown id above all that expired gets OUT_OF_ORDER, not UNKNOWN_PRODUCER")
+    young_id_is_out_of_order: bool = guard(
+        "an unknown id above all that expired gets OUT_OF_ORDER, not UNKNOWN_PRODUCER"
+    )
     expected_offset_checked: bool = guard("a batch that expects an offset is accepted only there")
     server_epoch_checked: bool = guard("a commit of a superseded server is refused")
-    expire_only_below_floor: bool = guard("a producer's state expires only when tokens of its attempts are below the floor")
-    requests_end_before_expiry: bool = guard("(assumed) no request waits at a server for longer than its producer's state is kept")
-    bump_only_when_accounted: bool = guard("(client) librdkafka takes a new epoch only if earlier batches are accounted for")
+    expire_only_below_floor: bool = guard(
+        "a producer's state expires only when tokens of its attempts are below the floor"
+    )
+    requests_end_before_expiry: bool = guard(
+        "(assumed) no request waits at a server for longer than its producer's state is kept"
+    )
+    retries_end_before_expiry: bool = guard(
+        "(assumed) no client sends a batch again after its producer's state has expired"
+    )
+    bump_only_when_accounted: bool = guard(
+        "(client) librdkafka takes a new epoch only if earlier batches are accounted for"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +119,7 @@ class WriteBounds:
     epoch_count: int = 2
     """Producer epochs of the client."""
     server_trouble: bool = True
-    """Whether servers die and are superseded."""
+    """Whether servers are superseded."""
     store_trouble: bool = True
     """Whether tokens are forgotten, the floor rises, partitions are trimmed, and producers expire."""
 
@@ -108,7 +140,7 @@ class WritePart:
     def initial(self) -> State:
         """An old batch is in the log, the client has its first epoch, and nothing was sent."""
         return State(
-            attempts=(), servers=(LIVE, LIVE), log=(OLD,), start=0, producer=(), may_have_expired=False, floor=0, epoch=0, first=0,
+            attempts=(), servers=(False, False), log=(OLD,), start=0, producer=(), may_have_expired=False, floor=0, epoch=0, first=0,
             batches=(UNSENT,) * self._bounds.batch_count, is_bumping=False, is_over=False, is_blind=False,
         )  # fmt: skip
 
@@ -125,14 +157,14 @@ class WritePart:
         found: list[Step[State]] = []
         self._send(state, found)
         for at, one in enumerate(state.attempts):
-            if one.stage < HEARD:
-                if state.servers[one.server] != DEAD:
-                    self._serve(state, at, one, found)
-                if one.is_awaited:
-                    self._await(state, at, one, found)
-            self._store(state, at, one, found)
-            if self._bounds.store_trouble:
-                self._sweep(state, at, one, found)
+            if one.stage == REQUESTED:
+                self._serve(state, at, one, found)
+            if one.is_awaited:
+                self._await(state, at, one, found)
+            if one.is_sent:
+                self._execute(state, at, one, found)
+                if self._bounds.store_trouble:
+                    self._sweep(state, at, one, found)
         if self._bounds.server_trouble:
             self._trouble_servers(state, found)
         if self._bounds.store_trouble:
@@ -149,80 +181,64 @@ class WritePart:
             batches = (*state.batches[:batch], SENT, *state.batches[batch + 1 :])
             epoch, sequence = (state.epoch, batch - state.first) if self._is_idempotent else (0, 0)
             is_first = all(one.batch != batch or one.epoch != epoch for one in state.attempts)
-            for server in (0, 1) if number else (0,):  # servers are alike
-                if state.servers[server] != DEAD:
-                    made = Attempt(batch, epoch, sequence, server, is_first)
-                    after = state._replace(attempts=(*state.attempts, made), batches=batches)
-                    found.append(Step(SEND, (batch, epoch, sequence, SERVERS[server], number), after))
+            for server in self._servers(state):
+                made = Attempt(batch, epoch, sequence, server, is_first)
+                after = state._replace(attempts=(*state.attempts, made), batches=batches)
+                found.append(Step(SEND, (batch, epoch, sequence, SERVERS[server], number), after))
+
+    def _servers(self, state: State) -> tuple[int, ...]:
+        """Where the next batch may go: an idempotent client changes the server only when it waits for nothing there. (Servers are alike.)"""
+        if not state.attempts:
+            return (0,)
+        waits_at = {one.server for one in state.attempts if one.is_awaited}
+        return tuple(waits_at) if waits_at and self._is_idempotent else (0, 1)
 
     def _await(self, state: State, at: int, one: Attempt, found: list[Step[State]]) -> None:
         """The client gets the reply, or does not wait for it any longer. Replies of a connection come in order."""
-        silent = one._replace(is_awaited=False, answer=one.answer if one.stage != ANSWERED else 0)
-        silent = silent._replace(stage=HEARD) if one.stage == ANSWERED else silent
-        after = state._replace(attempts=replaced(state.attempts, at, silent))
+        is_answered = one.stage == ANSWERED
+        silent = one._replace(is_awaited=False, answer=0, stage=HEARD if is_answered else one.stage)
+        after = state.with_attempt(at, silent)
         found.append(Step(GIVE_UP, (at,), producers.timed_out(self._client, after, one.batch)))
-        if one.stage == ANSWERED and not any(
-            other.is_awaited and other.server == one.server for other in state.attempts[:at]
-        ):
+        earlier = state.attempts[:at]
+        if is_answered and not any(other.is_awaited and other.server == one.server for other in earlier):
             told = one._replace(is_awaited=False, stage=HEARD)
-            after = state._replace(attempts=replaced(state.attempts, at, told))
             waits = self._guards.bump_only_when_accounted
-            after = producers.heard(self._client, after, told, waits_for_account=waits)
+            after = producers.heard(self._client, state.with_attempt(at, told), told, waits_for_account=waits)
             found.append(Step(HEAR, (at, ANSWERS[one.answer]), after))
 
     # -- servers -------------------------------------------------------------------------------------------------
 
     def _serve(self, state: State, at: int, one: Attempt, found: list[Step[State]]) -> None:
-        server = SERVERS[one.server]
-        if one.stage == REQUESTED:
-            if not any(
-                other.stage == REQUESTED and other.is_awaited and other.server == one.server
-                for other in state.attempts[:at]
-            ):
-                for is_recent in (False, True) if self._bounds.store_trouble else (False,):
-                    made = one._replace(stage=PUTTING, is_recent=is_recent)
-                    found.append(Step(TAKE, (server, at, ("old", "recent")[is_recent]), _with(state, at, made)))
-        elif one.stage == PUTTING:
-            self._answer(state, at, one, UNAVAILABLE, PUT_FAILS, (server, at), found)
-            if (one.bytes == THERE or not self._guards.object_first) and not self._must_wait(state, at, one):
-                sent = one._replace(stage=COMMITTING, is_commit_sent=True)
-                if not self._guards.acknowledge_third:
-                    sent = sent._replace(stage=ANSWERED, answer=STORED)
-                found.append(Step(SEND_COMMIT, (server, at), _with(state, at, sent)))
-        elif one.stage == COMMITTING:
-            for answer in range(1, UNAVAILABLE):
-                if one.replies >> answer & 1:
-                    arguments = (server, at, ANSWERS[answer])
-                    self._answer(state, at, one, answer, ANSWER, arguments, found)
-
-    def _must_wait(self, state: State, at: int, one: Attempt) -> bool:
-        return self._guards.commits_in_seal_order and any(
-            other.server == one.server and other.stage in (PUTTING, COMMITTING) for other in state.attempts[:at]
-        )
-
-    def _answer(
-        self, state: State, at: int, one: Attempt, answer: int, action: Action, arguments: tuple[object, ...], found: list[Step[State]]
-    ) -> None:
+        """A server takes a request. Requests of a connection come in order; commits go in the order of sealing."""
+        guards, server = self._guards, SERVERS[one.server]
+        earlier = [other for other in state.attempts[:at] if other.server == one.server]
+        if any(other.stage == REQUESTED and other.is_awaited for other in earlier):
+            return
         if one.is_awaited:
-            made = one._replace(stage=ANSWERED, answer=answer, replies=0)
-        else:
-            made = one._replace(stage=HEARD, replies=0)
-        found.append(Step(action, arguments, _with(state, at, made)))
+            failed = one._replace(stage=ANSWERED, answer=UNAVAILABLE)
+            found.append(Step(PUT_FAILS, (server, at), state.with_attempt(at, failed)))
+        if guards.commits_in_seal_order and any(other.stage == COMMITTING for other in earlier):
+            return
+        for is_recent in (False, True) if self._bounds.store_trouble else (True,):
+            sent = one._replace(stage=COMMITTING, is_sent=True, is_there=True, is_recent=is_recent)
+            if not guards.acknowledge_third:
+                sent = sent._replace(stage=ANSWERED, answer=STORED)
+            found.append(Step(TAKE, (server, at, SPANS[is_recent]), state.with_attempt(at, sent)))
+            if not guards.object_first:
+                sent = sent._replace(is_there=False)
+                found.append(Step(TAKE_EARLY, (server, at, SPANS[is_recent]), state.with_attempt(at, sent)))
 
-    # -- stores --------------------------------------------------------------------------------------------------
+    # -- the stores ----------------------------------------------------------------------------------------------
 
-    def _store(self, state: State, at: int, one: Attempt, found: list[Step[State]]) -> None:
-        if one.stage != REQUESTED and one.bytes == ABSENT:
-            found.append(Step(PUT, (at,), _with(state, at, one._replace(bytes=THERE))))
-        if one.is_delete_sent and one.bytes == THERE:
-            found.append(Step(DELETE, (at,), _with(state, at, one._replace(bytes=DELETED))))
-        if one.is_commit_sent:
-            answer, after = self._commit(state, at, one)
-            one = after.attempts[at]
-            if one.stage == COMMITTING and state.servers[one.server] != DEAD:
-                after = _with(after, at, one._replace(replies=one.replies | 1 << answer))
-            if after != state:
-                found.append(Step(COMMIT, (at, ANSWERS[answer]), after))
+    def _execute(self, state: State, at: int, one: Attempt, found: list[Step[State]]) -> None:
+        """A commit arrives at the metadata store; the server may hear of it."""
+        answer, after = self._commit(state, at, one)
+        if after is not state:
+            found.append(Step(COMMIT, (at, ANSWERS[answer]), after))
+        if one.stage == COMMITTING:
+            stage, kept = (ANSWERED, answer) if one.is_awaited else (HEARD, 0)
+            made = after.attempts[at]._replace(stage=stage, answer=kept)
+            found.append(Step(ANSWER, (at, ANSWERS[answer]), after.with_attempt(at, made)))
 
     def _commit(self, state: State, at: int, one: Attempt) -> tuple[int, State]:
         """What a commit request does whenever it arrives: row, floor, server, sequences and offsets, in this order."""
@@ -231,7 +247,7 @@ class WritePart:
             return (SERVER_FENCED if one.row == FORBIDDEN else one.result), state
         if guards.floor_checked_in_commit and not one.is_recent and state.floor:
             return (UNSURE if guards.below_floor_is_unsure else SERVER_FENCED), state
-        if guards.server_epoch_checked and state.servers[one.server] == SUPERSEDED:
+        if guards.server_epoch_checked and state.servers[one.server]:
             return SERVER_FENCED, state
         known, end = state.producer, len(state.log)
         epoch, sequence = (one.epoch, one.sequence) if self._is_idempotent else (-1, -1)
@@ -240,40 +256,38 @@ class WritePart:
         answer = ANSWER_OF[kind]
         if kind == rules.ACCEPTED:
             row = one._replace(row=COMMITTED, result=answer, offset=end)
-            return answer, _with(state, at, row)._replace(log=(*state.log, at + 1), producer=made)
+            return answer, state.with_attempt(at, row)._replace(log=(*state.log, at + 1), producer=made)
         if not guards.refused_leaves_trace:
             return answer, state
         offset = base if kind == rules.DUPLICATE else 0
-        return answer, _with(state, at, one._replace(row=REFUSED, result=answer, offset=offset))
+        return answer, state.with_attempt(at, one._replace(row=REFUSED, result=answer, offset=offset))
 
     def _sweep(self, state: State, at: int, one: Attempt, found: list[Step[State]]) -> None:
         guards = self._guards
-        if one.bytes == THERE and not one.is_delete_sent:
+        if one.is_there:
+            gone = one._replace(is_there=False)
             if one.row in (NO_ROW, FORBIDDEN):
                 row = FORBIDDEN if guards.ban_before_delete else one.row
-                found.append(Step(FORBID, (at,), _with(state, at, one._replace(row=row, is_delete_sent=True))))
+                found.append(Step(FORBID, (at,), state.with_attempt(at, gone._replace(row=row))))
             elif one.row == REFUSED or _is_unread(state, at) or not guards.delete_only_unreferenced:
-                found.append(Step(UNUSED, (at,), _with(state, at, one._replace(is_delete_sent=True))))
+                found.append(Step(UNUSED, (at,), state.with_attempt(at, gone)))
         is_free = one.row in (FORBIDDEN, REFUSED) or (
-            one.row == COMMITTED and one.bytes == DELETED and _is_unread(state, at)
+            one.row == COMMITTED and not one.is_there and _is_unread(state, at)
         )
         if is_free and not (guards.forget_only_below_floor and (one.is_recent or not state.floor)):
-            gone = one._replace(row=NO_ROW, result=0, offset=0)
-            found.append(Step(FORGET, (at,), _with(state, at, gone)))
+            forgotten = one._replace(row=NO_ROW, result=0, offset=0)
+            found.append(Step(FORGET, (at,), state.with_attempt(at, forgotten)))
 
     # -- time and trouble ----------------------------------------------------------------------------------------
 
     def _trouble_servers(self, state: State, found: list[Step[State]]) -> None:
-        for server, status in enumerate(state.servers):
-            if not any(one.server == server and one.stage < ANSWERED for one in state.attempts):
-                continue  # nothing of it would be disturbed
-            for action, trouble in (SUPERSEDE, SUPERSEDED), (CRASH, DEAD):
-                if status < trouble:
-                    servers = (trouble, state.servers[1]) if server == 0 else (state.servers[0], trouble)
-                    found.append(Step(action, (SERVERS[server],), state._replace(servers=servers)))
+        for server, is_superseded in enumerate(state.servers):
+            if not is_superseded and any(one.server == server and one.is_sent for one in state.attempts):
+                servers = (True, state.servers[1]) if server == 0 else (state.servers[0], True)
+                found.append(Step(SUPERSEDE, (SERVERS[server],), state._replace(servers=servers)))
 
     def _age(self, state: State, found: list[Step[State]]) -> None:
-        if not state.floor and any(one.stage != REQUESTED and not one.is_recent for one in state.attempts):
+        if not state.floor and any(one.is_sent and not one.is_recent for one in state.attempts):
             found.append(Step(RAISE_FLOOR, (), state._replace(floor=1)))
         if state.start < len(state.log) and len(state.log) > 1:
             found.append(Step(TRIM, (), state._replace(start=len(state.log))))
@@ -282,8 +296,10 @@ class WritePart:
 
     def _expire(self, state: State, found: list[Step[State]]) -> None:
         if self._guards.expire_only_below_floor and not all(
-            state.floor and not one.is_recent for one in state.attempts if one.stage != REQUESTED
+            state.floor and not one.is_recent for one in state.attempts if one.is_sent
         ):
+            return
+        if self._guards.retries_end_before_expiry and any(status in (SENT, RETRY) for status in state.batches):
             return
         after = state._replace(producer=(), may_have_expired=True)
         if self._guards.requests_end_before_expiry:
@@ -295,10 +311,6 @@ class WritePart:
                 return
             after = after._replace(attempts=attempts)
         found.append(Step(EXPIRE, (), after))
-
-
-def _with(state: State, at: int, attempt: Attempt) -> State:
-    return state._replace(attempts=(*state.attempts[:at], attempt, *state.attempts[at + 1 :]))
 
 
 def _is_unread(state: State, at: int) -> bool:

@@ -1,6 +1,13 @@
 """The write path's state: what a client, two servers, the object store and the metadata store know, and the messages between them.
 
-A message that was sent stays on its way for ever: it may arrive at any time, any number of times, or never. So "sent" is one flag.
+A commit that was sent stays on its way for ever: it may arrive at any time, any number of times, or never; so may each reply. A server that
+dies, or is given up, is one that never does its next step. Steps that nobody could come between are one step:
+
+- a server takes a request, makes the token, stores the object and sends the commit (a commit that arrives later shows all that could
+  happen in between; a put that lands late leaves an orphan, which a sweep deletes);
+- the metadata store executes a commit, and its reply arrives or is lost (a late reply is a late answer of the server);
+- the sweep forbids a token and the delete is executed (a later delete harms no more: keys are never used again).
+
 Tokens are ordered by time. The model knows two spans of time, old and recent; the token floor is below both, or between them.
 """
 
@@ -10,13 +17,9 @@ from bearlake.metadata.producers import Producer
 
 # Stage of an attempt at its server.
 REQUESTED: Final = 0  # the client's request is on its way
-PUTTING: Final = 1
-COMMITTING: Final = 2
-ANSWERED: Final = 3  # the server has answered; the reply is on its way
-HEARD: Final = 4  # nobody waits any more, or the client has the reply
-
-# Bytes of an object in the store.
-ABSENT, THERE, DELETED = range(3)
+COMMITTING: Final = 1  # the commit was sent, and its answer has not arrived
+ANSWERED: Final = 2  # the server has answered; the reply is on its way
+HEARD: Final = 3  # the client has the reply, or waits no longer
 
 # The metadata store's row of a token.
 NO_ROW, COMMITTED, REFUSED, FORBIDDEN = range(4)
@@ -35,14 +38,14 @@ ANSWERS: Final = (
     "no answer", "stored", "out of order", "unknown producer", "producer fenced", "unexpected offset", "server fenced", "unsure",
     "not stored",
 )  # fmt: skip
-NOTHING_STORED: Final = frozenset({OUT_OF_ORDER, UNKNOWN_PRODUCER, PRODUCER_FENCED, UNEXPECTED_OFFSET, SERVER_FENCED, UNAVAILABLE})
+NOTHING_STORED: Final = frozenset(
+    {OUT_OF_ORDER, UNKNOWN_PRODUCER, PRODUCER_FENCED, UNEXPECTED_OFFSET, SERVER_FENCED, UNAVAILABLE}
+)
 """Answers from which a client may conclude that this attempt is not in the log and will never be."""
 
 # What a client knows of a batch.
 UNSENT, SENT, RETRY, DELIVERED, FAILED = range(5)
 
-# Servers.
-LIVE, SUPERSEDED, DEAD = range(3)
 SERVERS: Final = ("A", "B")
 
 OLD: Final = 0  # of a batch that was in the log before everything began: no attempt of ours
@@ -62,16 +65,15 @@ class Attempt(NamedTuple):
     stage: int = REQUESTED
     is_recent: bool = False
     """Whether the token was made in the recent span of time, by its server's clock."""
-    bytes: int = ABSENT
-    is_commit_sent: bool = False
-    is_delete_sent: bool = False
+    is_sent: bool = False
+    """Whether the commit was sent."""
+    is_there: bool = False
+    """Whether the object's bytes exist."""
     row: int = NO_ROW
     result: int = NO_ANSWER
     """What the row remembers."""
     offset: int = 0
     """With a result: the first offset that STORED names."""
-    replies: int = 0
-    """Answers of the metadata store that are on their way to the server: a bit mask."""
     answer: int = NO_ANSWER
     """The server's, which the client has or may get."""
 
@@ -80,7 +82,8 @@ class State(NamedTuple):
     """Everything. `log` names the attempt (counted from 1; OLD: none of ours) behind each offset; nothing is ever taken out of it."""
 
     attempts: tuple[Attempt, ...]
-    servers: tuple[int, ...]
+    servers: tuple[bool, ...]
+    """Whether a newer process has registered under the server's name."""
     log: tuple[int, ...]
     start: int
     producer: Producer
@@ -101,7 +104,6 @@ class State(NamedTuple):
     is_blind: bool
     """The client took a new epoch although an attempt of the former one might still be stored: its own risk."""
 
-
-def replaced(attempts: tuple[Attempt, ...], at: int, attempt: Attempt) -> tuple[Attempt, ...]:
-    """The attempts with that one in its place."""
-    return (*attempts[:at], attempt, *attempts[at + 1 :])
+    def with_attempt(self, at: int, attempt: Attempt) -> "State":
+        """The same with that attempt in its place."""
+        return self._replace(attempts=(*self.attempts[:at], attempt, *self.attempts[at + 1 :]))
