@@ -80,7 +80,7 @@ def heard(client: Client, state: State, attempt: Attempt, *, waits_for_account: 
     if answer == UNKNOWN_PRODUCER:
         if client is Client.JAVA:
             return bumped(state)
-        if not attempt.is_first or (waits_for_account and not _is_accounted(state, batch)):
+        if not attempt.is_first or (waits_for_account and not is_accounted(state, batch)):
             return over(state)
         return _bumped_if_drained(state._replace(is_bumping=True))
     return _bumped_if_drained(state)
@@ -107,14 +107,19 @@ def bumped(state: State) -> State:
     return state._replace(epoch=state.epoch + 1, first=first, is_bumping=False, is_blind=state.is_blind or is_blind)
 
 
+def disturbed(client: Client, state: State) -> State:
+    """Another partition made the client want a new epoch."""
+    return _bumped_if_drained(state._replace(is_bumping=True)) if client is Client.LIBRDKAFKA else bumped(state)
+
+
 def _bumped_if_drained(state: State) -> State:
     if not state.is_bumping or SENT in state.batches:
         return state
     return bumped(state)
 
 
-def _is_accounted(state: State, batch: int) -> bool:
-    """Whether all earlier batches are delivered, or known not to be stored."""
+def is_accounted(state: State, batch: int) -> bool:
+    """Whether all batches before this one are delivered, or known not to be stored."""
     return all(
         state.batches[one.batch] == DELIVERED or (not one.is_awaited and one.answer in NOTHING_STORED)
         for one in state.attempts

@@ -62,6 +62,7 @@ COMMIT = Action("the metadata store executes the commit of attempt {}: {}; the r
 ANSWER = Action("the metadata store executes the commit of attempt {}: {}; the server hears of it and answers")
 HEAR = Action("the client hears of attempt {}: {}")
 GIVE_UP = Action("the client waits no longer for attempt {}", is_progress=False)
+BUMP = Action("another partition makes the client take a new epoch", is_progress=False)
 SUPERSEDE = Action("a newer process registers under the name of server {}, which goes on", is_progress=False)
 FORBID = Action("the sweep forbids the token of attempt {} and deletes its object", is_progress=False)
 UNUSED = Action("the sweep deletes the object of attempt {}, which nothing names", is_progress=False)
@@ -122,6 +123,8 @@ class WriteBounds:
     """Whether servers are superseded."""
     store_trouble: bool = True
     """Whether tokens are forgotten, the floor rises, partitions are trimmed, and producers expire."""
+    came_back: bool = False
+    """Whether the client's state has expired before everything begins."""
 
 
 class WritePart:
@@ -138,9 +141,10 @@ class WritePart:
         self._is_idempotent = client in producers.IDEMPOTENT
 
     def initial(self) -> State:
-        """An old batch is in the log, the client has its first epoch, and nothing was sent."""
+        """An old batch is in the log, and nothing was sent; a client that came back has used sequence 0 long ago."""
+        came_back = self._bounds.came_back
         return State(
-            attempts=(), servers=(False, False), log=(OLD,), start=0, producer=(), may_have_expired=False, floor=0, epoch=0, first=0,
+            attempts=(), servers=(False, False), log=(OLD,), start=0, producer=(), may_have_expired=came_back, floor=0, epoch=0, first=-int(came_back),
             batches=(UNSENT,) * self._bounds.batch_count, is_bumping=False, is_over=False, is_blind=False,
         )  # fmt: skip
 
@@ -177,6 +181,8 @@ class WritePart:
         number = len(state.attempts)
         if number == self._bounds.attempt_count or state.epoch == self._bounds.epoch_count:
             return
+        if self._may_bump(state):
+            found.append(Step(BUMP, (), producers.disturbed(self._client, state)))
         for batch in producers.to_send(self._client, state):
             batches = (*state.batches[:batch], SENT, *state.batches[batch + 1 :])
             epoch, sequence = (state.epoch, batch - state.first) if self._is_idempotent else (0, 0)
@@ -185,6 +191,15 @@ class WritePart:
                 made = Attempt(batch, epoch, sequence, server, is_first)
                 after = state._replace(attempts=(*state.attempts, made), batches=batches)
                 found.append(Step(SEND, (batch, epoch, sequence, SERVERS[server], number), after))
+
+    def _may_bump(self, state: State) -> bool:
+        """Whether the client may take a new epoch: Java waits for what is in flight, librdkafka begins to wait."""
+        if not self._is_idempotent or state.is_over or state.is_bumping or state.epoch + 1 == self._bounds.epoch_count:
+            return False
+        if self._client is Client.JAVA and SENT in state.batches:
+            return False
+        is_sure = producers.is_accounted(state, self._bounds.batch_count)
+        return bool(state.attempts) and (is_sure or not self._guards.bump_only_when_accounted)
 
     def _servers(self, state: State) -> tuple[int, ...]:
         """Where the next batch may go: an idempotent client changes the server only when it waits for nothing there. (Servers are alike.)"""
