@@ -87,7 +87,7 @@ class State(NamedTuple):
     writes: frozenset[Write]
     history: tuple[int, ...]
     is_wrong: int
-    """1: an offset came back; 2: one of an older generation came over an acknowledged one; 3: of the same member."""
+    """1: an offset came back; 2: one of an older generation came over an acknowledged one; 3: of the same member; 4: a generation is given twice."""
 
     def with_coordinator(self, at: int, coordinator: Coordinator) -> "State":
         """The same with that coordinator in its place."""
@@ -133,6 +133,8 @@ class OffsetPart:
             return "a member of an older generation overwrote an acknowledged offset"
         if state.is_wrong == 3:
             return "an acknowledged offset was overwritten by an earlier commit of the same member"
+        if state.is_wrong == 4:
+            return "two rounds of the group got the same generation"
         for at, status in enumerate(state.commits):
             if status == ACKNOWLEDGED and at not in state.history:
                 return "an offset was acknowledged and never written"
@@ -158,7 +160,8 @@ class OffsetPart:
         if one.lease and one.generation == 1:
             is_saved = one.lease == state.lease
             if is_saved or not self._guards.generation_saved_before_used:
-                after = state._replace(generation=2 if is_saved else state.generation, round=2)
+                is_wrong = 4 if state.round == 2 else 0
+                after = state._replace(generation=2 if is_saved else state.generation, round=2, is_wrong=is_wrong)
                 yield Step(REBALANCE, (COORDINATORS[at], 2), after.with_coordinator(at, one._replace(generation=2)))
 
     def _request(self, state: State) -> Iterator[Step[State]]:
