@@ -1,7 +1,8 @@
 """`python -m bearlake.testing.model [--part NAME] [--size SIZE] [--bound N] [--guard-off NAME]… [--all-guards]`.
 
-Explores the parts and prints what was seen; exits with 1 if a promise was broken. `--guard-off` deletes a rule first and prints the shortest
-way to the harm. `--all-guards` deletes each in turn, prints a table (Markdown), and exits with 1 if one is neither missed nor covered.
+Explores the parts and prints what was seen; exits with 1 if a promise was broken. `--guard-off` deletes a rule first and prints the
+shortest way to the harm. `--all-guards` deletes each in turn, prints a table (Markdown), and exits with 1 if one is neither missed nor
+covered by another one.
 """
 
 import argparse

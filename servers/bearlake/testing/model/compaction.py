@@ -17,7 +17,20 @@ from bearlake.metadata.task_rules import ClaimState, KeyState
 from bearlake.table import marks
 from bearlake.table.model import TableChange, TaskMark
 from bearlake.testing.model.compaction_state import (
-    ASIDE, CLAIMED, DONE, DROPPED, ENDED, LISTED, OPEN, PREPARED, TASK, WORKERS, WRITTEN, Claim, Object, State,
+    ASIDE,
+    CLAIMED,
+    DONE,
+    DROPPED,
+    ENDED,
+    LISTED,
+    OPEN,
+    PREPARED,
+    TASK,
+    WORKERS,
+    WRITTEN,
+    Claim,
+    Object,
+    State,
 )  # fmt: skip
 from bearlake.testing.model.guards import guard
 from bearlake.testing.model.part import Action, Step
@@ -55,7 +68,8 @@ class CompactionGuards:
     claim_epoch_in_swap: bool = guard("only the newest claim swaps")
     prepare_before_table_commit: bool = guard("a worker sends its table commit only after its keys are the task's")
     forbidden_keys_not_prepared: bool = guard("a forbidden key cannot be prepared")
-    registered_keys_not_forbidden: bool = guard("a key that a task has prepared cannot be forbidden")
+    registered_data_not_forbidden: bool = guard("the key of a data file that a task has prepared cannot be forbidden")
+    registered_kept_not_forbidden: bool = guard("the key of a kept object that a task has prepared cannot be forbidden")
     swap_only_own_registered_keys: bool = guard("a swap names only keys that its task has prepared")
     ban_outlives_claims: bool = guard("a ban is forgotten only when all claims of its time have ended")
     ban_before_delete: bool = guard("an orphan is deleted only after it is forbidden")
@@ -302,7 +316,7 @@ class CompactionPart:
 
     def _may_delete(self, state: State, epoch: int, one: Object, *, is_data: bool) -> bool:
         guards, key = self._guards, one.key()
-        if not guards.registered_keys_not_forbidden:
+        if not (guards.registered_data_not_forbidden if is_data else guards.registered_kept_not_forbidden):
             key = key._replace(task_id=0)
         if is_data and guards.live_snapshot_kept and state.files >> epoch & 1:
             return False

@@ -1,10 +1,11 @@
 """Breadth-first exploration of a part: every reachable state once, the shortest counterexample first.
 
-The frontier holds states; what was visited is kept as fingerprints (`fingerprints.py`) and, for traces, as the parent's number: 12 bytes per
-state and 8 to 16 in the table. A trace is found by walking the numbers back and replaying the steps forward.
+The frontier holds states; what was visited is kept as fingerprints (`fingerprints.py`) and, for traces, as the parent's number: 12 bytes
+per state and 12 to 24 in the table. A trace is found by walking the numbers back and replaying the steps forward.
 
-*Safety*: `Part.violation` of each new state. *Progress* (`Part.must_settle`): from each reachable state some path of progress steps leads to a
-settled state (AG EF, where the path may not lean on trouble). It needs the graph, 8 bytes per progress step, and a complete exploration.
+*Safety*: `Part.violation` of each new state. *Progress* (`Part.must_settle`): from each reachable state some path of progress steps leads
+to a settled state (AG EF, where the path may not lean on trouble). It needs the graph, 8 bytes per progress step, and a complete
+exploration.
 """
 
 import gc

@@ -87,13 +87,17 @@ FAMILIES: Final[dict[str, Family]] = {
 }
 
 COVERED: Final[dict[str, str]] = {
-    "swap_only_own_registered_keys": "registered_keys_not_forbidden",
+    "swap_only_own_registered_keys": "registered_kept_not_forbidden",
     "claim_epoch_in_swap": "winner_from_marks",
     "server_epoch_checked": "registration_checked_in_read",
     "live_server_takes": "lease_verified_after_lapse",
     "count_noted_before_look": "heartbeat_before_look",
 }
 """Guards whose deletion alone harms nobody, because the other one covers it: a second line of defence."""
+
+
+SLOW: Final = frozenset[str]()
+"""Guards whose deletion shows in the medium size only."""
 
 
 def explore_all(name: str, size: str, *off: str, state_count_max: int = 1_000_000_000) -> list[Report]:

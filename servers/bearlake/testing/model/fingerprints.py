@@ -1,8 +1,8 @@
 """The set of visited states, by 64-bit fingerprints: open addressing in an array, 8 bytes per slot, at most two thirds full.
 
-A fingerprint is Python's tuple hash. Two of n states share one with a probability of about n² / 2⁶⁵: 3 in a million for 10⁷ states, 3 in ten
-thousand for 10⁸. A collision hides a state and what is reachable through it alone; it never makes a false counterexample, because traces are
-replayed. `tests/model` compares an exploration by fingerprints with one that keeps whole states.
+A fingerprint is Python's tuple hash. Two of n states share one with a probability of about n² / 2⁶⁵: 3 in a million for 10⁷ states, 3
+in ten thousand for 10⁸. A collision hides a state and what is reachable through it alone; it never makes a false counterexample, because
+traces are replayed. `tests/model` compares an exploration by fingerprints with one that keeps whole states.
 """
 
 from array import array

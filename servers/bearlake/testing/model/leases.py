@@ -1,16 +1,17 @@
 """Membership and leases: heartbeat, lapse, take-over, a server that was replaced, and answers that only a lease's holder may give.
 
-Coordinators of groups and dispatchers of subscriptions alike: a *question* is a member's heartbeat or sync, or a consumer's wish for entries,
-and *confirming* it is what only the holder may do. The rules of liveness are `metadata/liveness.py`, unchanged. In code that waits, and so
-written here again: `streams/tenure.py` (`Tenure.confirm`, `HeldLease.take`, `_look`); in SQL: `acquire_lease`, `check_server`.
+Coordinators of groups and dispatchers of subscriptions alike: a *question* is a member's heartbeat or sync, or a consumer's wish for
+entries, and *confirming* it is what only the holder may do. The rules of liveness are `metadata/liveness.py`, unchanged. In code that
+waits, and so written here again: `streams/tenure.py` (`Tenure.confirm`, `HeldLease.take`, `_look`); in SQL: `acquire_lease` and
+`check_server`.
 
 Time does not appear: an observer may take any server for dead at any moment, if its heartbeat count is the one that was watched.
-It gives the other parts: of two coordinators, only the one with the newest lease epoch confirms what was asked after the other one took over.
+It gives the other parts: of two coordinators, only the one with the newest lease epoch confirms what was asked after it took over.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
 from bearlake.metadata import liveness
@@ -304,7 +305,7 @@ def _tuple(standing: Standing) -> Stand:
     )  # fmt: skip
 
 
-@lru_cache(maxsize=None)
+@cache
 def _standing(stand: Stand) -> Standing:
     epoch, heartbeat_count, lapse_count, has_lapsed, has_left = stand
     return Standing(

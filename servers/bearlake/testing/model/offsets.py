@@ -87,7 +87,8 @@ class State(NamedTuple):
     writes: frozenset[Write]
     history: tuple[int, ...]
     is_wrong: int
-    """1: an offset came back; 2: one of an older generation came over an acknowledged one; 3: of the same member; 4: a generation is given twice."""
+    """1: an offset came back; 2: one of an older generation came over an acknowledged one; 3: of the same member; 4: a generation was given
+    twice."""
 
     def with_coordinator(self, at: int, coordinator: Coordinator) -> "State":
         """The same with that coordinator in its place."""

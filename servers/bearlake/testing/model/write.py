@@ -1,7 +1,8 @@
 """The write path: put, commit, reply, trim, forbid, delete, forget, expire; two servers, one client with three batches, one partition.
 
-Decisions about sequences and offsets are the ledger's own (`rules.py`). What a token's row, the floor and the server's epoch decide is written
-here as `_commit` does it; in the product that is `commit_object` and `forbid_tokens` in SQL and `_commit` in `metadata/sqlite/log.py`.
+Decisions about sequences and offsets are the ledger's own (`rules.py`), about the floor those of `metadata/tokens.py`. In which order a
+token's row, the floor and the server's epoch decide is written again in `_commit`; in the product that is `commit_object` and
+`forbid_tokens` in SQL and `_commit` in `metadata/sqlite/log.py`.
 
 It assumes of the other parts: a swap keeps what offsets read, and deletes no object that the index names (`compaction.py` checks both).
 It gives them: a committed object's bytes are there until nothing names it.
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from bearlake.metadata.tokens import below_floor
 from bearlake.testing.model import producers, rules
 from bearlake.testing.model.guards import guard
 from bearlake.testing.model.part import Action, Step
@@ -71,6 +73,12 @@ RAISE_FLOOR = Action("the token floor rises above the old span of time", is_prog
 TRIM = Action("the partition is trimmed to its end", is_progress=False)
 EXPIRE = Action("the state of the producer expires", is_progress=False)
 SPANS: Final = ("old", "recent")
+TOKENS: Final = ("wal/2026010100/", "wal/2026010200/")
+FLOORS: Final = ("", "wal/2026010123/")
+IS_BELOW: Final = {
+    (bool(span), floor): below_floor(TOKENS[span], FLOORS[floor]) is not None for span in (0, 1) for floor in (0, 1)
+}
+"""By the product's rule, whether a token of a span of time is below a floor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +152,8 @@ class WritePart:
         """An old batch is in the log, and nothing was sent; a client that came back has used sequence 0 long ago."""
         came_back = self._bounds.came_back
         return State(
-            attempts=(), servers=(False, False), log=(OLD,), start=0, producer=(), may_have_expired=came_back, floor=0, epoch=0, first=-int(came_back),
+            attempts=(), servers=(False, False), log=(OLD,), start=0, producer=(), may_have_expired=came_back, floor=0, epoch=0,
+            first=-int(came_back),
             batches=(UNSENT,) * self._bounds.batch_count, is_bumping=False, is_over=False, is_blind=False,
         )  # fmt: skip
 
@@ -202,9 +211,9 @@ class WritePart:
         return bool(state.attempts) and (is_sure or not self._guards.bump_only_when_accounted)
 
     def _servers(self, state: State) -> tuple[int, ...]:
-        """Where the next batch may go: an idempotent client changes the server only when it waits for nothing there. (Servers are alike.)"""
+        """Where the next batch may go: an idempotent client changes the server only when it waits for nothing there."""
         if not state.attempts:
-            return (0,)
+            return (0,)  # servers are alike
         waits_at = {one.server for one in state.attempts if one.is_awaited}
         return tuple(waits_at) if waits_at and self._is_idempotent else (0, 1)
 
@@ -260,7 +269,7 @@ class WritePart:
         guards = self._guards
         if one.row != NO_ROW and (guards.token_decided_once or one.row == FORBIDDEN):
             return (SERVER_FENCED if one.row == FORBIDDEN else one.result), state
-        if guards.floor_checked_in_commit and not one.is_recent and state.floor:
+        if guards.floor_checked_in_commit and IS_BELOW[one.is_recent, state.floor]:
             return (UNSURE if guards.below_floor_is_unsure else SERVER_FENCED), state
         if guards.server_epoch_checked and state.servers[one.server]:
             return SERVER_FENCED, state
@@ -289,7 +298,7 @@ class WritePart:
         is_free = one.row in (FORBIDDEN, REFUSED) or (
             one.row == COMMITTED and not one.is_there and _is_unread(state, at)
         )
-        if is_free and not (guards.forget_only_below_floor and (one.is_recent or not state.floor)):
+        if is_free and (IS_BELOW[one.is_recent, state.floor] or not guards.forget_only_below_floor):
             forgotten = one._replace(row=NO_ROW, result=0, offset=0)
             found.append(Step(FORGET, (at,), state.with_attempt(at, forgotten)))
 
