@@ -147,6 +147,9 @@ class LeasePart:
             return f"{PROCESSES[state.lied - 1]} confirmed what it was asked after another one had taken the lease"
         if state.robbed:
             return f"the lease of {PROCESSES[state.robbed - 1]} was taken although it was live"
+        epochs = [one.lease or one.granted for one in state.processes if one.lease or one.granted]
+        if len(epochs) > len(set(epochs)):
+            return "two processes were given the lease in the same epoch"
         if state.wronged:
             return f"{PROCESSES[state.wronged - 1]} was declared lapsed although its heartbeats came"
         return ""

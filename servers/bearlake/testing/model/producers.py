@@ -1,8 +1,8 @@
 """What producing clients conclude from answers: librdkafka 2.x, Java's producer, a plain one, and one that expects offsets.
 
-- librdkafka takes a success for the success of all earlier batches in flight. OUT_OF_ORDER at the head of the line is fatal, behind it is
-  retried. UNKNOWN_PRODUCER takes a new epoch once nothing is in flight, if all earlier batches are accounted for and this is no retry;
-  else it is fatal (`rdkafka_request.c`, `rd_kafka_handle_idempotent_Produce_error`).
+- librdkafka takes a success for the success of all earlier batches in flight. OUT_OF_ORDER at the head of the line is fatal; behind it, it
+  takes a new epoch once nothing is in flight. So it does for UNKNOWN_PRODUCER, if all earlier batches are accounted for and this is no
+  retry; else that is fatal (`rdkafka_request.c`, `rd_kafka_handle_idempotent_Produce_error`).
 - Java concludes from each answer about its batch alone. UNKNOWN_PRODUCER, and OUT_OF_ORDER at the head, take a new epoch at once
   (`TransactionManager.canRetry`, KIP-360).
 - Both send a batch again, with its sequence, after a retriable error or when no answer came in time.
@@ -77,6 +77,9 @@ def heard(client: Client, state: State, attempt: Attempt, *, waits_for_account: 
     is_head = batch == head(state)
     if answer == OUT_OF_ORDER and is_head:
         return over(state) if client is Client.LIBRDKAFKA else bumped(state)
+    if answer == OUT_OF_ORDER and client is Client.LIBRDKAFKA:
+        is_bumping = not waits_for_account or is_accounted(state, batch)
+        return _bumped_if_drained(state._replace(is_bumping=state.is_bumping or is_bumping))
     if answer == UNKNOWN_PRODUCER:
         if client is Client.JAVA:
             return bumped(state)

@@ -104,7 +104,7 @@ class WriteGuards:
         "an unknown id above all that expired gets OUT_OF_ORDER, not UNKNOWN_PRODUCER"
     )
     expected_offset_checked: bool = guard("a batch that expects an offset is accepted only there")
-    server_epoch_checked: bool = guard("a commit of a superseded server is refused")
+    superseded_server_refused: bool = guard("a commit of a superseded server is refused")
     expire_only_below_floor: bool = guard(
         "a producer's state expires only when tokens of its attempts are below the floor"
     )
@@ -115,7 +115,7 @@ class WriteGuards:
         "(assumed) no client sends a batch again after its producer's state has expired"
     )
     bump_only_when_accounted: bool = guard(
-        "(client) librdkafka takes a new epoch only if earlier batches are accounted for"
+        "(assumed) librdkafka takes a new epoch only if no attempt at an earlier batch hangs in another server"
     )
 
 
@@ -271,7 +271,7 @@ class WritePart:
             return (SERVER_FENCED if one.row == FORBIDDEN else one.result), state
         if guards.floor_checked_in_commit and IS_BELOW[one.is_recent, state.floor]:
             return (UNSURE if guards.below_floor_is_unsure else SERVER_FENCED), state
-        if guards.server_epoch_checked and state.servers[one.server]:
+        if guards.superseded_server_refused and state.servers[one.server]:
             return SERVER_FENCED, state
         known, end = state.producer, len(state.log)
         epoch, sequence = (one.epoch, one.sequence) if self._is_idempotent else (-1, -1)
