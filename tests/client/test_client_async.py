@@ -225,6 +225,33 @@ async def test_appends_are_stored_once_while_their_server_stops(grpc_cluster: Ma
         assert [int(item.value or b"") for item in await collect(client, "one")] == list(range(60))
 
 
+async def test_a_producer_that_was_forgotten_goes_on_in_a_new_epoch(client: AsyncClient, grpc_node: GrpcNode) -> None:
+    """I9: its next batch is refused, and nothing that other partitions have stored is stored again."""
+    await client.create_stream("one", partition_count=2)
+    metadata = grpc_node.streams.metadata
+    async with client.producer() as producer:
+        for value in (b"a", b"b"):
+            await (await producer.send("one", value, partition=0))
+        while await metadata.producers.expire(idle_ms=-1_000, limit=10):
+            pass
+        await (await producer.send("one", b"other", partition=1))
+        futures = [await producer.send("one", b"%d" % at, partition=0) for at in range(5)]
+        assert [await future for future in futures] == [2, 3, 4, 5, 6]
+
+    found = [item.value for item in await collect(client, "one", partitions=[0])]
+    assert found == [b"a", b"b", b"0", b"1", b"2", b"3", b"4"]
+    assert [item.value for item in await collect(client, "one", partitions=[1])] == [b"other"]
+
+
+async def test_an_append_after_its_producer_was_forgotten_is_stored(client: AsyncClient, grpc_node: GrpcNode) -> None:
+    await client.create_stream("one")
+    assert await client.append("one", [b"a"]) == 0
+    while await grpc_node.streams.metadata.producers.expire(idle_ms=-1_000, limit=10):
+        pass
+
+    assert await client.append("one", [b"b"]) == 1
+
+
 async def test_columns_are_written_and_read(client: AsyncClient) -> None:
     await client.create_stream("one", partition_count=2)
     rows = pa.record_batch({"key": pa.array(["a", None]), "value": pa.array([b"1", b"2"])})

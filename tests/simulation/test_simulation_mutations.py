@@ -18,7 +18,7 @@ from bearlake.streams.append import AppendCall
 from bearlake.streams.follower import Follower
 from bearlake.streams.service import Streams
 from bearlake.streams.writer import Writer
-from bearlake.testing import named_clients
+from bearlake.testing import named_clients, truth
 from bearlake.testing.nodes import Said
 from bearlake.testing.scenario import run_seed
 
@@ -104,8 +104,8 @@ def _write_commit_again(write: Callable[..., None]) -> Callable[..., None]:
 def let_commits_overtake_each_other(patch: pytest.MonkeyPatch) -> None:
     write = Writer._write
 
-    async def eager(self: Writer, sealed: Any, before: Any, done: Any) -> None:
-        await write(self, sealed, None, done)
+    async def eager(self: Writer, sealed: Any, number: int, before: Any, done: Any) -> None:
+        await write(self, sealed, number, None, done)
 
     patch.setattr(Writer, "_write", eager)
 
@@ -209,6 +209,23 @@ def let_the_overtaken_write(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ledger, "judge_named", judge_without_epoch)
 
 
+def let_unknown_producers_start_anywhere(patch: pytest.MonkeyPatch) -> None:
+    """As Apache Kafka does, and this store once did on partitions with records."""
+    judge = ledger.judge
+
+    def lenient(known: Any, *arguments: int, may_have_expired: bool) -> Any:
+        if known is None:
+            return OutcomeKind.ACCEPTED, -1
+        return judge(known, *arguments, may_have_expired=may_have_expired)
+
+    patch.setattr(ledger, "judge", lenient)
+
+
+def believe_in_the_rules(patch: pytest.MonkeyPatch) -> None:
+    """Only what clients conclude counts: whoever judges outcomes agrees with the code."""
+    patch.setattr(truth, "contradiction", lambda *_: None)
+
+
 PATCHES: dict[Callable[[pytest.MonkeyPatch], None], str | tuple[str, ...]] = {
     skip_the_epoch_check: "a fenced server commits nothing",
     forget_tokens: "a repeated token gets the first result",
@@ -221,6 +238,7 @@ PATCHES: dict[Callable[[pytest.MonkeyPatch], None], str | tuple[str, ...]] = {
     move_offsets_by_one: ("outcomes follow the rules", "I1: nothing uncommitted is shown"),
     call_every_failed_commit_a_failure: "what was refused is not stored",
     forget_what_was_sent_before: "I1: what is told to be a duplicate is stored",
+    let_unknown_producers_start_anywhere: "outcomes follow the rules",
     let_the_overtaken_write: ("outcomes follow the rules", "what was refused is not stored"),
 }
 """Each mutation, and the rule (or rules) that it may break first."""
@@ -241,6 +259,14 @@ def test_the_simulation_notices_code_that_would(
     mutate(monkeypatch)
 
     assert first_violation().startswith(PATCHES[mutate])
+
+
+def test_a_client_that_infers_notices_unknown_producers_that_start_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a word about rules: the application was told "delivered", and the record is not there."""
+    believe_in_the_rules(monkeypatch)
+    let_unknown_producers_start_anywhere(monkeypatch)
+
+    assert first_violation().startswith("I9: what a later success implies is stored")
 
 
 def test_the_simulation_notices_an_acknowledgement_before_the_commit() -> None:

@@ -302,7 +302,7 @@ async def test_a_neighbour_that_is_refused_does_not_hurt_the_others_of_its_objec
         appends = [
             append_of(kept, batch_of(b"a")),
             append_of(gone, batch_of(b"lost")),
-            append_of(kept, batch_of(b"b", producer=7, sequence=5)),
+            append_of(kept, batch_of(b"b", producer=7)),
             append_of(kept, batch_of(b"c", producer=8)),
             append_of(kept, batch_of(b"too far", producer=8, sequence=9)),
             append_of(kept, batch_of(b"d")),

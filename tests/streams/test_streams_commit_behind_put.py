@@ -116,7 +116,7 @@ def test_a_commit_that_is_late_behind_a_failed_put_is_never_made() -> None:
             second = await append(streams, view, batch_of(b"b"))
             store.late[0]()
 
-            assert verdicts_of([*first, *second]) == ["UNAVAILABLE", "ACCEPTED"]
+            assert verdicts_of([*first, *second]) == ["NOT_STORED", "ACCEPTED"]
             assert log.behind == []
             assert values_of(await fetch(streams, view)) == [(0, b"b")]
 

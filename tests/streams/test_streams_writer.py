@@ -153,7 +153,7 @@ async def test_an_object_that_is_not_stored_fails_its_batches_alone() -> None:
 
         results = await append(streams, view, *(batch_of(b"%d" % number + b"." * 400) for number in range(3)))
 
-        assert verdicts_of(results) == ["ACCEPTED", "UNAVAILABLE", "ACCEPTED"]
+        assert verdicts_of(results) == ["ACCEPTED", "NOT_STORED", "ACCEPTED"]
         assert [value[:1] for _, value in values_of(await fetch(streams, view)) if value] == [b"0", b"2"]
 
 
@@ -170,5 +170,56 @@ async def test_a_later_batch_of_a_producer_does_not_pass_one_that_is_missing() -
         results = await append(streams, view, *batches)
         again = await append(streams, view, *batches)
 
-        assert verdicts_of(results) == ["UNAVAILABLE", "OUT_OF_ORDER"]
+        assert verdicts_of(results) == ["NOT_STORED", "NOT_STORED"]
         assert verdicts_of(again) == ["ACCEPTED", "ACCEPTED"]
+
+
+@virtual_time
+async def test_a_new_producer_whose_first_batch_is_not_stored_begins_again() -> None:  # I9
+    store = SlowStore()
+    async with deployment(store) as stores:
+        streams = await stores.serve(settings(object_bytes_max=500))
+        view = await create(streams)
+        await append(streams, view, batch_of(b"old"))
+        store.fails = {1}
+        batches = [batch_of(b"." * 400, producer=1, sequence=sequence) for sequence in range(4)]
+
+        results = await append(streams, view, *batches)
+        again = await append(streams, view, *batches)
+
+        assert verdicts_of(results) == ["NOT_STORED"] * 4
+        assert verdicts_of(again) == ["ACCEPTED"] * 4
+        assert len(values_of(await fetch(streams, view))) == 5
+
+
+@virtual_time
+async def test_a_batch_that_is_stored_already_is_a_duplicate_although_its_object_is_not_stored() -> None:
+    store = SlowStore()
+    async with deployment(store) as stores:
+        streams = await stores.serve(settings())
+        view = await create(streams)
+        await append(streams, view, batch_of(b"a", producer=1))
+        store.fails = {1}
+
+        results = await append(streams, view, batch_of(b"a", producer=1), batch_of(b"b", producer=1, sequence=1))
+
+        assert verdicts_of(results) == ["DUPLICATE", "NOT_STORED"]
+
+
+@virtual_time
+async def test_a_producer_that_expired_hears_so_although_its_object_is_not_stored() -> None:
+    """librdkafka goes on if that is the first that it hears of the batch; after a retry it would be fatal."""
+    store = SlowStore()
+    async with deployment(store) as stores:
+        streams = await stores.serve(settings(object_bytes_max=500))
+        view = await create(streams)
+        (producer,) = await stores.metadata.producers.allocate(1)
+        await append(streams, view, batch_of(b"a", producer=producer))
+        while await stores.metadata.producers.expire(idle_ms=-1, limit=10):
+            pass
+        store.fails = {1}
+        batches = [batch_of(b"." * 400, producer=producer, sequence=sequence) for sequence in (1, 2)]
+
+        results = await append(streams, view, *batches)
+
+        assert verdicts_of(results) == ["UNKNOWN_PRODUCER"] * 2

@@ -16,6 +16,9 @@ _NOT_HANDLED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 _BROKEN = "Internal error from Core"
 """What grpc.aio itself says, as INTERNAL, of a call whose connection broke while a message was being sent."""
 
+UNKNOWN_PRODUCER = "UNKNOWN_PRODUCER"
+"""Reason of a refusal: the servers have forgotten the producer, nothing was stored; it goes on in a new epoch."""
+
 
 class CallFailed(Exception):
     """A call failed, for good: what could be retried was.

@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from bearlake.client.connections import Connections, Pauses
-from bearlake.client.errors import CallFailed, call_failed
+from bearlake.client.errors import UNKNOWN_PRODUCER, CallFailed, call_failed
 from bearlake.protocols.grpc import methods
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 
@@ -56,6 +56,8 @@ class Sender:
         """Full or old batches, with their sequence; the first `_sent_count` of them are under way."""
         self._sent_count = 0
         self._sequences: dict[tuple[str, int], int] = {}
+        self._epochs: dict[tuple[str, int], int] = {}
+        """How often the servers had forgotten this producer in a partition: it started a new epoch there each time."""
         self._bytes = 0
         self._work = asyncio.Event()
         self._less = asyncio.Event()
@@ -145,10 +147,23 @@ class Sender:
         if failure.is_retriable:
             self._connections.turn_away(channel)
             await pauses.wait(failure)
+        elif failure.reason == UNKNOWN_PRODUCER and self._sealed:
+            self._start_epoch(self._sealed[0])
         elif BATCH_INDEX in failure.metadata and self._sealed:
             self._drop(self._sealed.popleft(), failure)
         else:
             raise failure
+
+    def _start_epoch(self, refused: _Batch) -> None:
+        """Number the waiting batches of the refused one's partition from 0, in a new epoch: none of them was stored."""
+        place = (refused.stream, refused.partition)
+        self._epochs[place] = self._epochs.get(place, 0) + 1
+        sequence = 0
+        for batch in self._sealed:
+            if (batch.stream, batch.partition) == place:
+                batch.base_sequence = sequence
+                sequence += len(batch.records)
+        self._sequences[place] = sequence
 
     def _drop(self, batch: _Batch, failure: CallFailed) -> None:
         place = (batch.stream, batch.partition)
@@ -202,15 +217,15 @@ class Sender:
             self._work.clear()
             await self._work.wait()
 
-    @staticmethod
-    def _message(batch: _Batch, producer: pb.InitProducerResponse) -> pb.ProduceStreamRequest:
+    def _message(self, batch: _Batch, producer: pb.InitProducerResponse) -> pb.ProduceStreamRequest:
+        epoch = producer.producer_epoch + self._epochs.get((batch.stream, batch.partition), 0)
         return pb.ProduceStreamRequest(
             stream=batch.stream,
             partition=batch.partition,
             payload=pb.Payload(records=pb.Records(records=batch.records)),
             sequence=pb.ProducerSequence(
                 producer_id=producer.producer_id,
-                producer_epoch=producer.producer_epoch,
+                producer_epoch=epoch,
                 base_sequence=batch.base_sequence,
             ),
         )

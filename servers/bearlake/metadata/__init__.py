@@ -131,11 +131,13 @@ class CommitLog(Protocol):
 
         Each batch is accepted (offsets `[base, base + record_count)` assigned; I2: dense, unique, never again), answered as a duplicate
         with its original base offset, or rejected alone (see `Outcome`). A repeated call with the same token (the object's key)
-        returns the first result and changes nothing. When no batch is accepted no log entry is written (`position == 0`).
+        returns the first result and changes nothing, however late it comes (I8). When no batch is accepted no log entry is written
+        (`position == 0`); a repeat gets that answer too.
 
         Raises:
-            Fenced: the server's epoch is not the newest registered, it has left, or the token was forbidden by the orphan sweep.
-            Conflict: the token was committed, but so long ago that its result is forgotten (ten minutes at least).
+            Fenced: the server's epoch is not the newest registered, it has left, the token was forbidden by the orphan sweep, or it is
+                older than the decisions that the store remembers (`metadata/tokens.py`): the server's clock is far behind the store's.
+            Conflict: the token was decided, but so long ago that the result is forgotten (ten minutes at least).
             Unavailable: the commit may or may not have happened; ask again with the same token.
 
         Source: KIP-98 (sequences, last five batches), DESIGN.md I1-I3.
@@ -263,6 +265,7 @@ class ProducerIds(Protocol):
     async def expire(self, *, idle_ms: int, limit: int) -> int:
         """Forget at most `limit` producer states without a batch for `idle_ms` of the store's time; returns how many.
 
+        Batches of an idempotent producer that goes on are `UNKNOWN_PRODUCER` then, until it begins a new epoch at sequence 0 (I9).
         A named producer that was asked for within that time is kept. Names that never wrote are forgotten too, at most `limit`.
         """
 

@@ -5,8 +5,8 @@
 - One object per flush, whatever the number of partitions (design: PUTs per second = servers x flush rate).
 - Several puts may be under way; commits happen in seal order, so that batches of one producer never overtake each other (I3).
 - A batch is acknowledged only after its object is durable and its commit is known (I1). A lost reply is neither success nor
-  failure: the commit is asked again with the same token until it is known or this server is fenced. Not for ever: stores forget
-  tokens of deleted objects, and a server that does not know for `commit_unknown_ms_max` stops instead.
+  failure: the commit is asked again with the same token until it is known or this server is fenced. A server that does not know for
+  `commit_unknown_ms_max` stops instead, so that its clients go elsewhere; the token is decided once, however late a commit comes (I8).
 - Memory is bounded by `bytes_max`: over it, protocol servers stop reading their sockets (`is_over_budget`, `on_relief`).
 
 Flush policy ("natural batching"): at once when nothing is in flight and `flush_when_idle`; when `flush_bytes` are waiting and an
@@ -29,6 +29,7 @@ from bearlake.objects import ObjectStore
 from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Result
 from bearlake.streams.attempt import Attempt
 from bearlake.streams.buffer import Entry, Sealed, WriteBuffer, seal
+from bearlake.streams.missing import Missing
 from bearlake.telemetry import metrics
 from bearlake.wal import keys as wal_keys
 
@@ -65,7 +66,7 @@ class WriterSettings:
     retry_pause_max_ms: int = 2_000
     """Longest pause (ms) between two attempts to commit."""
     commit_unknown_ms_max: int = 600_000
-    """Longest time (ms) that a commit without an answer is asked again; then the server stops. At most half of what the stores remember."""
+    """Longest time (ms) that a commit without an answer is asked again; then the server stops. Only availability depends on it (I8)."""
 
 
 class Writer:
@@ -85,8 +86,7 @@ class Writer:
     ) -> None:
         """`on_committed` gets every committed object (its buffer is given away); `on_fenced` is called once when fenced.
 
-        `on_unknown` is called instead of it when a commit was not answered for `commit_unknown_ms_max`, or a bug ended a write:
-        this writer takes nothing more, and its server has to register anew.
+        `on_unknown` is called instead when a commit was not answered for `commit_unknown_ms_max`, or a bug ended a write.
         """
         self._store = store
         self._loop = asyncio.get_running_loop()  # Python 3.11 asks the kernel for the process id each time
@@ -108,6 +108,8 @@ class Writer:
         self._calls: dict[AppendCall, None] = {}
         self._pending_bytes = 0
         self._relief: list[Callable[[], None]] = []
+        self._missing = Missing(commit_log)
+        self._flush_count = 0  # objects that were sealed: the number of the newest one
         self._is_fenced = False
         self._is_kicked = False
         self._is_draining = False
@@ -242,17 +244,20 @@ class Writer:
         """Seal a buffer and send it on its way."""
         sealed = seal(buffer, self._server)
         self._last_count = len(sealed.entries)
+        self._flush_count += 1
         metrics.APPEND_FLUSHES.labels(reason).inc()
         metrics.APPEND_FLUSH_BYTES.observe(len(sealed.buffer))
         loop = self._loop
         before, self._last_commit = self._last_commit, loop.create_future()
-        task = loop.create_task(self._write(sealed, before, self._last_commit))
+        task = loop.create_task(self._write(sealed, self._flush_count, before, self._last_commit))
         self._in_flight[task] = None
         task.add_done_callback(self._written)
 
     # -- object first, commit second, acknowledge third ----------------------------------------------------------
 
-    async def _write(self, sealed: Sealed, before: asyncio.Future[None] | None, done: asyncio.Future[None]) -> None:
+    async def _write(
+        self, sealed: Sealed, number: int, before: asyncio.Future[None] | None, done: asyncio.Future[None]
+    ) -> None:
         entries, buffer, batches, size = sealed
         try:
             if self._is_fenced:
@@ -263,16 +268,15 @@ class Writer:
             is_next = before is None or before.done()
             attempt = Attempt(self._commit_here, commit) if is_next and self._commit_here is not None else None
             try:
-                if attempt is None:
-                    await self._store.put(key, (buffer,))
-                else:
-                    await self._store.put(key, (buffer,), attempt.run)
+                await self._store.put(key, (buffer,), *(() if attempt is None else (attempt.run,)))
             except BearlakeError as error:
                 if attempt is None or attempt.claim():
                     log.warning("object not stored, its batches fail", extra={"key": key, "error": repr(error)})
                     if before is not None:
                         await before
-                    self._resolve(entries, [UNAVAILABLE] * len(entries))
+                    judged = await self._missing.judged(commit)
+                    last = self._flush_count + len(self._full) + 1  # the open buffer's
+                    self._resolve(entries, self._missing.failed(number, batches, judged, last))
                     return
             if before is not None:
                 await before
@@ -293,7 +297,7 @@ class Writer:
             _count(result, size)
             if result.position:
                 self._on_committed(ObjectRef(key, len(buffer)), buffer, result)
-            self._resolve(entries, list(result.outcomes))
+            self._resolve(entries, self._missing.answers(number, batches, result.outcomes))
         finally:
             if not done.done():
                 done.set_result(None)
@@ -304,7 +308,7 @@ class Writer:
 
         Raises:
             Conflict: known once, but forgotten.
-            Unavailable: unknown, and never asked again: this server is over.
+            Unavailable: unknown, and never asked again: this server is over, or fenced after an attempt that was not answered.
         """
         loop = self._loop
         started, started_ms = loop.time(), self._clock.now_ms()
@@ -313,9 +317,9 @@ class Writer:
         while not self._is_fenced:
             try:
                 result = await self._commit_log.commit(commit)
-            except Fenced:
+            except Fenced as error:
+                log.warning("commit refused, this server stops", extra={"key": commit.token, "error": repr(error)})
                 self._end(self._on_fenced)
-                return None
             except (Unavailable, Overloaded) as error:
                 # I1: neither success nor failure. The same token is asked again; later objects wait behind this one (I3).
                 if not is_unknown:
@@ -387,7 +391,6 @@ class Writer:
 
 
 def _count(result: ObjectCommitted, size_bytes: int) -> None:
-    """Tell the metrics what became of an object's batches."""
     others = [outcome.kind for outcome in result.outcomes if outcome.kind]
     _ACCEPTED.value += len(result.outcomes) - len(others)
     for kind in others:

@@ -1,7 +1,8 @@
 """Producers and consumers of a simulated deployment. They behave as Kafka's clients do, and tell `Truth` what they are told.
 
 An idempotent producer sends up to five batches per partition ahead, and whatever it does not know the fate of again, with the same
-sequence, mostly through another server. Any other producer sends each batch once.
+sequence, mostly through another server. One that infers believes like librdkafka that a success covers all that it sent before. Any other
+producer sends each batch once.
 """
 
 import asyncio
@@ -117,8 +118,10 @@ class Lane:
 class IdempotentProducer(Client):
     """Sends again until it knows; see the module."""
 
+    kind = "idempotent"
+
     def __init__(self, world: "World", number: int, lanes: Sequence[tuple[str, int]]) -> None:
-        super().__init__(world, f"idempotent {number}")
+        super().__init__(world, f"{self.kind} {number}")
         self._batches = Batches(world, self.name, self.random)
         self._lanes = [Lane(name, index) for name, index in lanes]
         self._producer_id = -1
@@ -175,7 +178,7 @@ class IdempotentProducer(Client):
             assert told.partition is not None
             assert told.result is not None
             self.world.acknowledged(told.partition, item.sent, told.result)
-            lane.unknown.remove(item)
+            self._succeeded(lane, item, told.partition)
         elif told.result is not None and told.result[0] == Verdict.TERMINATED:
             assert told.partition is not None
             self.world.promised_absent(told.partition, item.sent, told.result)
@@ -187,6 +190,9 @@ class IdempotentProducer(Client):
             self._forget(lane)
             lane.epoch += 1
 
+    def _succeeded(self, lane: Lane, item: Unknown, key: PartitionKey) -> None:
+        lane.unknown.remove(item)
+
     def _forget(self, lane: Lane) -> None:
         """The application is told that these failed."""
         self.world.given_up_count += len(lane.unknown)
@@ -196,6 +202,22 @@ class IdempotentProducer(Client):
     def _give_up_if_stuck(self, lane: Lane) -> None:
         if not self.world.exists(lane.name, lane.index) and not self.world.is_producing:
             self._forget(lane)
+
+
+class InferringProducer(IdempotentProducer):
+    """Tells its application that a batch is delivered when a later one succeeds: sequences have no gaps.
+
+    Source: librdkafka, rd_kafka_handle_idempotent_Produce_success and rd_kafka_dr_implicit_ack.
+    """
+
+    kind = "inferring"
+
+    def _succeeded(self, lane: Lane, item: Unknown, key: PartitionKey) -> None:
+        while lane.unknown[0] is not item:
+            implied = lane.unknown.pop(0)
+            self.world.events["implicit acknowledgement"] += 1
+            self.world.truth.implied(key, implied.sent)
+        lane.unknown.remove(item)
 
 
 class PlainProducer(Client):

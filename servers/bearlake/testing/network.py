@@ -39,6 +39,8 @@ class NetworkSettings:
     """`Unavailable` after the deadline, without an effect."""
     lost_reply_rate: float = 0.0
     """`Unavailable` after the deadline; the effect took place."""
+    doomed_put_rate: float = 0.0
+    """Probability per object: every put of it fails, without an effect, however often it is tried."""
     deadline_ms: float = 300.0
     """Longest wait for a reply."""
 
@@ -149,11 +151,20 @@ class RemoteObjectStore:
     def __init__(self, network: Network, inner: ObjectStore) -> None:
         self._network = network
         self._inner = inner
+        self._fates: dict[str, bool] = {}
+        """Whether an object can never be put, by key."""
 
     async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
         """See `ObjectStore.put`; the bytes are taken now, whenever they arrive."""
         sent = b"".join(parts)
+        if self._is_doomed(key):
+            raise Unavailable(f"put {key}: never stored")
         await self._network.call("objects", f"put {key}", lambda: self._inner.put(key, [sent]))
+
+    def _is_doomed(self, key: str) -> bool:
+        if key not in self._fates:
+            self._fates[key] = self._network.happens(self._network.settings.doomed_put_rate, "doomed put")
+        return self._fates[key]
 
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
         """See `ObjectStore.read`."""

@@ -63,7 +63,9 @@ class _Log(_Noun):
             raise
         except Conflict:
             self._truth.expect(
-                commit.token in self._truth.commits, "only a result can be forgotten", token=commit.token
+                commit.token in self._truth.commits or commit.token in self._truth.refused,
+                "only a result can be forgotten",
+                token=commit.token,
             )
             raise
         self._truth.committed(commit, result)

@@ -1,6 +1,8 @@
-"""What producers may write, as `Truth` has it: a second writing of the rules, with each producer's whole history at hand.
+"""What producers were promised, as `Truth` judges it with each producer's whole history at hand.
 
-Source: KIP-98, KAFKA-5793, KAFKA-15591 for idempotent producers; the table in `metadata/producers.py` for named ones.
+An idempotent producer was promised (KIP-98): each of its batches is stored at most once, none before those that it sent earlier, and no
+refusal without a reason. So a client may conclude from a success that everything before it is stored. Named producers: the table in
+`metadata/producers.py`.
 """
 
 from dataclasses import dataclass, field
@@ -10,6 +12,9 @@ from bearlake.metadata.model import BATCH_IN_STEP, BATCH_NAMED, BatchCommit, Out
 
 if TYPE_CHECKING:
     from bearlake.testing.truth import Partition
+
+DUPLICATES_TOLD = 5
+"""Requests that a client may have in flight: so many of its newest batches are recognized (KAFKA-5793)."""
 
 Judged = tuple[OutcomeKind, int]
 
@@ -22,31 +27,55 @@ class Producer:
     batches: list[tuple[int, int, int]] = field(default_factory=list)
 
 
-def due(partition: "Partition", batch: BatchCommit) -> Judged:
-    """What must become of the batch at its turn: its kind, and the base offset of its outcome."""
-    kind, base = OutcomeKind.ACCEPTED, partition.end
-    if batch.producer_id >= 0:
-        kind, base = (_due_named if batch.flags & BATCH_NAMED else _due_idempotent)(partition, batch)
-    if kind is OutcomeKind.ACCEPTED and batch.expected_offset not in (-1, partition.end):
-        return OutcomeKind.UNEXPECTED_OFFSET, partition.end
-    return kind, base
-
-
-def _due_idempotent(partition: "Partition", batch: BatchCommit) -> Judged:
+def contradiction(partition: "Partition", batch: BatchCommit, kind: OutcomeKind, base: int) -> str | None:
+    """The promise that an outcome breaks, None if it breaks none."""
+    if batch.producer_id < 0 or batch.flags & BATCH_NAMED:
+        due = _due_named(partition, batch) if batch.producer_id >= 0 else (OutcomeKind.ACCEPTED, partition.end)
+        if due[0] is OutcomeKind.ACCEPTED and batch.expected_offset not in (-1, partition.end):
+            due = OutcomeKind.UNEXPECTED_OFFSET, partition.end
+        return None if (kind, base) == due else f"due is {due}"
     known = partition.producers.get(batch.producer_id)
-    sequence = batch.base_sequence
+    if kind is OutcomeKind.ACCEPTED:
+        return _wrongly_accepted(known, batch) if base == partition.end else "it lies at the end"
+    if kind is OutcomeKind.DUPLICATE:
+        stored = known is not None and (batch.base_sequence, _last(batch), base) in known.batches
+        return None if stored else "it is not stored there"
+    if kind is OutcomeKind.FENCED:
+        return None if known is not None and batch.producer_epoch < known.epoch else "no newer epoch has written"
+    if kind is OutcomeKind.OUT_OF_ORDER:
+        if is_repeated(partition, batch):
+            return "it is stored"
+        return "no batch before it is missing" if _wrongly_accepted(known, batch) is None else None
+    if kind is OutcomeKind.UNEXPECTED_OFFSET:
+        is_expected = batch.expected_offset in (-1, base)
+        return None if base == partition.end and not is_expected else "the partition ends where it was expected to"
+    return "no reason to refuse it"
+
+
+def is_repeated(partition: "Partition", batch: BatchCommit) -> bool:
+    """Whether the batch is one of those that its producer stored last in the partition."""
+    known = partition.producers.get(batch.producer_id)
     if known is None:
-        is_due = sequence == 0 or partition.end > 0
-    elif batch.producer_epoch < known.epoch:
-        return OutcomeKind.FENCED, -1
-    elif batch.producer_epoch > known.epoch:
-        is_due = sequence == 0
-    else:
-        for first, last, base in known.batches[-5:]:
-            if (first, last) == (sequence, sequence + batch.record_count - 1):
-                return OutcomeKind.DUPLICATE, base
-        is_due = sequence == known.batches[-1][1] + 1
-    return (OutcomeKind.ACCEPTED, partition.end) if is_due else (OutcomeKind.OUT_OF_ORDER, -1)
+        return False
+    if batch.flags & BATCH_NAMED:
+        return _due_named(partition, batch)[0] is OutcomeKind.DUPLICATE
+    newest = known.batches[-DUPLICATES_TOLD:] if batch.producer_epoch == known.epoch else []
+    return any((batch.base_sequence, _last(batch)) == (first, last) for first, last, _ in newest)
+
+
+def _wrongly_accepted(known: Producer | None, batch: BatchCommit) -> str | None:
+    """Sequences number the records of an epoch: whatever is stored begins with 0 and has no gaps."""
+    if known is not None and batch.producer_epoch < known.epoch:
+        return "a newer epoch has written"
+    is_going_on = known is not None and known.epoch == batch.producer_epoch
+    stored_count = sum(last - first + 1 for first, last, _ in known.batches) if known and is_going_on else 0
+    if batch.base_sequence > stored_count:
+        return f"only {stored_count} records before it are stored"
+    return "it is stored already" if batch.base_sequence < stored_count else None
+
+
+def _last(batch: BatchCommit) -> int:
+    return batch.base_sequence + batch.record_count - 1
 
 
 def _due_named(partition: "Partition", batch: BatchCommit) -> Judged:

@@ -21,7 +21,7 @@ from bearlake.streams.writer import WriterSettings
 from bearlake.table.reader import DataFileSettings
 from bearlake.testing import subscribers
 from bearlake.testing.chaos import Admin, Chaos, sweep
-from bearlake.testing.clients import Client, Consumer, IdempotentProducer, PlainProducer
+from bearlake.testing.clients import Client, Consumer, IdempotentProducer, InferringProducer, PlainProducer
 from bearlake.testing.lake import LakeSettings
 from bearlake.testing.loop import SimulationLoop
 from bearlake.testing.named_clients import ConditionalProducer, NamedClient
@@ -58,6 +58,8 @@ class ScenarioSettings:
     plain_count: int = 1
     named_count: int = 0
     conditional_count: int = 0
+    inferring_count: int = 0
+    """Idempotent producers that take a success for the success of all that they sent before, as librdkafka does."""
     consumer_count: int = 2
     produce_pause_s: float = 0.1
     consume_pause_s: float = 0.05
@@ -134,6 +136,9 @@ def draw_settings(seed: int) -> ScenarioSettings:
         history=HistorySettings(files=DataFileSettings(thread_count=0)),
         writer=replace(streams.writer, gather_ms=later.choice([0.0, 0.5, 20.0])),
     )
+    last = random.Random(f"{seed} settings that came last")  # noqa: S311
+    network = replace(network, doomed_put_rate=last.choice([0.0, 0.02, 0.2]))
+    inferring_count = last.randint(0, 2)
     stamped = {"message.timestamp.type": "LogAppendTime"}
     streams_of = {
         f"stream-{number}": (draw.randint(1, 3), stamped if draw.random() < 0.3 else {})
@@ -148,6 +153,7 @@ def draw_settings(seed: int) -> ScenarioSettings:
         server_count=draw.randint(1, 3),
         duration_s=log(2, 10),
         idempotent_count=draw.randint(1, 2),
+        inferring_count=inferring_count,
         plain_count=draw.randint(0, 2),
         named_count=later.randint(0, 2),
         conditional_count=later.randint(0, 1),
@@ -313,6 +319,7 @@ def _producers(world: World) -> list[Client]:
     settings = world.settings
     return [
         *(IdempotentProducer(world, number, some()) for number in range(settings.idempotent_count)),
+        *(InferringProducer(world, number, some()) for number in range(settings.inferring_count)),
         *(PlainProducer(world, number, some()) for number in range(settings.plain_count)),
         *(NamedClient(world, number, some()) for number in range(settings.named_count)),
         *(ConditionalProducer(world, number, some()) for number in range(settings.conditional_count)),

@@ -27,7 +27,7 @@ from bearlake.metadata.model import (
     stream_number,
 )
 from bearlake.testing.lake_truth import LakeTruth
-from bearlake.testing.producer_truth import Producer, due, remember
+from bearlake.testing.producer_truth import Producer, contradiction, is_repeated, remember
 from bearlake.testing.same import is_same_batch
 
 
@@ -96,6 +96,8 @@ class Truth:
         """Everything that was ever put."""
         self.deleted: set[str] = set()
         self.commits: dict[str, ObjectCommitted] = {}
+        self.refused: dict[str, ObjectCommitted] = {}
+        """Commits of which nothing was accepted: nothing ever will be (I8)."""
         self.forbidden: set[str] = set()
         self.sent: dict[bytes, Sent] = {}
         self.lake = LakeTruth(self)
@@ -197,7 +199,7 @@ class Truth:
 
     def committed(self, commit: ObjectCommit, result: ObjectCommitted) -> None:
         """A commit took place, or was answered once more."""
-        first = self.commits.get(commit.token)
+        first = self.commits.get(commit.token) or self.refused.get(commit.token)
         self._note(
             "commit" if first is None else "commit, again",
             server=commit.server,
@@ -215,7 +217,7 @@ class Truth:
             return
         stored = self.objects.get(commit.token)
         self.expect(
-            stored is not None and len(stored) == commit.size,
+            not result.slices or (stored is not None and len(stored) == commit.size),
             "I1: the object is durable before its commit",
             token=commit.token,
         )
@@ -228,8 +230,9 @@ class Truth:
         self.expect(len(result.outcomes) == len(commit.batches), "one outcome per batch", token=commit.token)
         accepted: list[tuple[BatchCommit, int]] = []
         for batch, told in zip(commit.batches, result.outcomes, strict=False):
-            kind, base = self._judge(batch)
-            self.expect((kind, base) == told[:2], "outcomes follow the rules", told=told, due=(kind, base), batch=batch)
+            kind, base, _ = told
+            reason = self._judge(batch, kind, base)
+            self.expect(reason is None, "outcomes follow the rules", told=told, reason=reason, batch=batch)
             self.outcomes[OutcomeKind(kind).name] += 1
             if kind is OutcomeKind.ACCEPTED:
                 accepted.append((batch, base))
@@ -239,19 +242,24 @@ class Truth:
             self._entry(result.position)
             self.commits[commit.token] = result
             self.lake.committed(commit.token, result.slices)
+        else:
+            self.refused[commit.token] = result
 
     def _entry(self, position: int) -> None:
         self.expect(position == self.position + 1, "log positions are dense", told=position, before=self.position)
         self.position = position
 
-    def _judge(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
-        """With the whole history at hand."""
+    def _judge(self, batch: BatchCommit, kind: OutcomeKind, base: int) -> str | None:
+        """What is wrong with an outcome, with the whole history at hand; None: nothing."""
         if not self.exists(batch.partition):
-            return OutcomeKind.NOT_FOUND, -1
-        judged = due(self.partition(batch.partition), batch)
-        if self.streams[stream_number(batch.partition)].is_terminated and judged[0] is not OutcomeKind.DUPLICATE:
-            return OutcomeKind.TERMINATED, -1
-        return judged
+            return None if kind is OutcomeKind.NOT_FOUND else "there is no such partition"
+        partition = self.partition(batch.partition)
+        if self.streams[stream_number(batch.partition)].is_terminated:
+            if kind is OutcomeKind.TERMINATED:
+                return "what is stored is a duplicate" if is_repeated(partition, batch) else None
+            if kind is not OutcomeKind.DUPLICATE:
+                return "a terminated stream takes no batches"
+        return contradiction(partition, batch, kind, base)
 
     def _append(self, batch: BatchCommit, base: int, stored: bytes) -> None:
         partition = self.partition(batch.partition)
@@ -332,6 +340,11 @@ class Truth:
                 base=base,
                 sent=sent,
             )
+
+    def implied(self, key: PartitionKey, sent: Sent) -> None:
+        """A client was told that a later batch of its producer is stored."""
+        self._note("believes that its batch is stored", partition=key)
+        self.expect(self.is_stored(key, sent), "I9: what a later success implies is stored", partition=key, sent=sent)
 
     def is_stored(self, key: PartitionKey, sent: Sent) -> bool:
         """Whether the batch is committed."""

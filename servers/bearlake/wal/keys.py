@@ -10,7 +10,10 @@ from collections.abc import Callable
 
 from bearlake.clock import Clock
 from bearlake.errors import Invalid
-from bearlake.metadata.tokens import PREFIX, hour_prefix
+from bearlake.metadata import tokens
+
+PREFIX = tokens.PREFIX
+hour_prefix = tokens.hour_prefix
 
 _KEY = re.compile(r"wal/(\d{10})/([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})", re.ASCII)
 _HOUR_MS = 3_600_000

@@ -3,6 +3,7 @@
 //	franz_go BOOTSTRAP create TOPIC PARTITIONS
 //	franz_go BOOTSTRAP produce TOPIC none|gzip|snappy|lz4|zstd  < messages
 //	franz_go BOOTSTRAP consume TOPIC GROUP COUNT                > messages
+//	franz_go BOOTSTRAP steps TOPIC  < bursts of values, a line each; each outcome is a line: VALUE OFFSET, or VALUE error TEXT
 package main
 
 import (
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -50,6 +52,8 @@ func run(ctx context.Context, bootstrap, command string, args []string) error {
 		return produce(ctx, bootstrap, args[0], args[1])
 	case "consume":
 		return consume(ctx, bootstrap, args[0], args[1], args[2])
+	case "steps":
+		return steps(ctx, bootstrap, args[0])
 	}
 	return fmt.Errorf("unknown command %s", command)
 }
@@ -99,6 +103,34 @@ func produce(ctx context.Context, bootstrap, topic, compression string) error {
 		return err
 	}
 	return client.ProduceSync(ctx, records...).FirstErr()
+}
+
+// steps is an idempotent producer that sends the values of a burst in a batch each, without waiting for answers.
+func steps(ctx context.Context, bootstrap, topic string) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.ProducerLinger(0), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.DefaultProduceTopic(topic))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if err := client.Ping(ctx); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		for _, value := range strings.Fields(lines.Text()) {
+			client.Produce(ctx, kgo.StringRecord(value), func(record *kgo.Record, err error) {
+				if err != nil {
+					fmt.Println(string(record.Value), "error", err)
+				} else {
+					fmt.Println(string(record.Value), record.Offset)
+				}
+			})
+			time.Sleep(40 * time.Millisecond)
+		}
+	}
+	return client.Flush(ctx)
 }
 
 // toHeaders turns pairs of a name and a base64 text or null into record headers.

@@ -5,6 +5,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
+from bearlake.errors import Fenced
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import PartitionKey, StreamSpec
 
@@ -85,6 +86,29 @@ async def test_a_forbidden_token_and_its_commit_exclude_each_other(postgresql_ba
         )
 
         assert isinstance(committed, BaseException) == (forbidden == {commit.token})
+
+
+async def test_a_token_that_is_forgotten_while_its_commit_runs_is_refused(
+    postgresql_backend: Any, writer_on: Any
+) -> None:
+    """I8: the commit finds the token forbidden, or the floor above it; never neither."""
+    handles = [await postgresql_backend.open() for _ in range(3)]
+    stream = await handles[0].streams.create(StreamSpec(name="orders", partition_count=1))
+    for turn in range(20):
+        writer = await writer_on.on(handles[0])
+        commit = replace(writer.object([stream.partition(0)]), token=f"wal/2023111422/{turn:04}")
+        await handles[0].log.forbid([commit.token])
+        await postgresql_backend.advance(8 * 24 * 3_600_000)
+        results = await asyncio.gather(
+            handles[0].log.commit(commit),
+            handles[1].log.maintain(entry_count_min=0),
+            handles[2].log.commit(commit),
+            return_exceptions=True,
+        )
+
+        assert isinstance(results[0], Fenced)
+        assert isinstance(results[2], Fenced)
+    assert (await handles[0].log.bounds([stream.partition(0)]))[stream.partition(0)].end == 0
 
 
 async def test_registration_fences_commits_that_run_at_the_same_time(postgresql_backend: Any, writer_on: Any) -> None:

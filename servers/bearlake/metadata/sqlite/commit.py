@@ -36,17 +36,19 @@ def first_result(connection: sqlite3.Connection, commit: ObjectCommit) -> Object
 
     Raises:
         Fenced: the token is forbidden, or so old that it is never decided any more.
-        Conflict: it was committed, but so long ago that its result is forgotten.
+        Conflict: it was committed or refused, but so long ago that its result is forgotten.
     """
     token = commit.token
     row = connection.execute("SELECT position, slices, outcomes FROM log WHERE token = ?", (token,)).fetchone()
     if row is not None:
         return ObjectCommitted(position=row[0], slices=unpack_slices(row[1]), outcomes=unpack_outcomes(row[2]))
-    row = connection.execute("SELECT outcomes FROM forbidden_tokens WHERE token = ?", (token,)).fetchone()
+    row = connection.execute("SELECT is_refused, outcomes FROM forbidden_tokens WHERE token = ?", (token,)).fetchone()
     if row is not None:
-        if row[0] is None:
+        if not row[0]:
             raise Fenced(f"the object {token} was given up as an orphan: its bytes may be gone")
-        return ObjectCommitted(position=0, slices=(), outcomes=unpack_outcomes(row[0]))
+        if row[1] is None:
+            raise Conflict(f"nothing of the object {token} was accepted, long ago; its result is forgotten")
+        return ObjectCommitted(position=0, slices=(), outcomes=unpack_outcomes(row[1]))
     row = connection.execute("SELECT position, outcomes FROM objects WHERE key = ?", (token,)).fetchone()
     if row is None:
         (floor,) = connection.execute("SELECT token_floor FROM store").fetchone()
@@ -118,7 +120,7 @@ def row_of(position: int, now_ms: int, commit: ObjectCommit, decision: Decision)
 def write_refusal(connection: sqlite3.Connection, now_ms: int, commit: ObjectCommit, decision: Decision) -> None:
     """Remember a commit of which nothing was accepted: no entry, but a repeat gets the same answer. Its bytes are an orphan's."""
     connection.execute(
-        "INSERT INTO forbidden_tokens (token, forbidden_ms, outcomes) VALUES (?, ?, ?)",
+        "INSERT INTO forbidden_tokens (token, forbidden_ms, is_refused, outcomes) VALUES (?, ?, 1, ?)",
         (commit.token, now_ms, pack_rows(decision.outcomes, OUTCOME_WIDTH)),
     )
 

@@ -345,7 +345,8 @@ class SqliteLog:
         with self._database.writing() as connection:
             for token in tokens:
                 connection.execute(
-                    "INSERT OR IGNORE INTO forbidden_tokens (token, forbidden_ms) SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM log WHERE token = ?1)"
+                    "INSERT OR IGNORE INTO forbidden_tokens (token, forbidden_ms) SELECT ?1, ?2"
+                    " WHERE NOT EXISTS (SELECT 1 FROM log WHERE token = ?1)"
                     " AND NOT EXISTS (SELECT 1 FROM objects WHERE key = ?1)",
                     (token, now_ms),
                 )

@@ -96,6 +96,10 @@ _BY_VERDICT: dict[int, tuple[_Answer, str]] = {
         _Answer(_Code.FAILED_PRECONDITION, "OUT_OF_ORDER"),
         "a batch before this one is missing: send it first, with its own sequence",
     ),
+    Verdict.UNKNOWN_PRODUCER: (
+        _Answer(_Code.FAILED_PRECONDITION, "UNKNOWN_PRODUCER"),
+        "the producer has rested for so long that it is forgotten: send the batch in a new epoch, from sequence 0",
+    ),
     Verdict.FENCED: (_Answer(_Code.ABORTED, "PRODUCER_FENCED"), "a newer epoch of this producer has written: stop"),
     Verdict.NOT_FOUND: (_Answer(_Code.NOT_FOUND, "NOT_FOUND"), "the stream was deleted"),
     Verdict.UNEXPECTED_OFFSET: (
@@ -113,6 +117,10 @@ _BY_VERDICT: dict[int, tuple[_Answer, str]] = {
     Verdict.SERVER_FENCED: (
         _Answer(_Code.UNAVAILABLE, "SERVER_FENCED", is_retriable=True),
         "this server stops, nothing was stored: ask another one",
+    ),
+    Verdict.NOT_STORED: (
+        _Answer(_Code.UNAVAILABLE, "NOT_STORED", is_retriable=True),
+        "the object store did not take the batch, nothing was stored: send it again with the same sequence",
     ),
 }
 

@@ -151,6 +151,8 @@ _ERRORS: dict[int, Callable[[], BearlakeError]] = {
     Verdict.FENCED: lambda: Fenced("a newer epoch of this producer exists"),
     Verdict.TERMINATED: lambda: Conflict("the stream is terminated: it takes no more records"),
     Verdict.OUT_OF_ORDER: lambda: Conflict("a record before this one is missing"),
+    Verdict.UNKNOWN_PRODUCER: lambda: Conflict("the producer is forgotten: it must start a new epoch"),
+    Verdict.NOT_STORED: lambda: Unavailable("the object store did not take the records; nothing was stored"),
     Verdict.SERVER_FENCED: lambda: Unavailable("this server stops, ask another one; nothing was stored"),
 }
 

@@ -98,6 +98,23 @@ async def test_batches_that_the_commit_refuses_have_their_own_errors(kafka):
     assert answers == [(0, 0), (0, 1), (0, 1), out_of_order, (0, 2)]
 
 
+async def test_a_producer_that_expired_hears_so_with_the_log_start_offset(kafka):
+    """Java asks again for ever while it does not know the start offset (TransactionManager.canRetry)."""
+    client = await kafka.client()
+    await kafka.create("t")
+    metadata = kafka.streams.metadata
+    (producer,) = await metadata.producers.allocate(1)
+    await client.produce("t", batch_of(b"a", producer=(producer, 0, 0)))
+    while await metadata.producers.expire(idle_ms=-1_000, limit=10):
+        pass
+
+    refused = await client.produce("t", batch_of(b"b", producer=(producer, 0, 1)))
+    accepted = await client.produce("t", batch_of(b"b", producer=(producer, 1, 0)))
+
+    assert (refused.error_code, refused.base_offset, refused.log_start_offset) == (ErrorCode.UNKNOWN_PRODUCER_ID, -1, 0)
+    assert (accepted.error_code, accepted.base_offset) == (0, 1)
+
+
 async def test_no_more_are_taken_than_may_be_in_flight(kafka_cluster):
     cluster = await kafka_cluster(1, settings=KafkaSettings(requests_in_flight_max=3))
     client = await cluster.client()

@@ -214,7 +214,7 @@ begin
     end if;
     -- Registration and leaving take the head too: whoever reads here while holding it cannot miss a newer epoch.
     perform bearlake.check_server(p_node_id, p_epoch);
-    -- A refusal is remembered as a forbidden key with outcomes: its bytes are an orphan's.
+    -- A refusal is remembered as a forbidden key with a size and outcomes: its bytes are an orphan's.
     insert into bearlake.object
     values (p_token, case when n > 0 then log_position else -1 end, p_size, bearlake.now_ms(), n, coalesce(outcomes, '{}'))
     on conflict (key) do nothing;
@@ -256,9 +256,14 @@ end $$;
 -- The first result of a token that is known already; position 0: nothing was accepted.
 create or replace function bearlake.token_result(p_token text, out log_position bigint, out outcomes bigint[])
 language plpgsql stable as $$
+declare
+    object_size bigint;
 begin
-    select o.number, o.outcomes into log_position, outcomes from bearlake.object o where o.key = p_token;
-    if log_position = -1 and outcomes is null then
+    select o.number, o.outcomes, o.size into log_position, outcomes, object_size from bearlake.object o where o.key = p_token;
+    if not found then
+        raise exception 'the object % is older than the commits that the metadata store remembers: it was forgotten just now', p_token
+            using errcode = 'BL001';
+    elsif log_position = -1 and object_size = 0 then
         raise exception 'commit token is forbidden' using errcode = 'BL001';
     elsif outcomes is null then
         raise exception 'commit token was used too long ago' using errcode = 'BL004';

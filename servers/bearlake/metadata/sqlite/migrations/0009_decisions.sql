@@ -2,7 +2,8 @@
 
 -- No token up to here is decided any more.
 ALTER TABLE store ADD COLUMN token_floor TEXT NOT NULL DEFAULT '';
--- A token of which nothing was accepted stands beside the forbidden ones, with its outcomes; NULL: forbidden, or too long ago.
+-- A token of which nothing was accepted (is_refused) stands beside the forbidden ones, with its outcomes; NULL: too long ago.
+ALTER TABLE forbidden_tokens ADD COLUMN is_refused INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE forbidden_tokens ADD COLUMN outcomes BLOB;
 CREATE INDEX forbidden_tokens_answerable ON forbidden_tokens (forbidden_ms) WHERE outcomes IS NOT NULL;
 
