@@ -73,6 +73,8 @@ RAISE_FLOOR = Action("the token floor rises above the old span of time", is_prog
 TRIM = Action("the partition is trimmed to its end", is_progress=False)
 EXPIRE = Action("the state of the producer expires", is_progress=False)
 SPANS: Final = ("old", "recent")
+NEVER: Final = 1 << 62
+"""An offset that no partition reaches."""
 TOKENS: Final = ("wal/2026010100/", "wal/2026010200/")
 FLOORS: Final = ("", "wal/2026010123/")
 IS_BELOW: Final = {
@@ -240,7 +242,10 @@ class WritePart:
             return
         if one.is_awaited:
             failed = one._replace(stage=ANSWERED, answer=UNAVAILABLE)
-            found.append(Step(PUT_FAILS, (server, at), state.with_attempt(at, failed)))
+            found.append(Step(PUT_FAILS, (server, at, ANSWERS[UNAVAILABLE]), state.with_attempt(at, failed)))
+            judged = self._judged(state, failed)
+            if judged != failed:
+                found.append(Step(PUT_FAILS, (server, at, ANSWERS[judged.answer]), state.with_attempt(at, judged)))
         if guards.commits_in_seal_order and any(other.stage == COMMITTING for other in earlier):
             return
         for is_recent in (False, True) if self._bounds.store_trouble else (True,):
@@ -251,6 +256,17 @@ class WritePart:
             if not guards.object_first:
                 sent = sent._replace(is_there=False)
                 found.append(Step(TAKE_EARLY, (server, at, SPANS[is_recent]), state.with_attempt(at, sent)))
+
+    def _judged(self, state: State, one: Attempt) -> Attempt:
+        """The answer after a commit that can accept nothing (`streams/missing.py`): a duplicate, an unknown or fenced producer is told."""
+        if not self._is_idempotent:
+            return one
+        known, end = state.producer, len(state.log)
+        kind, base, _ = self._judge(known, end, one.epoch, one.sequence, NEVER, state.may_have_expired)
+        answer = ANSWER_OF[kind]
+        if answer not in (STORED, UNKNOWN_PRODUCER, PRODUCER_FENCED):
+            return one
+        return one._replace(answer=answer, row=REFUSED, result=answer, offset=base)
 
     # -- the stores ----------------------------------------------------------------------------------------------
 
