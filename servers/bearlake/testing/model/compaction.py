@@ -72,7 +72,7 @@ class CompactionGuards:
     registered_kept_not_forbidden: bool = guard("the key of a kept object that a task has prepared cannot be forbidden")
     swap_only_own_registered_keys: bool = guard("a swap names only keys that its task has prepared")
     ban_outlives_claims: bool = guard("a ban is forgotten only when all claims of its time have ended")
-    ban_before_delete: bool = guard("an orphan is deleted only after it is forbidden")
+    object_ban_before_delete: bool = guard("an orphan is deleted only after it is forbidden")
     refused_prepare_is_blamed: bool = guard(
         "a refused key is the task's failure, which is counted, not an overtaken claim"
     )
@@ -307,7 +307,7 @@ class CompactionPart:
         for name, one in ("data file", claim.data), ("kept object", claim.kept):
             if one.is_there and self._may_delete(state, epoch, one, is_data=one is claim.data and name == "data file"):
                 ban = one.ban or len(state.claims) + 1
-                gone = one._replace(is_there=False, ban=ban if self._guards.ban_before_delete else one.ban)
+                gone = one._replace(is_there=False, ban=ban if self._guards.object_ban_before_delete else one.ban)
                 yield Step(SWEEP, (name, epoch), state.with_claim(epoch, _with_object(claim, name, gone)))
             if one.ban and (not self._guards.ban_outlives_claims or task_rules.may_forget_ban(one.ban - 1, held)):
                 yield Step(

@@ -19,6 +19,9 @@ ACCEPTED, DUPLICATE = int(OutcomeKind.ACCEPTED), int(OutcomeKind.DUPLICATE)
 OUT_OF_ORDER, UNEXPECTED_OFFSET = int(OutcomeKind.OUT_OF_ORDER), int(OutcomeKind.UNEXPECTED_OFFSET)
 FENCED, UNKNOWN_PRODUCER = int(OutcomeKind.FENCED), int(OutcomeKind.UNKNOWN_PRODUCER)
 
+NEVER = 1 << 62
+"""An expected offset that no partition reaches (`streams/missing.py`)."""
+
 Judged = tuple[int, int, Producer]
 """Kind of outcome, original base offset of a duplicate (else 0), state of the producer afterwards (empty: unknown)."""
 Judge = Callable[[Producer, int, int, int, int, bool], Judged]
@@ -59,7 +62,7 @@ def judge_by(guards: SequenceGuards) -> Judge:
 
     @cache
     def judge(known: Producer, end: int, epoch: int, sequence: int, expected: int, may_have_expired: bool) -> Judged:
-        if not guards.expected_offset_checked:
+        if not guards.expected_offset_checked and expected != NEVER:
             expected = -1
         kind, base = ask_ledger(known, end, epoch, sequence, expected, may_have_expired)
         if (kind in (OUT_OF_ORDER, UNKNOWN_PRODUCER) and _is_let_in(guards, known, end, epoch)) or (
@@ -68,6 +71,8 @@ def judge_by(guards: SequenceGuards) -> Judge:
             kind = ACCEPTED
         elif kind == OUT_OF_ORDER and not known and not guards.young_id_is_out_of_order:
             kind = UNKNOWN_PRODUCER
+        if kind == ACCEPTED and expected not in (-1, end):
+            kind, base = UNEXPECTED_OFFSET, end
         if kind != ACCEPTED or epoch < 0:
             return kind, base, known
         made = advanced(known or None, 0, epoch, sequence, 1, end)

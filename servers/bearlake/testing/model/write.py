@@ -73,8 +73,6 @@ RAISE_FLOOR = Action("the token floor rises above the old span of time", is_prog
 TRIM = Action("the partition is trimmed to its end", is_progress=False)
 EXPIRE = Action("the state of the producer expires", is_progress=False)
 SPANS: Final = ("old", "recent")
-NEVER: Final = 1 << 62
-"""An offset that no partition reaches."""
 TOKENS: Final = ("wal/2026010100/", "wal/2026010200/")
 FLOORS: Final = ("", "wal/2026010123/")
 IS_BELOW: Final = {
@@ -115,6 +113,9 @@ class WriteGuards:
     )
     retries_end_before_expiry: bool = guard(
         "(assumed) no client sends a batch again after its producer's state has expired"
+    )
+    server_changed_when_idle: bool = guard(
+        "(assumed) an idempotent client changes the server only when it waits for nothing"
     )
     bump_only_when_accounted: bool = guard(
         "(assumed) librdkafka takes a new epoch only if no attempt at an earlier batch hangs in another server"
@@ -217,7 +218,8 @@ class WritePart:
         if not state.attempts:
             return (0,)  # servers are alike
         waits_at = {one.server for one in state.attempts if one.is_awaited}
-        return tuple(waits_at) if waits_at and self._is_idempotent else (0, 1)
+        stays = self._is_idempotent and self._guards.server_changed_when_idle
+        return tuple(waits_at) if waits_at and stays else (0, 1)
 
     def _await(self, state: State, at: int, one: Attempt, found: list[Step[State]]) -> None:
         """The client gets the reply, or does not wait for it any longer. Replies of a connection come in order."""
@@ -262,7 +264,7 @@ class WritePart:
         if not self._is_idempotent:
             return one
         known, end = state.producer, len(state.log)
-        kind, base, _ = self._judge(known, end, one.epoch, one.sequence, NEVER, state.may_have_expired)
+        kind, base, _ = self._judge(known, end, one.epoch, one.sequence, rules.NEVER, state.may_have_expired)
         answer = ANSWER_OF[kind]
         if answer not in (STORED, UNKNOWN_PRODUCER, PRODUCER_FENCED):
             return one
