@@ -1,0 +1,252 @@
+"""Offset commits of a group: two coordinators, two members, generations, writes that are given up and executed later.
+
+A coordinator writes one commit of the group at a time. A write travels on a database session; one that was given up may be executed at any
+time, unless its session was ended (`postgresql/database.py`, the triggers of `0019_sessions.sql`). In SQL only: `check_lease`.
+
+It assumes of the leases' part: nothing; a lease may be taken at any time. It assumes of clients that requests of one connection arrive in
+order, or never: a member sends its next commit only when it has an answer or a new connection.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from bearlake.testing.model.guards import guard
+from bearlake.testing.model.part import Action, Step
+
+COORDINATORS: Final = ("A", "B")
+COMMITS: Final = ((1, 10), (1, 20), (2, 30))
+"""What is committed, in this order: generation of the member and offset. The member of generation 2 got the partition of the other one."""
+
+COPIES: Final = 2
+"""Of one write on its way at once. A database executes a statement once; what is sent again is another statement."""
+
+# What becomes of a commit.
+UNSENT, ASKED, WRITING, ACKNOWLEDGED, UNKNOWN, REFUSED = range(6)
+
+TAKE = Action("{} takes the lease of the group, epoch {}, and loads generation {}", is_progress=False)
+REBALANCE = Action("{} completes a round: generation {}")
+REQUEST = Action("member {} commits offset {} at {}")
+WRITE = Action("{} accepts offset {} and sends the write")
+REFUSE = Action("{} refuses offset {}: {}")
+EXECUTE = Action("the store executes the write of offset {} by {}")
+FENCED = Action("the write of offset {} by {} is fenced; {} forgets the group")
+HEAR = Action("{} hears that offset {} is written; the member is told")
+RETRY = Action("{} gives the write of offset {} up and writes it again", is_progress=False)
+FAIL = Action("{} gives the write of offset {} up; the member is told that it is unknown", is_progress=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetGuards:
+    """The rules of committed offsets."""
+
+    lease_epoch_in_offset_commit: bool = guard("a write is executed only with the group's newest lease epoch")
+    generation_checked_in_offset_commit: bool = guard("a coordinator accepts commits of the newest generation only")
+    generation_saved_before_used: bool = guard(
+        "a round is completed only after the store has the generation, with the lease"
+    )
+    session_revoked_before_retry: bool = guard(
+        "a write that was given up is sent again only after its session was ended"
+    )
+    session_revoked_before_next_write: bool = guard(
+        "another write begins only after the session of one that was given up was ended"
+    )
+    requests_in_order: bool = guard("(assumed) requests of a member arrive in order, or never")
+
+
+class Write(NamedTuple):
+    """A write on its way to the store."""
+
+    commit: int
+    coordinator: int
+    lease: int
+    copy: int = 0
+
+
+class Coordinator(NamedTuple):
+    """What a coordinator knows. `writing`: the commit under way plus 1; `has_result`: the store has executed it."""
+
+    lease: int = 0
+    generation: int = 0
+    writing: int = 0
+    has_result: bool = False
+
+
+class State(NamedTuple):
+    """Everything. `history`: commits in the order in which the store executed them; the last one is what can be read."""
+
+    lease: int
+    generation: int
+    """In the store's snapshot of the group."""
+    round: int
+    """The newest generation that a round has completed with: what members know."""
+    coordinators: tuple[Coordinator, ...]
+    commits: tuple[int, ...]
+    places: tuple[int, ...]
+    """The coordinator that each commit was sent to."""
+    writes: frozenset[Write]
+    history: tuple[int, ...]
+    is_wrong: int
+    """1: an offset came back; 2: one of an older generation came over an acknowledged one; 3: of the same member; 4: a generation was given
+    twice."""
+
+    def with_coordinator(self, at: int, coordinator: Coordinator) -> "State":
+        """The same with that coordinator in its place."""
+        return self._replace(coordinators=(*self.coordinators[:at], coordinator, *self.coordinators[at + 1 :]))
+
+    def with_commit(self, at: int, status: int) -> "State":
+        """The same with that status of a commit."""
+        return self._replace(commits=(*self.commits[:at], status, *self.commits[at + 1 :]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetBounds:
+    """How much happens at most."""
+
+    lease_epoch: int = 3
+
+
+class OffsetPart:
+    """See the module."""
+
+    name = "offsets"
+    must_settle = False
+
+    def __init__(self, bounds: OffsetBounds, guards: OffsetGuards) -> None:
+        self._bounds = bounds
+        self._guards = guards
+
+    def initial(self) -> State:
+        """A coordinates the group in generation 1."""
+        first = Coordinator(lease=1, generation=1)
+        unsent = (UNSENT,) * len(COMMITS)
+        return State(1, 1, 1, (first, Coordinator()), unsent, (0,) * len(COMMITS), frozenset(), (), 0)
+
+    def is_settled(self, state: State) -> bool:
+        """Not asked."""
+        return True
+
+    def violation(self, state: State) -> str:
+        """What members were promised."""
+        if state.is_wrong == 1:
+            return "a committed offset that was overwritten came back"
+        if state.is_wrong == 2:
+            return "a member of an older generation overwrote an acknowledged offset"
+        if state.is_wrong == 3:
+            return "an acknowledged offset was overwritten by an earlier commit of the same member"
+        if state.is_wrong == 4:
+            return "two rounds of the group got the same generation"
+        for at, status in enumerate(state.commits):
+            if status == ACKNOWLEDGED and at not in state.history:
+                return "an offset was acknowledged and never written"
+        return ""
+
+    def steps(self, state: State) -> Sequence[Step[State]]:
+        """All that can happen next."""
+        found: list[Step[State]] = []
+        for at, one in enumerate(state.coordinators):
+            found += self._coordinate(state, at, one)
+            if one.writing:
+                found += self._await(state, at, one)
+        found += self._request(state)
+        for write in sorted(state.writes):
+            found += self._execute(state, write)
+        return found
+
+    def _coordinate(self, state: State, at: int, one: Coordinator) -> Iterator[Step[State]]:
+        if one.lease != state.lease and state.lease < self._bounds.lease_epoch and not one.writing:
+            taken = Coordinator(lease=state.lease + 1, generation=state.generation)
+            after = state._replace(lease=state.lease + 1).with_coordinator(at, taken)
+            yield Step(TAKE, (COORDINATORS[at], state.lease + 1, state.generation), after)
+        if one.lease and one.generation == 1:
+            is_saved = one.lease == state.lease
+            if is_saved or not self._guards.generation_saved_before_used:
+                is_wrong = 4 if state.round == 2 else 0
+                after = state._replace(generation=2 if is_saved else state.generation, round=2, is_wrong=is_wrong)
+                yield Step(REBALANCE, (COORDINATORS[at], 2), after.with_coordinator(at, one._replace(generation=2)))
+
+    def _request(self, state: State) -> Iterator[Step[State]]:
+        for at, (generation, offset) in enumerate(COMMITS):
+            if state.commits[at] == UNSENT and self._may_send(state, at, generation):
+                for place in range(len(COORDINATORS)):
+                    places = (*state.places[:at], place, *state.places[at + 1 :])
+                    after = state.with_commit(at, ASKED)._replace(places=places)
+                    yield Step(REQUEST, (generation, offset, COORDINATORS[place]), after)
+            if state.commits[at] == ASKED:
+                yield from self._accept(state, at, generation, offset)
+
+    def _may_send(self, state: State, at: int, generation: int) -> bool:
+        """A member commits in its generation, one commit after the other; it may give up waiting for the one before."""
+        if generation > state.round:
+            return False
+        return all(state.commits[other] != UNSENT for other in range(at) if COMMITS[other][0] == generation)
+
+    def _accept(self, state: State, at: int, generation: int, offset: int) -> Iterator[Step[State]]:
+        guards, place = self._guards, state.places[at]
+        one, name = state.coordinators[place], COORDINATORS[place]
+        later = [state.commits[other] for other in range(at + 1, len(COMMITS)) if COMMITS[other][0] == generation]
+        if guards.requests_in_order and any(status != UNSENT for status in later):
+            return  # its connection was given up
+        if not one.lease:
+            yield Step(REFUSE, (name, offset, "not the coordinator"), state.with_commit(at, REFUSED))
+        elif guards.generation_checked_in_offset_commit and generation != one.generation:
+            yield Step(REFUSE, (name, offset, "another generation"), state.with_commit(at, REFUSED))
+        elif not one.writing:
+            writing = one._replace(writing=at + 1, has_result=False)
+            after = state.with_commit(at, WRITING).with_coordinator(place, writing)
+            yield Step(WRITE, (name, offset), after._replace(writes=state.writes | {Write(at, place, one.lease)}))
+
+    def _execute(self, state: State, write: Write) -> Iterator[Step[State]]:
+        one, name, offset = (
+            state.coordinators[write.coordinator],
+            COORDINATORS[write.coordinator],
+            COMMITS[write.commit][1],
+        )
+        is_awaited = one.writing == write.commit + 1 and one.lease == write.lease
+        if self._guards.lease_epoch_in_offset_commit and write.lease != state.lease:
+            after = state._replace(writes=state.writes - {write})
+            if is_awaited:
+                after = after.with_commit(write.commit, REFUSED).with_coordinator(write.coordinator, Coordinator())
+                yield Step(FENCED, (offset, name, name), after)
+            return
+        history = state.history
+        is_wrong = 0
+        if not history or history[-1] != write.commit:
+            is_wrong = self._wrong(state, write.commit)
+            history = (*history, write.commit)
+        after = state._replace(history=history, is_wrong=is_wrong)
+        if is_awaited:
+            after = after.with_coordinator(write.coordinator, one._replace(has_result=True))
+        yield Step(EXECUTE, (offset, name), after._replace(writes=state.writes - {write}))
+
+    def _wrong(self, state: State, commit: int) -> int:
+        if commit in state.history:
+            return 1
+        generation = COMMITS[commit][0]
+        for other, status in enumerate(state.commits):
+            if status == ACKNOWLEDGED and other in state.history:
+                if COMMITS[other][0] > generation:
+                    return 2
+                if COMMITS[other][0] == generation and other > commit:
+                    return 3
+        return 0
+
+    def _await(self, state: State, at: int, one: Coordinator) -> Iterator[Step[State]]:
+        """The coordinator hears of its write, or gives it up."""
+        guards, commit, name = self._guards, one.writing - 1, COORDINATORS[at]
+        offset = COMMITS[commit][1]
+        free = one._replace(writing=0, has_result=False)
+        if one.has_result:
+            after = state.with_commit(commit, ACKNOWLEDGED).with_coordinator(at, free)
+            yield Step(HEAR, (name, offset), after)
+        mine = frozenset(write for write in state.writes if write.coordinator == at)
+        kept = state.writes - mine if guards.session_revoked_before_retry else state.writes
+        copies = [write for write in kept if write.commit == commit]
+        if len(copies) < COPIES:
+            again = kept | {Write(commit, at, one.lease, len(copies))}
+            after = state._replace(writes=again).with_coordinator(at, one._replace(has_result=False))
+            if after != state:
+                yield Step(RETRY, (name, offset), after)
+        kept = state.writes - mine if guards.session_revoked_before_next_write else state.writes
+        failed = state.with_commit(commit, UNKNOWN).with_coordinator(at, free)._replace(writes=kept)
+        yield Step(FAIL, (name, offset), failed)

@@ -1,0 +1,59 @@
+"""Five losses that the protocol once allowed: without the rule that ended each, the model finds it again."""
+
+from bearlake.testing.model.families import explore_all
+
+
+def way(name: str, *off: str) -> tuple[str, str]:
+    """The shortest way to a broken promise without these rules, as text, and the promise."""
+    found = explore_all(name, "small", *off)[-1].violation
+    assert found is not None
+    return "\n".join(found.trace), found.promise
+
+
+def test_a_stock_client_takes_a_lost_record_for_delivered_if_an_unknown_producer_may_start_anywhere() -> None:
+    trace, promise = way("write", "unknown_starts_at_zero")
+
+    assert "a commit of attempt 0" not in trace
+    assert "the client hears of attempt 1: stored" in trace
+    assert promise == "the client was told that batch 0 is delivered, and it is not in the log"
+
+
+def test_the_orphan_sweep_takes_the_kept_object_of_a_prepared_task_if_keys_do_not_belong_to_the_store() -> None:
+    trace, promise = way("compaction", "registered_kept_not_forbidden")
+
+    assert "the orphan sweep forbids and deletes the kept object of epoch 1" in trace
+    assert promise == "the index names the objects of epoch 1, whose bytes do not all exist"
+
+
+def test_a_refused_swap_is_tried_for_ever_if_it_is_nobodys_failure() -> None:
+    _, promise = way("compaction", "refused_prepare_is_blamed")
+
+    assert promise == "no work of those who are alive can end what was begun"
+
+
+def test_an_acknowledged_offset_falls_back_if_a_write_that_was_given_up_may_happen_later() -> None:
+    trace, promise = way("offsets", "session_revoked_before_retry")
+
+    assert "writes it again" in trace
+    assert promise == "a committed offset that was overwritten came back"
+
+
+def test_a_late_delete_removes_the_stream_that_was_created_again_if_it_names_no_incarnation() -> None:
+    _, promise = way("catalog", "delete_names_incarnation")
+
+    assert promise == "a stream was deleted by a call for one that was deleted before it was created"
+
+
+def test_a_coordinator_confirms_after_it_lost_its_lease_if_it_does_not_look() -> None:
+    trace, promise = way("leases", "confirm_before_answer")
+
+    assert "takes it: yes" in trace
+    assert promise == "A confirmed what it was asked after another one had taken the lease"
+
+
+def test_a_commit_that_comes_after_its_ban_was_forgotten_names_bytes_that_are_gone_if_there_is_no_floor() -> None:
+    trace, promise = way("write", "floor_checked_in_commit")
+
+    assert "the sweep forbids the token of attempt 0" in trace
+    assert "forgets the token of attempt 0" in trace
+    assert promise == "offset 1 can be read, and the bytes of its object do not exist"
