@@ -104,7 +104,7 @@ class Server:
         until(is_ready, START_TIMEOUT_S, f"server {self.name} is ready")
         self._addresses = json.loads(self._ready_file.read_text())
         for name, address in self._addresses.items():
-            setting = "admin.port" if name == "admin" else f"listeners.{name}.port"
+            setting = "admin.port" if name == "admin" else f"listeners.{name}.port"  # an advertised host has the same port
             self._settings[setting] = int(address.rpartition(":")[2])
 
     def kill(self) -> None:
@@ -167,6 +167,10 @@ class Server:
     def admin(self) -> str:
         """URL of the admin API, also while it does not run."""
         return self._addresses["admin"]
+
+    def listening(self) -> Mapping[str, str]:
+        """Addresses of all listeners by name, as it advertises them."""
+        return self._addresses
 
     def resident_bytes(self) -> int:
         """Resident memory of its process now."""

@@ -1,0 +1,84 @@
+"""Readers of the table: `bearlake sql`, a process per question, as people run it."""
+
+import json
+import subprocess
+from typing import Any
+
+from fixtures.server_process import PROGRAM, clean_environment
+from nemesis.recording import digest
+from nemesis.script import STREAM, Script
+
+PAUSE_S = 12.0
+TIMEOUT_S = 60.0
+WINDOW = 500
+COVER = f"select _partition_id as p, count(*) as n, min(_offset) as s, max(_offset) + 1 as e from {STREAM} group by 1 order by 1"
+
+
+def query(script: Script) -> None:
+    """What the table covers; then that it still covers it, and the rows of a window that it covered before."""
+    covered: dict[int, int] = {}
+    while script.goes_on:
+        for partition, end in sorted(covered.items()):
+            if script.random.random() < 0.4:
+                _window(script, partition, end)
+                break
+        _cover(script, covered)
+        script.pause(PAUSE_S)
+
+
+def _cover(script: Script, covered: dict[int, int]) -> None:
+    """Every offset below an end that was seen is in the table, once, from then on."""
+    operations = {
+        partition: script.history.invoke("count", log=(STREAM, partition), start=0, end=end, engine="duckdb")
+        for partition, end in covered.items()
+    }
+    conditions = " or ".join(f"(_partition_id = {at} and _offset < {end})" for at, end in covered.items())
+    counts = _sql(script, f"select _partition_id as p, count(*) as n from {STREAM} where {conditions} group by 1") if covered else []
+    found = _sql(script, COVER) if counts is not None else None
+    if counts is None or found is None:
+        for operation in operations.values():
+            script.history.unknown(operation, "the query failed")
+        return
+    by_partition = {row["p"]: row["n"] for row in counts}
+    for partition, operation in operations.items():
+        script.history.ok(operation, count=by_partition.get(partition, 0))
+    for row in found:
+        if row["s"] == 0:
+            covered[row["p"]] = max(row["e"], covered.get(row["p"], 0))
+
+
+def _window(script: Script, partition: int, end: int) -> None:
+    start = max(0, script.random.randint(-WINDOW, end - 1))
+    end = min(end, start + WINDOW)
+    operation = script.history.invoke("rows", log=(STREAM, partition), start=start, end=end, engine="duckdb")
+    rows = _sql(
+        script,
+        f"select _offset as o, decode(_value) as v, decode(_key) as k, epoch_ms(_timestamp) as t from {STREAM}"
+        f" where _partition_id = {partition} and _offset >= {start} and _offset < {end}",
+    )
+    if rows is None:
+        script.history.unknown(operation, "the query failed")
+        return
+    script.history.ok(operation, records=[(row["o"], row["v"], _told(row)) for row in rows])
+
+
+def _told(row: dict[str, Any]) -> str:
+    key = None if row["k"] is None else row["k"].encode()
+    return digest(key, row["v"].encode(), (), row["t"])
+
+
+def _sql(script: Script, text: str) -> list[dict[str, Any]] | None:
+    try:
+        done = subprocess.run(
+            [*PROGRAM, "sql", text, "--json", "--config", script.sql_config],
+            capture_output=True, env=clean_environment(), timeout=TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        script.history.note("sql timeout")
+        return None
+    if done.returncode != 0:
+        script.history.note(f"sql {done.stderr.decode(errors='replace').strip()[-150:]}")
+        return None
+    found = json.loads(done.stdout)
+    assert isinstance(found, list)
+    return found

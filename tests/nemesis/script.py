@@ -1,0 +1,81 @@
+"""What every client process has: its plan, its history, its randomness, and when it shall end."""
+
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nemesis.recording import Recording
+
+STREAM = "main"
+ODD_STREAM = "odd"
+PULSAR_TOPIC = "pulsar"
+
+
+class Script:
+    """See the module. SIGTERM sets `goes_on` to false."""
+
+    def __init__(self, kind: str, plan: dict[str, Any]) -> None:
+        self.kind = kind
+        self.name: str = plan["name"]
+        self.life = f"{plan['name']}-{plan['start']}"
+        """The name of this process, which no other has."""
+        self.random = random.Random(plan["seed"])
+        self.folder = Path(plan["folder"])
+        self.partition_count: int = plan["partition_count"]
+        self.per_second: int = plan["per_second"]
+        self.sql_config: str = plan["sql_config"]
+        self._addresses: dict[str, list[str]] = plan["addresses"]
+        self.history = Recording(self.folder / f"{self.name}.jsonl", self.life)
+        self._over = threading.Event()
+        self._wakers: list[Callable[[], None]] = []
+        signal.signal(signal.SIGTERM, lambda *_: self.end())
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    @property
+    def goes_on(self) -> bool:
+        return not self._over.is_set()
+
+    def end(self) -> None:
+        self._over.set()
+        for wake in self._wakers:
+            wake()
+
+    def when_over(self, wake: Callable[[], None]) -> None:
+        """Call this when the client shall end."""
+        self._wakers.append(wake)
+
+    def pause(self, seconds: float) -> None:
+        """Wait, but not longer than the client goes on."""
+        self._over.wait(seconds)
+
+    def addresses(self, protocol: str) -> list[str]:
+        """`host:port` of the protocol's servers, in an order of this process's own."""
+        found = list(self._addresses.get(protocol, []))
+        self.random.shuffle(found)
+        return found
+
+    def pace(self) -> "Pace":
+        """Steps at the plan's rate."""
+        return Pace(self)
+
+    def lifetime_s(self) -> float:
+        """How long a producer lives until the next one takes its place: mostly seconds."""
+        return self.random.choice((2.0, 5.0, 10.0, 30.0, 120.0))
+
+
+class Pace:
+    """Waits so that steps come at the script's rate; what was missed while a step hung is not caught up."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._next_s = time.monotonic()
+
+    def step(self) -> None:
+        """Wait until the next step is due."""
+        now_s = time.monotonic()
+        self._next_s = max(self._next_s + 1 / self._script.per_second, now_s - 0.5)
+        self._script.pause(max(0.0, self._next_s - now_s))

@@ -1,0 +1,50 @@
+"""What a run needs of other people's programs, each obtained as an ordinary package; `ToolMissing` says what is not there."""
+
+import ctypes.util
+import glob
+import os
+import shutil
+from pathlib import Path
+
+from conformance import packages
+from conformance.packages import ToolMissing
+from fixtures import s3
+from fixtures.postgresql import ABSENT, find_program
+
+VERSITYGW = "github.com/versity/versitygw/cmd/versitygw"
+VERSITYGW_VERSION = "v1.8.0"
+"""Apache-2.0. Its posix store answers `If-None-Match: *` for an object that exists with 412, as S3 does (`test_nemesis_short.py`)."""
+CACHE = Path.home() / ".cache" / "bearlake"
+FRANZ_GO = Path(__file__).parent / "franz_go_load"
+
+
+def obtain_s3() -> str:
+    """The S3 server's program, built by Go's module proxy on first use (two minutes). Raises `ToolMissing`, `ObtainFailed`."""
+    if found := s3.find_versitygw():
+        return found
+    folder = packages.obtain_go_tool(VERSITYGW, VERSITYGW_VERSION).parent
+    (CACHE / "bin").mkdir(parents=True, exist_ok=True)
+    return str(shutil.copy2(folder / "versitygw", CACHE / "bin" / "versitygw"))
+
+
+def obtain_franz_go() -> Path:
+    """The producer program with franz-go. Raises `ToolMissing`, `ObtainFailed`, `BuildFailed`."""
+    return packages.obtain_go_program(FRANZ_GO)
+
+
+def require_postgresql() -> None:
+    """Raises `ToolMissing` without PostgreSQL's server programs, `pg_basebackup` among them."""
+    initdb = find_program("initdb")
+    if initdb is None or not Path(initdb).resolve().with_name("pg_basebackup").exists():
+        raise ToolMissing(ABSENT)
+
+
+def find_faketime() -> str | None:
+    """libfaketime's library (Debian: `libfaketime`), or None."""
+    found = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
+    return found[0] if found else ctypes.util.find_library("faketime")
+
+
+def may_mount() -> bool:
+    """Whether this process may mount a tmpfs, to make a disk full."""
+    return os.geteuid() == 0 and shutil.which("mount") is not None
