@@ -75,6 +75,11 @@ class Server:
         self.spawn()
         self.wait_until_ready()
 
+    def restart_with(self, environment: Mapping[str, str]) -> None:
+        """Start with these variables from now on, beside those that it had, without waiting; empty ones are left out."""
+        self._environment = {key: value for key, value in {**self._environment, **environment}.items() if value}
+        self.spawn()
+
     def spawn(self) -> None:
         """Start, and return at once."""
         assert self._process is None, f"server {self.name} runs already"
@@ -149,6 +154,14 @@ class Server:
     def is_running(self) -> bool:
         """Whether its process has not ended."""
         return self._process is not None and self._process.poll() is None
+
+    def exit_code(self) -> int | None:
+        """Of a process that has ended by itself; None while it runs, and when it was ended from here."""
+        return None if self._process is None else self._process.poll()
+
+    def is_ready(self) -> bool:
+        """Whether the process runs, and every listener accepts."""
+        return self.is_running and self._ready_file.exists()
 
     @property
     def pid(self) -> int:

@@ -9,12 +9,14 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import asyncpg
 import psutil
 
 from faults.waiting import until
 from fixtures import s3
-from fixtures.postgresql import PostgresqlServer, execute, in_thread
+from fixtures.postgresql import PostgresqlServer, in_thread
 
 WAIT_S = 60.0
 DATABASE = "lake"
@@ -100,7 +102,7 @@ class Postgresql:
         kill_tree(old)
         old.remove()
         # Promotion commits nothing; what commits from now on waits for the next standby.
-        in_thread(execute(self.primary.url(), "select pg_promote(true, 30)"))
+        self.execute("select pg_promote(true, 20)", database="postgres", timeout_s=25.0)
 
     def ensure_running(self) -> None:
         """Start what has ended; make a standby when there should be one."""
@@ -113,14 +115,15 @@ class Postgresql:
         if self.with_standby:
             until(self.is_synchronous, WAIT_S, "the standby is synchronous")
 
-    def execute(self, *statements: str, database: str = DATABASE) -> list[object]:
-        """Run administrative statements on the primary itself, not through a link."""
-        return in_thread(execute(self.primary.url(database), *statements))
+    def execute(self, *statements: str, database: str = DATABASE, timeout_s: float = 4.0) -> list[Any]:
+        """Run administrative statements on the primary itself, not through a link; the rows of the last one."""
+        found: list[Any] = in_thread(_execute(self.primary.url(database), statements, timeout_s))
+        return found
 
     def backends(self, application: str = "bearlake") -> list[int]:
         """Process ids of the backends that serve this application."""
         rows = self.execute(f"select pid from pg_stat_activity where application_name = '{application}'")
-        return [row["pid"] for row in rows]  # type: ignore[index]
+        return [row["pid"] for row in rows]
 
     def set_clock(self, offset_ms: int) -> int:
         """The store's clock differs by so much from now on; what it says less the machine's, in ms."""
@@ -131,7 +134,7 @@ class Postgresql:
         rows = self.execute(
             "select bearlake.now_ms() - (extract(epoch from clock_timestamp()) * 1000)::bigint as difference"
         )
-        return int(rows[0]["difference"])  # type: ignore[index]
+        return int(rows[0]["difference"])
 
     def end(self) -> None:
         for server in (self.standby, self.primary):
@@ -139,6 +142,16 @@ class Postgresql:
                 if server.pid is not None:
                     signal_all(tree_of(server.pid), signal.SIGCONT)
                 server.remove()
+
+
+async def _execute(url: str, statements: Sequence[str], timeout_s: float) -> list[Any]:
+    connection = await asyncpg.connect(url, timeout=timeout_s, command_timeout=timeout_s)
+    try:
+        for statement in statements:
+            rows = await connection.fetch(statement)
+        return list(rows)
+    finally:
+        connection.terminate()
 
 
 class Storage:

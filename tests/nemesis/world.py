@@ -11,6 +11,7 @@ import contextlib
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 import psutil
 
 from faults.cluster import Server
+from faults.waiting import until
 from fixtures.s3 import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from nemesis import tools
 from nemesis.fleet import Fleet
@@ -27,6 +29,7 @@ from nemesis.stores import DATABASE, Disk, Postgresql, Storage, is_stopped, sign
 
 GIBIBYTE = 1 << 30
 DISK_BYTES = 2 * GIBIBYTE
+HEAL_S = 120.0
 
 SETTINGS: Mapping[str, Any] = {
     "logs.format": "text",
@@ -47,9 +50,9 @@ SETTINGS: Mapping[str, Any] = {
     "object_store.cloud.request_deadline_ms": 4_000,
     "object_store.retry.attempt_count_max": 3,
     "object_store.retry.deadline_ms": 8_000,
-    "compaction.worker.deadline_ms": 10_000,
+    "compaction.worker.deadline_ms": 15_000,
     "compaction.worker.retry_max_ms": 5_000,
-    "compaction.sweep.orphan_grace_ms": 40_000,
+    "compaction.sweep.orphan_grace_ms": 60_000,
     "compaction.sweep.orphan_pause_ms": 5_000,
     "compaction.sweep.file_pause_ms": 5_000,
     "compaction.sweep.aside_retry_ms": 20_000,
@@ -79,6 +82,8 @@ class Size:
     with_standby: bool = True
     partition_count: int = 4
     per_second: int = 20
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What differs from `SETTINGS`."""
 
 
 @dataclass
@@ -95,6 +100,10 @@ class World:
     servers: dict[str, Server] = field(default_factory=dict)
     addresses: dict[str, dict[str, str]] = field(default_factory=dict)
     """By listener's protocol and server: the address that clients use."""
+    held_down: set[str] = field(default_factory=set)
+    """Servers that a fault has killed and not yet given back."""
+    exits: list[tuple[float, str, int | None]] = field(default_factory=list)
+    """When (monotonic s) which server ended by itself, with which code."""
     seen_pids: dict[int, float] = field(default_factory=dict)
     """Processes that this run started, directly or not, with their start times."""
 
@@ -124,6 +133,7 @@ class World:
         url = f"postgresql://bearlake@{database}/{DATABASE}"
         settings: dict[str, Any] = {
             **SETTINGS,
+            **self.size.settings,
             "metadata.url": url,
             "tables.catalog_url": url,
             "object_store.url": f"s3://{self.storage.bucket}/bearlake",
@@ -183,15 +193,22 @@ class World:
     # -- heal ----------------------------------------------------------------------------------------------------
 
     def restart(self, name: str) -> None:
-        """Start a server that has ended; it must be ready within its bound."""
+        """Start a server again, without waiting for it: its stores may be away."""
         server = self.servers[name]
+        self.held_down.discard(name)
         if not server.is_running:
             server.end()
             server.spawn()
-            server.wait_until_ready()
 
-    def heal(self) -> list[str]:
-        """Undo whatever is still broken; names of servers that had ended by themselves or were left killed."""
+    def revive(self) -> None:
+        """Start again what has ended by itself, as a cluster's manager does; what faults hold down stays down."""
+        for name, server in self.servers.items():
+            if name not in self.held_down and not server.is_running:
+                self.exits.append((time.monotonic(), name, server.exit_code()))
+                self.restart(name)
+
+    def heal(self) -> None:
+        """Undo whatever is still broken, and wait until every server is ready. Fails when one is not in time."""
         for link in self.network.names:
             self.network.set_rule(link, None)
         for disk in self.disks.values():
@@ -203,10 +220,12 @@ class World:
             self.storage.end()
             self.storage.start()
         self.postgresql.set_clock(0)
-        ended = [name for name, server in self.servers.items() if not server.is_running]
-        for name in ended:
-            self.restart(name)
-        return ended
+        self.held_down.clear()
+        until(self._is_whole, HEAL_S, "every server is ready")
+
+    def _is_whole(self) -> bool:
+        self.revive()
+        return all(server.is_ready() for server in self.servers.values())
 
     def end(self) -> None:
         """End all processes, by id; unmount the disks, delete the folder."""
@@ -250,7 +269,7 @@ def created(size: Size, seed: int, *, keep: Path | None = None) -> Iterator[Worl
             world.end()
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
-            for file in [*folder.glob("*.log"), *folder.glob("*.jsonl"), *folder.glob("*.err")]:
+            for file in [*folder.glob("*.log"), *folder.glob("*.jsonl"), *folder.glob("*.err"), *folder.glob("*.notes")]:
                 shutil.copy2(file, keep / file.name)
         for disk in disks.values():
             disk.end()
