@@ -81,12 +81,12 @@ class Facts:
         found = Felt()
         for begun, ended in windows:
             until = ended + AFTER_NS
-            inside = _between(self.acknowledged[protocol], (begun, 0), (until, 1 << 62))
+            inside = _between(self.acknowledged.get(protocol, []), (begun, 0), (until, 1 << 62))
             times = [begun, *(end for end, _ in inside), until]
             found.gaps_s.append(max(after - before for before, after in zip(times, times[1:], strict=False)) / 1e9)
             found.waits_s += [(end - start) / 1e9 for end, start in inside]
-            found.errors += len(_between(self.failed[protocol], begun, until))
-            found.redelivered += len(_between(self.redelivered[protocol], begun, until))
+            found.errors += len(_between(self.failed.get(protocol, []), begun, until))
+            found.redelivered += len(_between(self.redelivered.get(protocol, []), begun, until))
         return found
 
 

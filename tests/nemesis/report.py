@@ -17,7 +17,6 @@ from nemesis.judging import Facts, Verdict, windows
 from nemesis.schedule import Happening
 from nemesis.watch import Objects
 
-PROTOCOLS = ("Kafka", "Pulsar", "REST", "gRPC")
 EXAMPLES_MAX = 15
 
 
@@ -97,7 +96,7 @@ def _load(run: Run) -> str:
     if everything:
         whole = [(min(begun for begun, _ in everything), max(ended for _, ended in everything))]
         rows = []
-        for protocol in PROTOCOLS:
+        for protocol in sorted(run.facts.acknowledged):
             felt = run.facts.felt(protocol, whole)
             rows.append(
                 f"| {protocol} | {len(felt.waits_s):,} | {_quantile(felt.waits_s, 50):.2f} | {_quantile(felt.waits_s, 99):.2f} |"
@@ -122,12 +121,12 @@ def _faults(run: Run) -> str:
     by_kind: dict[str, list[Happening]] = defaultdict(list)
     for one in run.happenings:
         by_kind[one.kind].append(one)
-    heads = " | ".join(f"{protocol} without writes p99 / max (s), errors, again" for protocol in PROTOCOLS)
-    lines = ["## Faults, and what clients felt", "", f"| fault | times | seen at work | {heads} |", "|---" * (3 + len(PROTOCOLS)) + "|"]
+    heads = " | ".join(f"{protocol} without writes p99 / max (s), errors, again" for protocol in sorted(run.facts.acknowledged))
+    lines = ["## Faults, and what clients felt", "", f"| fault | times | seen at work | {heads} |", "|---" * (3 + len(run.facts.acknowledged)) + "|"]
     for kind, all_of_it in sorted(by_kind.items()):
         seen = sum(1 for one in all_of_it if one.proof)
         cells = []
-        for protocol in PROTOCOLS:
+        for protocol in sorted(run.facts.acknowledged):
             felt = run.facts.felt(protocol, windows(run.happenings, kind))
             gaps = f"{_quantile(felt.gaps_s, 99):.1f} / {max(felt.gaps_s, default=0):.1f}"
             cells.append(f"{gaps}, {felt.errors}, {felt.redelivered}")

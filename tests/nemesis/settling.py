@@ -189,7 +189,7 @@ def _readable(world: World) -> Gate:
 
 def _rest(world: World, watch: Watch) -> Gate:
     shares = watch.cpu_at_rest(REST_S)
-    told = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+    told = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
     is_passed = bool(shares) and max(shares.values()) < CPU_AT_REST_MAX
     return Gate(name="no process spins at rest", is_passed=is_passed, figures=f"of one core: {told}")
 

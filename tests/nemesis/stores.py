@@ -3,6 +3,7 @@
 Commits wait for the standby, so a fail-over loses nothing that was acknowledged: the promise that the product asks of its database.
 """
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -16,7 +17,7 @@ import psutil
 
 from faults.waiting import until
 from fixtures import s3
-from fixtures.postgresql import PostgresqlServer, in_thread
+from fixtures.postgresql import PostgresqlServer
 
 WAIT_S = 60.0
 DATABASE = "lake"
@@ -117,8 +118,7 @@ class Postgresql:
 
     def execute(self, *statements: str, database: str = DATABASE, timeout_s: float = 4.0) -> list[Any]:
         """Run administrative statements on the primary itself, not through a link; the rows of the last one."""
-        found: list[Any] = in_thread(_execute(self.primary.url(database), statements, timeout_s))
-        return found
+        return asyncio.run(_execute(self.primary.url(database), statements, timeout_s))
 
     def backends(self, application: str = "bearlake") -> list[int]:
         """Process ids of the backends that serve this application."""

@@ -13,7 +13,7 @@ from nemesis.world import World
 SAMPLE_S = 5.0
 TASKS = """select count(*) as open, coalesce(max(attempt_count), 0) as attempts, coalesce(max(epoch), 0) as claims,
  count(*) filter (where state <> 1) as aside from bearlake.task"""
-UNUSED = "select count(*) as n from bearlake.object where slice_count = 0 and position <> -1 and deleted_ms is null"
+UNUSED = "select count(*) as n from bearlake.object where unused_ms is not null and deleted_ms is null"
 KNOWN = "select key from bearlake.object"
 PREFIXES = ("wal/", "kept/")
 

@@ -1,7 +1,9 @@
 """Clients of librdkafka: producers, readers with positions of their own, members of a group that commit."""
 
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import confluent_kafka
@@ -23,6 +25,20 @@ DEFINITE = frozenset(
     }
 )
 REFUSED_COMMITS = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS", "_NO_OFFSET"})
+
+
+def shown(callback: Callable[..., None]) -> Callable[..., None]:
+    """The callback, with its error in the process's log: the library hides what kind of error it was."""
+
+    @wraps(callback)
+    def guarded(*values: Any) -> None:
+        try:
+            callback(*values)
+        except BaseException:
+            traceback.print_exc()
+            raise
+
+    return guarded
 
 
 def produce_idempotently(script: Script) -> None:
@@ -65,7 +81,7 @@ class _Producer:
                 "linger.ms": script.random.choice((0, 5, 50)),
                 "message.timeout.ms": 60_000,
                 "log_level": 0,
-                "error_cb": self._complain,
+                "error_cb": shown(self._complain),
                 **settings,
             }
         )
@@ -83,6 +99,7 @@ class _Producer:
         )  # fmt: skip
         self._sequences[partition] += 1
 
+        @shown
         def delivered(error: Any, message: Any) -> None:
             if error is None:
                 self._history.ok(operation, offset=message.offset() if message.offset() >= 0 else None)
