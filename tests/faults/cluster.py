@@ -109,7 +109,9 @@ class Server:
         until(is_ready, START_TIMEOUT_S, f"server {self.name} is ready")
         self._addresses = json.loads(self._ready_file.read_text())
         for name, address in self._addresses.items():
-            setting = "admin.port" if name == "admin" else f"listeners.{name}.port"  # an advertised host has the same port
+            setting = (
+                "admin.port" if name == "admin" else f"listeners.{name}.port"
+            )  # an advertised host has the same port
             self._settings[setting] = int(address.rpartition(":")[2])
 
     def kill(self) -> None:

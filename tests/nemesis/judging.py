@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ class Facts:
             until = ended + AFTER_NS
             inside = _between(self.acknowledged.get(protocol, []), (begun, 0), (until, 1 << 62))
             times = [begun, *(end for end, _ in inside), until]
-            found.gaps_s.append(max(after - before for before, after in zip(times, times[1:], strict=False)) / 1e9)
+            found.gaps_s.append(max(after - before for before, after in pairwise(times)) / 1e9)
             found.waits_s += [(end - start) / 1e9 for end, start in inside]
             found.errors += len(_between(self.failed.get(protocol, []), begun, until))
             found.redelivered += len(_between(self.redelivered.get(protocol, []), begun, until))

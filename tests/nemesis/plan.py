@@ -2,7 +2,15 @@
 
 from nemesis.world import Size
 
-KAFKA_CLIENTS = ("produce-librdkafka", "produce-plain", "read-kafka", "member-kafka", "member-kafka", "member-silent", "member-silent")
+KAFKA_CLIENTS = (
+    "produce-librdkafka",
+    "produce-plain",
+    "read-kafka",
+    "member-kafka",
+    "member-kafka",
+    "member-silent",
+    "member-silent",
+)
 
 SIZES = {
     "short": Size(

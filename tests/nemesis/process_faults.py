@@ -49,7 +49,9 @@ class Fault(abc.ABC):
 
     def pick(self, *roles: str) -> str:
         """A server of one of these roles (any, if none is named) that runs."""
-        names = [name for name in (self.world.of_role(*roles) if roles else list(self.world.servers)) if self._runs(name)]
+        names = [
+            name for name in (self.world.of_role(*roles) if roles else list(self.world.servers)) if self._runs(name)
+        ]
         return self.random.choice(sorted(names))
 
     def _runs(self, name: str) -> bool:
@@ -432,5 +434,3 @@ def of(names: Sequence[str], world: World) -> tuple[list[type[Fault]], list[str]
     wanted = [by_name[name] for name in names] if names else kinds
     possible = [kind for kind in wanted if kind.is_possible(world)]
     return possible, [kind.name for kind in wanted if kind not in possible]
-
-

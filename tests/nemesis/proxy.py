@@ -89,6 +89,7 @@ class Link:
         self.counts: Counter[str] = Counter()
         self.connections: dict[int, Connection] = {}
         self.changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def listen(self, address: str) -> int:
         """Begin to listen; the port."""
@@ -96,6 +97,12 @@ class Link:
         self._listener = await asyncio.start_server(self._accept, host, int(port))
         chosen: int = self._listener.sockets[0].getsockname()[1]
         return chosen
+
+    async def stop(self) -> None:
+        """Reset all connections and listen no more."""
+        self.set_rule(Rule(mode="cut"))
+        self._listener.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def set_rule(self, rule: Rule | None) -> None:
         """From now on this rule holds; what the one before it broke or held back is reset or delivered."""
@@ -124,6 +131,10 @@ class Link:
         return rule.mode == "status" or rule.hits(str(number))
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         self.counts["connections"] += 1
         number = self.counts["connections"]
         if self.is_hit(number, "cut"):
@@ -236,9 +247,7 @@ class Link:
             return False
         return rule.hits(path.partition("?")[0]) if rule.by == "path" else random.random() < rule.fraction
 
-    async def _body(
-        self, connection: Connection, reader: asyncio.StreamReader, headers: Mapping[str, str]
-    ) -> None:
+    async def _body(self, connection: Connection, reader: asyncio.StreamReader, headers: Mapping[str, str]) -> None:
         if headers.get("transfer-encoding", "").lower() == "chunked":
             size = 1
             while size:

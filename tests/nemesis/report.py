@@ -91,7 +91,16 @@ def _load(run: Run) -> str:
     records = ", ".join(f"{name} {count:,}" for name, count in run.facts.records.items())
     counts = ", ".join(f"{name} {count:,}" for name, count in sorted(run.facts.counts.items()))
     starts = ", ".join(f"{name} {count}" for name, count in run.client_starts.items())
-    lines = ["## Load", "", f"Records: {records}.", "", f"Operations: {counts}.", "", f"Processes started per client: {starts}.", ""]
+    lines = [
+        "## Load",
+        "",
+        f"Records: {records}.",
+        "",
+        f"Operations: {counts}.",
+        "",
+        f"Processes started per client: {starts}.",
+        "",
+    ]
     everything = [(one.begun, one.ended) for one in run.happenings]
     if everything:
         whole = [(min(begun for begun, _ in everything), max(ended for _, ended in everything))]
@@ -103,8 +112,7 @@ def _load(run: Run) -> str:
                 f" {max(felt.waits_s, default=0):.1f} | {felt.gaps_s[0]:.1f} | {felt.errors} | {felt.redelivered} |"
             )
         lines += [
-            "| protocol | writes acknowledged | p50 (s) | p99 (s) | longest (s) | longest without any (s) | writes failed or given up |"
-            " deliveries repeated |",
+            "| protocol | writes | p50 (s) | p99 (s) | longest (s) | longest without any (s) | failed, given up | delivered again |",
             "|---|---|---|---|---|---|---|---|", *rows, "",
         ]  # fmt: skip
     if run.objects:
@@ -121,8 +129,15 @@ def _faults(run: Run) -> str:
     by_kind: dict[str, list[Happening]] = defaultdict(list)
     for one in run.happenings:
         by_kind[one.kind].append(one)
-    heads = " | ".join(f"{protocol} without writes p99 / max (s), errors, again" for protocol in sorted(run.facts.acknowledged))
-    lines = ["## Faults, and what clients felt", "", f"| fault | times | seen at work | {heads} |", "|---" * (3 + len(run.facts.acknowledged)) + "|"]
+    heads = " | ".join(
+        f"{protocol} without writes p99 / max (s), errors, again" for protocol in sorted(run.facts.acknowledged)
+    )
+    lines = [
+        "## Faults, and what clients felt",
+        "",
+        f"| fault | times | seen at work | {heads} |",
+        "|---" * (3 + len(run.facts.acknowledged)) + "|",
+    ]
     for kind, all_of_it in sorted(by_kind.items()):
         seen = sum(1 for one in all_of_it if one.proof)
         cells = []
@@ -131,7 +146,10 @@ def _faults(run: Run) -> str:
             gaps = f"{_quantile(felt.gaps_s, 99):.1f} / {max(felt.gaps_s, default=0):.1f}"
             cells.append(f"{gaps}, {felt.errors}, {felt.redelivered}")
         lines.append(f"| {kind} | {len(all_of_it)} | {seen} | {' | '.join(cells)} |")
-    lines += ["", "A window begins with the fault and ends 15 s after it; faults that overlap share what was felt. The longest time without an"]
+    lines += [
+        "",
+        "A window begins with the fault and ends 15 s after it; faults that overlap share what was felt. The longest time without an",
+    ]
     lines += ["acknowledged write is taken per window over all producers of the protocol.", ""]
     if run.impossible:
         lines += [f"Not possible here: {', '.join(run.impossible)}.", ""]
@@ -143,11 +161,20 @@ def _happenings(run: Run) -> str:
         return ""
     start = run.happenings[0].begun
     rows = [
-        f"| {(one.begun - start) / 1e9:.1f} | {(one.ended - one.begun) / 1e9:.1f} | {one.kind} | {one.what} | {one.proof or one.error or '–'} |"
+        f"| {(one.begun - start) / 1e9:.1f} | {(one.ended - one.begun) / 1e9:.1f} | {one.kind} | {one.what} | {_shown(one)} |"
         for one in run.happenings[:400]
     ]
-    head = ["<details><summary>Every fault</summary>", "", "| at (s) | for (s) | fault | what | seen |", "|---|---|---|---|---|"]
+    head = [
+        "<details><summary>Every fault</summary>",
+        "",
+        "| at (s) | for (s) | fault | what | seen |",
+        "|---|---|---|---|---|",
+    ]
     return "\n".join([*head, *rows, "", "</details>", ""])
+
+
+def _shown(one: Happening) -> str:
+    return one.proof or one.error or "–"
 
 
 def _oddities(run: Run) -> str:

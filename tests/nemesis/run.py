@@ -24,7 +24,9 @@ from nemesis.report import written  # noqa: E402
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=300, help="of load and faults; starting, healing and judging come on top")
+    parser.add_argument(
+        "--seconds", type=float, default=300, help="of load and faults; starting, healing and judging come on top"
+    )
     parser.add_argument("--seed", type=int, default=None, help="drawn, if not given")
     parser.add_argument("--size", choices=sorted(SIZES), default="whole")
     parser.add_argument("--faults", default="", help="names, separated by commas; all, if not given; `none`")

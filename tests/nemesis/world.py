@@ -269,7 +269,12 @@ def created(size: Size, seed: int, *, keep: Path | None = None) -> Iterator[Worl
             world.end()
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
-            for file in [*folder.glob("*.log"), *folder.glob("*.jsonl"), *folder.glob("*.err"), *folder.glob("*.notes")]:
+            for file in [
+                *folder.glob("*.log"),
+                *folder.glob("*.jsonl"),
+                *folder.glob("*.err"),
+                *folder.glob("*.notes"),
+            ]:
                 shutil.copy2(file, keep / file.name)
         for disk in disks.values():
             disk.end()

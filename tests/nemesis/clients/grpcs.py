@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from bearlake.errors import BearlakeError
 from bearlake.protocols.grpc import methods
 from bearlake.protocols.grpc.methods import Method
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
@@ -103,7 +104,7 @@ def _told(batch: bytes) -> str:
     """What must stay the same of a batch: its decoded records; its bytes, where they cannot be decoded."""
     try:
         records = record_codec.decode(batch, BYTES_MAX)
-    except Exception:  # whatever is wrong with garbage; then it is kept as it is
+    except BearlakeError:  # garbage, which is kept as it is
         return f"{zlib.crc32(batch[HEADER_BYTES:]):08x}"
     return f"{zlib.crc32(repr([(r.key, r.value, r.headers, r.timestamp) for r in records]).encode()):08x}"
 
@@ -122,6 +123,33 @@ def read_odd_batches(script: Script) -> None:
     """Read all of the odd stream from the start, again and again: before, during and after compaction."""
     while script.goes_on:
         _follow(script, ODD_STREAM, dict.fromkeys(range(script.partition_count), 0), pb.FORM_RECORD_BATCHES, READ_S)
+    _read_odd_batches_completely(script)
+
+
+def _read_odd_batches_completely(script: Script) -> None:
+    """Up to where the partitions end when the client is asked to end; producers have ended before."""
+    with _channel(script) as channel:
+        found = _unary(channel, methods.DESCRIBE_STREAM, pb.DescribeStreamRequest(name=ODD_STREAM))
+        positions = dict.fromkeys(range(script.partition_count), 0)
+        outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        assign = [pb.Position(stream=ODD_STREAM, partition=at, offset=0) for at in positions]
+        outgoing.put(pb.FetchRequest(assign=assign, credit=PLENTY, form=pb.FORM_RECORD_BATCHES))
+        call = _open_fetch(channel, outgoing)
+        for answer in call:
+            _take(script, ODD_STREAM, answer, positions, now())
+            if all(positions[one.partition] >= one.end_offset for one in found.partitions):
+                break
+        outgoing.put(None)
+    for partition in positions:
+        script.history.ok(script.history.invoke("complete", log=(ODD_STREAM, partition)))
+
+
+def _open_fetch(channel: Any, outgoing: "queue.SimpleQueue[Any]") -> Any:
+    return channel.stream_stream(
+        methods.FETCH.path,
+        request_serializer=methods.FETCH.request.SerializeToString,
+        response_deserializer=methods.FETCH.response.FromString,
+    )(iter(outgoing.get, None), timeout=READ_S)
 
 
 def _follow(script: Script, stream: str, positions: dict[int, int], form: Any, seconds: float = 1e9) -> None:
@@ -132,11 +160,7 @@ def _follow(script: Script, stream: str, positions: dict[int, int], form: Any, s
             script.when_over(lambda outgoing=outgoing: outgoing.put(None))
             assign = [pb.Position(stream=stream, partition=at, offset=offset) for at, offset in positions.items()]
             outgoing.put(pb.FetchRequest(assign=assign, credit=PLENTY, form=form))
-            call = channel.stream_stream(
-                methods.FETCH.path,
-                request_serializer=methods.FETCH.request.SerializeToString,
-                response_deserializer=methods.FETCH.response.FromString,
-            )(iter(outgoing.get, None), timeout=READ_S)
+            call = _open_fetch(channel, outgoing)
             asked = now()
             try:
                 for answer in call:

@@ -4,6 +4,7 @@ On standard input a program gets `NUMBER PARTITION TIMESTAMP_MS KEY VALUE` per l
 `ok NUMBER OFFSET` or `error NUMBER REASON`. So every send is in the history before the program knows of it.
 """
 
+import contextlib
 import subprocess
 import threading
 import time
@@ -85,7 +86,7 @@ class _Program:
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            word, number, rest = (line.rstrip("\n").split(" ", 2) + ["", ""])[:3]
+            word, number, rest = [*line.rstrip("\n").split(" ", 2), "", ""][:3]
             operation = self._operations.pop(int(number), None)
             if operation is None:
                 continue
@@ -100,10 +101,8 @@ class _Program:
     def close(self) -> None:
         """The program sends what it has, and ends; what is not known then is unknown."""
         assert self._process.stdin is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
-        except BrokenPipeError:
-            pass
         try:
             self._process.wait(CLOSE_S)
         except subprocess.TimeoutExpired:

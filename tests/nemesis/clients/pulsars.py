@@ -120,5 +120,3 @@ def _receive(script: Script, consumer: Any) -> None:
     if message.redelivery_count():
         script.history.note("redelivered")
     consumer.acknowledge(message)
-
-

@@ -33,7 +33,11 @@ def _cover(script: Script, covered: dict[int, int]) -> None:
         for partition, end in covered.items()
     }
     conditions = " or ".join(f"(_partition_id = {at} and _offset < {end})" for at, end in covered.items())
-    counts = _sql(script, f"select _partition_id as p, count(*) as n from {STREAM} where {conditions} group by 1") if covered else []
+    counts = (
+        _sql(script, f"select _partition_id as p, count(*) as n from {STREAM} where {conditions} group by 1")
+        if covered
+        else []
+    )
     found = _sql(script, COVER) if counts is not None else None
     if counts is None or found is None:
         for operation in operations.values():
