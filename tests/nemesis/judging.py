@@ -30,6 +30,8 @@ class Verdict:
 
     violations: int | None
     text: str
+    examples: str = ""
+    """Violations in full, as the checker shows them."""
 
 
 def judge(histories: Sequence[Path], output: Path) -> Verdict:
@@ -46,7 +48,11 @@ def judge(histories: Sequence[Path], output: Path) -> Verdict:
         return Verdict(violations=0, text=done.stdout.strip().replace("\n", "; ")[:500])
     if not kinds:
         return Verdict(violations=None, text=(done.stdout + done.stderr).strip()[-400:])
-    return Verdict(violations=sum(kinds.values()), text=", ".join(f"{kind} {count}" for kind, count in kinds.items()))
+    return Verdict(
+        violations=sum(kinds.values()),
+        text=", ".join(f"{kind} {count}" for kind, count in kinds.items()),
+        examples=done.stdout,
+    )
 
 
 @dataclass

@@ -18,6 +18,7 @@ from nemesis.schedule import Happening
 from nemesis.watch import Objects
 
 EXAMPLES_MAX = 15
+LINES_MAX = 80
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,7 @@ class Run:
 
 def written(run: Run) -> str:
     """The report."""
-    parts = [_head(run), _gates(run), _load(run), _faults(run), _happenings(run), _oddities(run)]
+    parts = [_head(run), _gates(run), _violations(run), _load(run), _faults(run), _happenings(run), _oddities(run)]
     return "\n".join(parts)
 
 
@@ -85,6 +86,12 @@ def _gates(run: Run) -> str:
     shown = {True: "passed", False: "**not passed**", None: "not judged"}
     rows = [f"| {gate.name} | {shown[gate.is_passed]} | {gate.figures} |" for gate in run.gates]
     return "\n".join(["## Gates", "", "| gate | | figures |", "|---|---|---|", *rows, ""])
+
+
+def _violations(run: Run) -> str:
+    if not run.verdict.examples:
+        return ""
+    return "\n".join(["## Broken promises", "", "```", *run.verdict.examples.splitlines()[:LINES_MAX], "```", ""])
 
 
 def _load(run: Run) -> str:
@@ -120,7 +127,7 @@ def _load(run: Run) -> str:
         last = run.objects[-1]
         lines.append(
             f"Objects: at most {max(one.stored for one in run.objects)} stored, {orphans} orphans, {unused} unused; "
-            f"at the end {last.stored} stored, {last.orphans} orphans, {last.unused} unused, {last.open_tasks} open tasks.\n"
+            f"at the end {last.stored} stored, {last.orphans} orphans, {last.unused} unused, {last.unused_files} data files that only old snapshots name, {last.open_tasks} open tasks.\n"
         )
     return "\n".join(lines)
 

@@ -13,9 +13,11 @@ from nemesis.world import World
 SAMPLE_S = 5.0
 TASKS = """select count(*) as open, coalesce(max(attempt_count), 0) as attempts, coalesce(max(epoch), 0) as claims,
  count(*) filter (where state <> 1) as aside from bearlake.task"""
-UNUSED = "select count(*) as n from bearlake.object where unused_ms is not null and deleted_ms is null"
+UNUSED = "select kind, count(*) as n from bearlake.object where unused_ms is not null and deleted_ms is null group by 1"
 KNOWN = "select key from bearlake.object"
 PREFIXES = ("wal/", "kept/")
+WAL, PARQUET = 0, 1
+"""`metadata.model.ObjectKind`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +30,9 @@ class Objects:
     orphans: int
     """Of these, how many the metadata store does not know."""
     unused: int
-    """Known objects that no index names, not deleted yet."""
+    """Known WAL objects that no index names, not deleted yet."""
+    unused_files: int
+    """Data files that no index names, not deleted yet; live snapshots of the table may name them."""
     open_tasks: int
     attempts_max: int
     claims_max: int
@@ -63,7 +67,7 @@ class Watch:
         """Count objects and tasks; None while a fault hides them."""
         try:
             tasks = self._world.postgresql.execute(TASKS)[0]
-            unused = self._world.postgresql.execute(UNUSED)[0]["n"]
+            unused = {row["kind"]: row["n"] for row in self._world.postgresql.execute(UNUSED)}
             stored = {key for prefix in PREFIXES for key in self._world.storage.keys(prefix)}
             known = {row["key"] for row in self._world.postgresql.execute(KNOWN)}
         except Exception:  # noqa: BLE001 - the store is away, or its layout is another one: no sample

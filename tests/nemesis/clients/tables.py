@@ -52,8 +52,8 @@ def _cover(script: Script, covered: dict[int, int]) -> None:
 
 
 def _window(script: Script, partition: int, end: int) -> None:
-    start = max(0, script.random.randint(-WINDOW, end - 1))
-    end = min(end, start + WINDOW)
+    """The last rows of what is covered: more, fewer, all of them at first."""
+    start = max(0, end - script.random.choice((10, WINDOW, 4 * WINDOW)))
     operation = script.history.invoke("rows", log=(STREAM, partition), start=start, end=end, engine="duckdb")
     rows = _sql(
         script,
