@@ -28,6 +28,7 @@ KINDS = {
     "consume-pulsar": "pulsars:consume",
     "churn-topics": "topics:churn",
     "sql": "tables:query",
+    "pyiceberg": "tables:scan",
 }
 """Where each kind is: `module:function` below `clients/`."""
 

@@ -32,7 +32,7 @@ SIZES = {
         clients=(
             *KAFKA_CLIENTS, "produce-librdkafka", "produce-java", "produce-franz", "member-kafka", "member-silent", "read-grpc",
             "produce-pulsar", "consume-pulsar", "consume-pulsar", "consume-pulsar", "produce-rest", "member-rest", "member-rest",
-            "produce-grpc", "produce-odd", "read-odd", "churn-topics", "churn-topics", "sql",
+            "produce-grpc", "produce-odd", "read-odd", "churn-topics", "churn-topics", "sql", "pyiceberg",
         ),
     ),
 }  # fmt: skip

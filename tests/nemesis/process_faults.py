@@ -406,7 +406,7 @@ class ProcessClock(Fault):
         self._server.kill()
         self._more = {
             "LD_PRELOAD": str(tools.find_faketime()),
-            "FAKETIME": f"{seconds:+d}s",
+            "FAKETIME": f"{seconds:+d}",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         }
         self._server.restart_with(self._more)

@@ -127,7 +127,8 @@ def _load(run: Run) -> str:
         last = run.objects[-1]
         lines.append(
             f"Objects: at most {max(one.stored for one in run.objects)} stored, {orphans} orphans, {unused} unused; "
-            f"at the end {last.stored} stored, {last.orphans} orphans, {last.unused} unused, {last.unused_files} data files that only old snapshots name, {last.open_tasks} open tasks.\n"
+            f"at the end {last.stored} stored, {last.orphans} orphans, {last.unused} unused, {last.open_tasks} open tasks, and "
+            f"{last.unused_files} data files that only snapshots name.\n"
         )
     return "\n".join(lines)
 

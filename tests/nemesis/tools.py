@@ -1,9 +1,10 @@
 """What a run needs of other people's programs, each obtained as an ordinary package; `ToolMissing` says what is not there."""
 
-import ctypes.util
-import glob
+import contextlib
 import os
 import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 
 from conformance import packages
@@ -40,9 +41,20 @@ def require_postgresql() -> None:
 
 
 def find_faketime() -> str | None:
-    """libfaketime's library (Debian: `libfaketime`), or None."""
-    found = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
-    return found[0] if found else ctypes.util.find_library("faketime")
+    """libfaketime's library: installed, or unpacked from Debian's package on first use; None where there is neither."""
+    unpacked = CACHE / "libfaketime"
+    if not _library_in(Path("/")) and not _library_in(unpacked):
+        with contextlib.suppress(OSError, subprocess.SubprocessError), tempfile.TemporaryDirectory() as folder:
+            subprocess.run(
+                ["apt-get", "download", "libfaketime"], cwd=folder, check=True, capture_output=True, timeout=60
+            )
+            for package in Path(folder).glob("*.deb"):
+                subprocess.run(["dpkg-deb", "-x", package, unpacked], check=True, capture_output=True, timeout=60)
+    return _library_in(Path("/")) or _library_in(unpacked)
+
+
+def _library_in(root: Path) -> str | None:
+    return next(map(str, root.glob("usr/lib/*/faketime/libfaketime.so.1")), None)
 
 
 def may_mount() -> bool:

@@ -1,11 +1,16 @@
-"""Readers of the table: `bearlake sql`, a process per question, as people run it."""
+"""Readers of the table: `bearlake sql`, a process per question, as people run it; and PyIceberg on the catalog itself."""
 
 import json
+import os
 import subprocess
+from pathlib import Path
 from typing import Any
 
+import yaml
+from pyiceberg.catalog import load_catalog
+
 from fixtures.server_process import PROGRAM, clean_environment
-from nemesis.recording import digest
+from nemesis.recording import digest, now
 from nemesis.script import STREAM, Script
 
 PAUSE_S = 12.0
@@ -24,6 +29,53 @@ def query(script: Script) -> None:
                 break
         _cover(script, covered)
         script.pause(PAUSE_S)
+
+
+def scan(script: Script) -> None:
+    """Rows by PyIceberg, which knows nothing of this product: each offset of what a scan covers, once, with the same bytes."""
+    settings = yaml.safe_load(Path(script.sql_config).read_text(encoding="utf-8"))["tables"]
+    covered: dict[int, int] = {}
+    while script.goes_on:
+        try:
+            _scan(script, settings["catalog_url"], script.random.randrange(script.partition_count), covered)
+        except Exception as error:  # noqa: BLE001 - of whatever library is below; stores are broken on purpose
+            script.history.note(f"pyiceberg {type(error).__name__}")
+        script.pause(PAUSE_S)
+
+
+def _scan(script: Script, url: str, partition: int, covered: dict[int, int]) -> None:
+    """All rows of one partition from some offset on. What an earlier scan covered must be there."""
+    catalog = load_catalog(
+        "bearlake",
+        **{
+            "type": "sql",
+            "uri": url.replace("postgresql://", "postgresql+pg8000://"),
+            "s3.endpoint": os.environ["AWS_ENDPOINT_URL"],
+            "s3.access-key-id": os.environ["AWS_ACCESS_KEY_ID"],
+            "s3.secret-access-key": os.environ["AWS_SECRET_ACCESS_KEY"],
+            "s3.region": os.environ["AWS_REGION"],
+        },
+    )
+    before = covered.get(partition, 0)
+    start = max(0, before - script.random.choice((10, WINDOW, 4 * WINDOW)))
+    asked = now()
+    table = catalog.load_table(f"streams.{STREAM}")
+    condition = f"_partition_id = {partition} and _offset >= {start}"
+    rows = table.scan(row_filter=condition, selected_fields=("_offset", "_key", "_value", "_timestamp")).to_arrow()
+    records = sorted(
+        (row["_offset"], row["_value"].decode(), digest(row["_key"], row["_value"], (), _ms(row["_timestamp"])))
+        for row in rows.to_pylist()
+    )
+    operation = script.history.invoke(
+        "rows", at=asked, log=(STREAM, partition), start=start, end=max(before, start), engine="pyiceberg"
+    )
+    script.history.ok(operation, records=records)
+    if records:
+        covered[partition] = max(before, records[-1][0] + 1)
+
+
+def _ms(timestamp: Any) -> int:
+    return round(timestamp.timestamp() * 1000)
 
 
 def _cover(script: Script, covered: dict[int, int]) -> None:
