@@ -15,6 +15,10 @@ ODD_STREAM = "odd"
 PULSAR_TOPIC = "pulsar"
 
 
+BURST_COUNT = 24
+BURST_S = 0.008
+
+
 class Script:
     """See the module. SIGTERM sets `goes_on` to false."""
 
@@ -64,7 +68,7 @@ class Script:
 
     def lifetime_s(self) -> float:
         """How long a producer lives until the next one takes its place: mostly seconds."""
-        return self.random.choice((2.0, 5.0, 10.0, 30.0, 120.0))
+        return self.random.choice((1.0, 2.0, 3.0, 5.0, 10.0, 60.0))
 
 
 class Pace:
@@ -73,9 +77,19 @@ class Pace:
     def __init__(self, script: Script) -> None:
         self._script = script
         self._next_s = time.monotonic()
+        self._burst = 0
+
+    def burst(self) -> None:
+        """The next steps come fast: what a producer sends first is in several requests and objects, all under way at once."""
+        self._burst = BURST_COUNT
 
     def step(self) -> None:
         """Wait until the next step is due."""
         now_s = time.monotonic()
+        if self._burst:
+            self._burst -= 1
+            self._next_s = now_s
+            self._script.pause(BURST_S)
+            return
         self._next_s = max(self._next_s + 1 / self._script.per_second, now_s - 0.5)
         self._script.pause(max(0.0, self._next_s - now_s))

@@ -73,7 +73,8 @@ class Watch:
         except Exception:  # noqa: BLE001 - the store is away, or its layout is another one: no sample
             return None
         found = Objects(
-            at_s=time.monotonic(), stored=len(stored), orphans=len(stored - known), unused=unused.get(WAL, 0), unused_files=unused.get(PARQUET, 0), open_tasks=tasks["open"],
+            at_s=time.monotonic(), stored=len(stored), orphans=len(stored - known),
+            unused=unused.get(WAL, 0), unused_files=unused.get(PARQUET, 0), open_tasks=tasks["open"],
             attempts_max=tasks["attempts"], claims_max=tasks["claims"], aside=tasks["aside"],
         )  # fmt: skip
         self.objects.append(found)

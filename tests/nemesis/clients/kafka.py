@@ -57,6 +57,7 @@ def _produce(script: Script, kind: str, settings: dict[str, Any]) -> None:
         life += 1
         end_s = time.monotonic() + script.lifetime_s()
         producer = _Producer(script, f"{script.life}-{life}", kind, settings)
+        pace.burst()
         while script.goes_on and time.monotonic() < end_s and not producer.is_broken:
             producer.send(number)
             number += 1
@@ -78,7 +79,10 @@ class _Producer:
                 "bootstrap.servers": ",".join(script.addresses("kafka")),
                 "client.id": name,
                 "topic.metadata.refresh.interval.ms": 10_000,
-                "linger.ms": script.random.choice((0, 5, 50)),
+                "linger.ms": script.random.choice((0, 0, 5, 50)),
+                "batch.num.messages": script.random.choice(
+                    (1, 1, 3, 1000)
+                ),  # few: several batches are under way at once
                 "message.timeout.ms": 60_000,
                 "log_level": 0,
                 "error_cb": shown(self._complain),

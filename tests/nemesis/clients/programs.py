@@ -39,6 +39,7 @@ def _produce(script: Script, command: Sequence[str], *, life_s: float) -> None:
     while script.goes_on:
         life += 1
         program = _Program(script, f"{script.life}-{life}", command)
+        pace.burst()
         end_s = time.monotonic() + life_s * script.random.uniform(0.3, 2.0)
         while script.goes_on and time.monotonic() < end_s and program.is_alive:
             program.send(number)

@@ -23,6 +23,7 @@ def produce(script: Script) -> None:
         try:
             producers = [_Producer(script, client, f"{script.life}-{life}", at) for at in range(PARTITION_COUNT)]
             end_s = time.monotonic() + 2 * script.lifetime_s()
+            pace.burst()
             while script.goes_on and time.monotonic() < end_s:
                 producers[number % PARTITION_COUNT].send(number)
                 number += 1

@@ -17,6 +17,7 @@ public final class KafkaLoad {
         settings.put("bootstrap.servers", arguments[0]);
         settings.put("client.id", arguments[2]);
         settings.put("enable.idempotence", "true");
+        settings.put("batch.size", "200"); // a few records: several batches are under way at once
         settings.put("delivery.timeout.ms", "60000");
         settings.put("request.timeout.ms", "10000");
         settings.put("max.block.ms", "30000");
