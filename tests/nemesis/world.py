@@ -34,6 +34,8 @@ HEAL_S = 120.0
 SETTINGS: Mapping[str, Any] = {
     "logs.format": "text",
     # An hour of this covers weeks of the defaults: days become seconds.
+    "server.heartbeat_ms": 500,
+    "server.timeout_ms": 2_000,
     "metadata.postgresql.connections_max": 5,
     "metadata.postgresql.statement_timeout_ms": 4_000,
     "metadata.postgresql.lock_timeout_ms": 2_000,
