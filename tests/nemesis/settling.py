@@ -88,7 +88,7 @@ def _load(world: World, wish: Wish) -> tuple[Watch, Schedule, list[str]]:
         create_stream(kafka[:1], name, world.size.partition_count, TABLE)
     kinds, impossible = ([], []) if list(wish.faults) == ["none"] else process_faults.of(wish.faults, world)
     world.fleet.start()
-    watch, schedule = Watch(world), Schedule(world, kinds, scale=1.0 if wish.seconds >= 300 else 0.5)
+    watch, schedule = Watch(world), Schedule(world, kinds, scale=1.0 if wish.seconds >= 300 else 0.7)
     end_s = time.monotonic() + WARM_UP_S + wish.seconds
     while time.monotonic() < end_s:
         schedule.step()
