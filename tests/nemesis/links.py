@@ -1,6 +1,7 @@
 """The network as the run sees it: links by name, opened, ruled and counted through the process of `proxy.py`."""
 
 import json
+import select
 import subprocess
 import sys
 import threading
@@ -65,6 +66,8 @@ class Network:
         with self._lock:
             self._process.stdin.write(json.dumps(wish) + "\n")
             self._process.stdin.flush()
+            if not select.select([self._process.stdout], [], [], ANSWER_S)[0]:
+                raise RuntimeError(f"proxy: no answer within {ANSWER_S:g} s to {wish}")
             answer = json.loads(self._process.stdout.readline() or '{"error": "the proxy has ended"}')
         if "error" in answer:
             raise RuntimeError(f"proxy: {wish}: {answer['error']}")

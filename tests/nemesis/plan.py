@@ -17,14 +17,12 @@ SIZES = {
         servers={"k1": "kafka", "k2": "kafka", "r1": "rest"},
         clients=("produce-librdkafka", "produce-plain", "read-kafka", "member-kafka", "member-silent", "member-silent", "produce-rest"),
         with_standby=True,
-        per_second=10,
     ),
     "small": Size(
         servers={"k1": "kafka", "k2": "kafka", "r1": "rest", "g1": "grpc"},
         workers=("w1",),
         clients=(*KAFKA_CLIENTS, "produce-franz", "produce-rest", "member-rest", "produce-grpc", "read-grpc", "produce-odd",
                  "read-odd", "churn-topics", "churn-topics", "sql"),
-        per_second=10,
     ),
     "whole": Size(
         servers={"k1": "kafka", "k2": "kafka", "k3": "kafka", "p1": "pulsar", "r1": "rest", "g1": "grpc"},

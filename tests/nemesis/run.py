@@ -20,6 +20,14 @@ from nemesis import settling  # noqa: E402
 from nemesis.plan import SIZES  # noqa: E402
 from nemesis.report import written  # noqa: E402
 
+LIMIT_S = 900
+"""What starting, healing, settling, and judging may take beside the load, at most."""
+
+
+def too_late(*_: object) -> None:
+    """The run is ended as by Ctrl-C."""
+    raise TimeoutError("the run did not end within its limit")
+
 
 def main() -> int:
     """The command."""
@@ -29,15 +37,25 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=None, help="drawn, if not given")
     parser.add_argument("--size", choices=sorted(SIZES), default="whole")
+    parser.add_argument("--per-second", type=int, default=10, help="records of each producer")
     parser.add_argument("--faults", default="", help="names, separated by commas; all, if not given; `none`")
     parser.add_argument("--report", type=Path, default=None, help="a Markdown file; standard output, if not given")
     parser.add_argument("--keep", type=Path, default=None, help="where logs and histories are copied to")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: everything is ended and deleted
+    signal.signal(signal.SIGALRM, too_late)
+    signal.alarm(int(1.25 * options.seconds + LIMIT_S))
     seed = options.seed if options.seed is not None else time.time_ns() % 1_000_000
     names = [] if not options.faults else options.faults.split(",")
-    wish = settling.Wish(size=options.size, seconds=options.seconds, seed=seed, faults=names, keep=options.keep)
+    wish = settling.Wish(
+        size=options.size,
+        per_second=options.per_second,
+        seconds=options.seconds,
+        seed=seed,
+        faults=names,
+        keep=options.keep,
+    )
     try:
         run = settling.run(wish)
     except (ToolMissing, ObtainFailed) as missing:

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ class Wish:
     size: str
     seconds: float
     seed: int
+    per_second: int = 10
     faults: Sequence[str] = ()
     keep: Path | None = None
 
@@ -52,7 +53,8 @@ class Wish:
 def run(wish: Wish) -> Run:
     """Do all of it; the world is ended and deleted when this returns or fails. Raises `ToolMissing`, `ObtainFailed`."""
     start_s = time.monotonic()
-    with created(SIZES[wish.size], wish.seed, keep=wish.keep) as world:
+    size = replace(SIZES[wish.size], per_second=wish.per_second)
+    with created(size, wish.seed, keep=wish.keep) as world:
         world.start()
         log.info("started after %.1f s", time.monotonic() - start_s)
         watch, schedule, impossible = _load(world, wish)
@@ -229,7 +231,7 @@ def _seen(schedule: Schedule) -> Gate:
 
 
 def _command(wish: Wish) -> str:
-    words = f"python tests/nemesis/run.py --seconds {wish.seconds:g} --seed {wish.seed} --size {wish.size}"
+    words = f"python tests/nemesis/run.py --seconds {wish.seconds:g} --seed {wish.seed} --size {wish.size} --per-second {wish.per_second}"
     return f"{words} --faults {','.join(wish.faults)}" if wish.faults else words
 
 

@@ -83,7 +83,7 @@ class Size:
     """Kinds of clients, with repetition (`clients/`)."""
     with_standby: bool = True
     partition_count: int = 4
-    per_second: int = 20
+    per_second: int = 10
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What differs from `SETTINGS`."""
 
@@ -211,12 +211,12 @@ class World:
 
     def heal(self) -> None:
         """Undo whatever is still broken, and wait until every server is ready. Fails when one is not in time."""
+        self.note_processes()
+        signal_all([pid for pid in self.seen_pids if is_stopped(pid)], signal.SIGCONT)
         for link in self.network.names:
             self.network.set_rule(link, None)
         for disk in self.disks.values():
             disk.free()
-        self.note_processes()
-        signal_all([pid for pid in self.seen_pids if is_stopped(pid)], signal.SIGCONT)
         self.postgresql.ensure_running()
         if self.storage.process is None or self.storage.process.poll() is not None:
             self.storage.end()

@@ -19,6 +19,7 @@ from nemesis.script import ODD_STREAM, STREAM, Script
 TIMEOUT_S = 15.0
 RECONNECT_S = 0.3
 READ_S = 20.0
+AGAIN_COUNT = 2_000
 BYTES_MAX = 1 << 24
 HEADER_BYTES = 21
 """A batch's bytes before those that its CRC covers: offset, length, leader epoch, magic and CRC may change, or follow from the rest."""
@@ -120,9 +121,12 @@ def read(script: Script) -> None:
 
 
 def read_odd_batches(script: Script) -> None:
-    """Read all of the odd stream from the start, again and again: before, during and after compaction."""
+    """Follow the odd stream for a while, again and again from somewhere before: what was compacted meanwhile is read again."""
+    positions = dict.fromkeys(range(script.partition_count), 0)
     while script.goes_on:
-        _follow(script, ODD_STREAM, dict.fromkeys(range(script.partition_count), 0), pb.FORM_RECORD_BATCHES, READ_S)
+        _follow(script, ODD_STREAM, positions, pb.FORM_RECORD_BATCHES, READ_S)
+        positions = {at: script.random.randint(max(0, end - AGAIN_COUNT), end) for at, end in positions.items()}
+        script.pause(RECONNECT_S)
     _read_odd_batches_completely(script)
 
 
