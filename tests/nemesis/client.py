@@ -12,6 +12,7 @@ from nemesis.script import Script
 
 KINDS = {
     "produce-librdkafka": "kafka:produce_idempotently",
+    "produce-short-lived": "kafka:produce_short_lived",
     "produce-plain": "kafka:produce_plainly",
     "produce-java": "programs:produce_by_java",
     "produce-franz": "programs:produce_by_franz_go",

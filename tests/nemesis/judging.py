@@ -19,7 +19,8 @@ CHECK_S = 1800.0
 AFTER_NS = 15 * 10**9
 """How long after a fault what clients feel is put down to it."""
 PROTOCOLS = {
-    "produce-librdkafka": "Kafka", "produce-plain": "Kafka", "produce-java": "Kafka", "produce-franz": "Kafka",
+    "produce-librdkafka": "Kafka", "produce-plain": "Kafka",
+    "produce-short-lived": "Kafka", "produce-java": "Kafka", "produce-franz": "Kafka",
     "produce-pulsar": "Pulsar", "produce-rest": "REST", "produce-grpc": "gRPC",
 }  # fmt: skip
 

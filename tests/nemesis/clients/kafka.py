@@ -13,6 +13,7 @@ from nemesis.script import STREAM, Script
 
 KEY_COUNT = 48
 TIMEOUT_S = 15.0
+WARM_UP_S = 0.3
 SESSION_MS = 6_000
 GROUP = "committing"
 DEFINITE = frozenset(
@@ -51,13 +52,19 @@ def produce_plainly(script: Script) -> None:
     _produce(script, "plain", {"enable.idempotence": False, "acks": "all"})
 
 
-def _produce(script: Script, kind: str, settings: dict[str, Any]) -> None:
+def produce_short_lived(script: Script) -> None:
+    """Idempotent producers that are new all the time, and send their first records in several requests."""
+    _produce(script, "idempotent", {"enable.idempotence": True, "linger.ms": 0, "batch.num.messages": 1}, life_s=0.5)
+
+
+def _produce(script: Script, kind: str, settings: dict[str, Any], life_s: float | None = None) -> None:
     pace, number, life = script.pace(), 0, 0
     while script.goes_on:
         life += 1
-        end_s = time.monotonic() + script.lifetime_s()
         producer = _Producer(script, f"{script.life}-{life}", kind, settings)
+        producer.warm_up()
         pace.burst()
+        end_s = time.monotonic() + (life_s or script.lifetime_s())
         while script.goes_on and time.monotonic() < end_s and not producer.is_broken:
             producer.send(number)
             number += 1
@@ -89,6 +96,14 @@ class _Producer:
                 **settings,
             }
         )
+
+    def warm_up(self) -> None:
+        """Have connections and a producer id before the first record, so that records do not wait for them and leave together."""
+        try:
+            self._producer.list_topics(STREAM, timeout=5.0)
+        except confluent_kafka.KafkaException as error:
+            self._history.note(f"warm-up {error.args[0].name()}")
+        self._producer.poll(WARM_UP_S)
 
     def send(self, number: int) -> None:
         """One record, to the partition of its key."""
