@@ -11,7 +11,15 @@ MORE = ("produce-librdkafka", "produce-java", "member-kafka", "member-silent", "
 SIZES = {
     "short": Size(
         servers={"k1": "kafka", "k2": "kafka", "r1": "rest"},
-        clients=(*PRODUCERS, "read-kafka", "member-kafka", "member-silent", "member-silent", "produce-rest"),
+        clients=(
+            *PRODUCERS,
+            "read-kafka",
+            "member-kafka",
+            "member-silent",
+            "member-silent",
+            "member-silent",
+            "produce-rest",
+        ),
     ),
     "small": Size(
         servers={"k1": "kafka", "k2": "kafka", "r1": "rest", "g1": "grpc"},

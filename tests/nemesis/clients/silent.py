@@ -16,28 +16,35 @@ from nemesis.script import STREAM, Script
 GROUP = "silent"
 SESSION_MS = 6_000
 HEARTBEAT_MS = 500
+RESIDENT_COUNT = 2
+RESIDENT_S = (60.0, 300.0)
+GUEST_S = 10.0
+ABSENT_S = (5.0, 20.0)
 
 
 def be_silent_member(script: Script) -> None:
-    """Join, read, never commit; leave now and then."""
+    """Join, read, never commit. The first two stay for minutes; further ones come and go, and may ask another server than those do."""
     witness = _Witness(script.history)
     witness.attach()
+    is_guest = int(script.name.rpartition("-")[2]) > RESIDENT_COUNT
     with asyncio.Runner() as runner:
         while script.goes_on:
             try:
-                runner.run(_member(script, witness))
+                if is_guest:
+                    script.pause(script.random.uniform(*ABSENT_S))
+                runner.run(_member(script, witness, GUEST_S if is_guest else script.random.uniform(*RESIDENT_S)))
             except (KafkaError, OSError, TimeoutError) as error:
                 script.history.note(f"member {type(error).__name__}")
                 script.pause(1.0)
 
 
-async def _member(script: Script, witness: "_Witness") -> None:
+async def _member(script: Script, witness: "_Witness", seconds: float) -> None:
     consumer = AIOKafkaConsumer(
         STREAM, bootstrap_servers=script.addresses("kafka"), group_id=GROUP, client_id=script.life,
         enable_auto_commit=False, auto_offset_reset="latest", session_timeout_ms=SESSION_MS,
         heartbeat_interval_ms=HEARTBEAT_MS, request_timeout_ms=8_000, metadata_max_age_ms=10_000,
     )  # fmt: skip
-    end_s = asyncio.get_running_loop().time() + 4 * script.lifetime_s()
+    end_s = asyncio.get_running_loop().time() + seconds
     try:
         async with asyncio.timeout(60):
             await consumer.start()
