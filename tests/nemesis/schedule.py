@@ -6,7 +6,7 @@ Kinds are dealt from a shuffled deck, so each has happened before one comes agai
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nemesis.process_faults import Fault
@@ -34,22 +34,30 @@ class Happening:
 class Schedule:
     """Begins and ends faults, when `step` is called; keeps what has happened."""
 
-    def __init__(self, world: World, kinds: Sequence[type[Fault]], *, scale: float = 1.0) -> None:
-        """`scale` lengthens faults and the calm between them."""
+    def __init__(
+        self,
+        world: World,
+        kinds: Sequence[type[Fault]],
+        *,
+        scale: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`scale` lengthens faults and the calm between them; `clock` is CLOCK_MONOTONIC in seconds."""
+        self._clock = clock
         self._world = world
         self._kinds = list(kinds)
         self._random = random.Random(f"{world.seed}/schedule")
         self._deck: list[type[Fault]] = []
         self._scale = scale
         self._open: list[tuple[float, Fault, Happening]] = []
-        self._next_s = time.monotonic() + 2.0
+        self._next_s = self._clock() + 2.0
         self.happenings: list[Happening] = []
 
     def step(self) -> None:
         """End what is over; begin what is due."""
-        for item in [item for item in self._open if item[0] <= time.monotonic()]:
+        for item in [item for item in self._open if item[0] <= self._clock()]:
             self._end(item)
-        if not self._open and self._kinds and time.monotonic() >= self._next_s:
+        if not self._open and self._kinds and self._clock() >= self._next_s:
             first = self._deal(frozenset())
             if first is not None:
                 self._begin(first)
@@ -57,7 +65,7 @@ class Schedule:
                 second = self._deal(first.resources if first else frozenset())
                 if second is not None and second is not first:
                     self._begin(second)
-        if not self._open and time.monotonic() >= self._next_s:
+        if not self._open and self._clock() >= self._next_s:
             self._rest()
 
     def end_all(self) -> None:
@@ -77,17 +85,17 @@ class Schedule:
     def _begin(self, kind: type[Fault]) -> None:
         fault = kind(self._world, random.Random(self._random.getrandbits(64)))
         lasts_s = self._random.uniform(*kind.seconds) * self._scale
-        happening = Happening(kind.name, "", time.monotonic_ns())
+        happening = Happening(kind.name, "", int(self._clock() * 1e9))
         self.happenings.append(happening)
         try:
             happening.what = fault.begin()
         except Exception as error:  # noqa: BLE001 - another fault may have made this one impossible; the report says so
             happening.error = f"{type(error).__name__}: {error}"[:200]
-            happening.ended = time.monotonic_ns()
+            happening.ended = int(self._clock() * 1e9)
             log.warning("%s could not begin: %s", kind.name, happening.error)
             return
         log.info("%s: %s, for %.1f s", kind.name, happening.what, lasts_s)
-        self._open.append((time.monotonic() + lasts_s, fault, happening))
+        self._open.append((self._clock() + lasts_s, fault, happening))
 
     def _end(self, item: tuple[float, Fault, Happening]) -> None:
         _, fault, happening = item
@@ -96,10 +104,10 @@ class Schedule:
             happening.proof = fault.end()
         except Exception as error:  # noqa: BLE001 - the run goes on; healing mends what it can
             happening.error = f"{type(error).__name__}: {error}"[:200]
-        happening.ended = time.monotonic_ns()
+        happening.ended = int(self._clock() * 1e9)
         log.info("%s is over; seen: %s", happening.kind, happening.proof or happening.error or "nothing")
         if not self._open:
             self._rest()
 
     def _rest(self) -> None:
-        self._next_s = time.monotonic() + self._random.uniform(*CALM_S) * self._scale
+        self._next_s = self._clock() + self._random.uniform(*CALM_S) * self._scale
