@@ -46,6 +46,9 @@ class Run:
     gates: Sequence[Gate]
     objects: Sequence[Objects]
     exits: Sequence[str]
+    missed: Sequence[str]
+    """Objects that servers looked for in vain."""
+    alarms: Mapping[str, int]
     client_starts: Mapping[str, int]
     client_failures: Sequence[str]
 
@@ -188,6 +191,8 @@ def _shown(one: Happening) -> str:
 def _oddities(run: Run) -> str:
     lines = ["## Noted besides", ""]
     lines += [f"- a server ended by itself: {text}" for text in run.exits[:EXAMPLES_MAX]]
+    lines += [f"- an object was missed: {text}" for text in run.missed[:EXAMPLES_MAX]]
+    lines += [f"- logged {count} times as an error: {text}" for text, count in list(run.alarms.items())[:EXAMPLES_MAX]]
     lines += [f"- a client: {text}" for text in list(run.client_failures)[:EXAMPLES_MAX]]
     lines += [f"- {count} × {what}" for what, count in run.facts.notes.most_common(3 * EXAMPLES_MAX)]
     return "\n".join([*lines, ""])

@@ -78,6 +78,8 @@ def run(wish: Wish) -> Run:
             gates=gates,
             objects=watch.objects,
             exits=[f"{name} with {code}, {at - start_s:.0f} s after the start" for at, name, code in world.exits],
+            missed=list(watch.missed.values()),
+            alarms=watch.alarms,
             client_starts=world.fleet.start_counts(),
             client_failures=[f"{client.name}: {text}" for client in world.fleet.clients for text in client.failures],
         )

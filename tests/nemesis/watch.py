@@ -1,8 +1,9 @@
 """What is measured of a run from outside, every few seconds: memory and CPU time of processes, objects and tasks in the stores."""
 
 import contextlib
+import re
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from statistics import median
 
@@ -16,6 +17,8 @@ TASKS = """select count(*) as open, coalesce(max(attempt_count), 0) as attempts,
 UNUSED = "select kind, count(*) as n from bearlake.object where unused_ms is not null and deleted_ms is null group by 1"
 KNOWN = "select key from bearlake.object"
 PREFIXES = ("wal/", "kept/")
+MISSED = re.compile(r"object ((?:wal|kept|table)/\S+) does not exist")
+ALARM = re.compile(r"^\S+ (ERROR|CRITICAL) +(\S+): (.*?)(?:  |$)")
 WAL, PARQUET = 0, 1
 """`metadata.model.ObjectKind`."""
 
@@ -50,6 +53,11 @@ class Watch:
         self.objects: list[Objects] = []
         self.attempts_max = 0
         self.claims_max = 0
+        self.missed: dict[str, str] = {}
+        """Objects that a server looked for in vain, and what the stores say of them a moment later."""
+        self.alarms: Counter[str] = Counter()
+        """ERROR lines of logs, by server and message."""
+        self._read_bytes: dict[str, int] = defaultdict(int)
 
     def step(self) -> None:
         """Sample, when it is time."""
@@ -62,6 +70,29 @@ class Watch:
                 with contextlib.suppress(psutil.Error):
                     self.memory[name].append((time.monotonic(), psutil.Process(server.pid).memory_info().rss))
         self.look_at_objects()
+        self.look_at_logs()
+
+    def look_at_logs(self) -> None:
+        """Read what servers have logged since the last time."""
+        for name, server in self._world.servers.items():
+            with server.log.open("rb") as log:
+                log.seek(self._read_bytes[name])
+                lines = log.read().decode(errors="replace").splitlines()
+                self._read_bytes[name] = log.tell()
+            for line in lines:
+                if found := ALARM.match(line):
+                    self.alarms[f"{name}: {found[2]}: {found[3][:100]}"] += 1
+                if (found := MISSED.search(line)) and found[1] not in self.missed:
+                    self.missed[found[1]] = f"{line[:160]} … {self._told(found[1])}"
+
+    def _told(self, key: str) -> str:
+        is_there = key in self._world.storage.keys(key.partition("/")[0] + "/")
+        try:
+            rows = self._world.postgresql.execute(f"select * from bearlake.object where key = '{key}'")
+        except Exception as error:  # noqa: BLE001 - the store is away
+            rows = [{"error": repr(error)}]
+        shown = [{name: value for name, value in dict(row).items() if name != "key"} for row in rows]
+        return f"{'is' if is_there else 'is not'} in the object store; metadata {shown or 'none'}"
 
     def look_at_objects(self) -> Objects | None:
         """Count objects and tasks; None while a fault hides them."""
