@@ -13,7 +13,7 @@ from nemesis.script import STREAM, Script
 
 KEY_COUNT = 48
 TIMEOUT_S = 15.0
-WARM_UP_S = 0.3
+WARM_UP_S = 0.5
 SESSION_MS = 6_000
 GROUP = "committing"
 DEFINITE = frozenset(
@@ -62,7 +62,7 @@ def _produce(script: Script, kind: str, settings: dict[str, Any], life_s: float 
     while script.goes_on:
         life += 1
         producer = _Producer(script, f"{script.life}-{life}", kind, settings)
-        producer.warm_up()
+        number = producer.warm_up(number)
         pace.burst()
         end_s = time.monotonic() + (life_s or script.lifetime_s())
         while script.goes_on and time.monotonic() < end_s and not producer.is_broken:
@@ -76,7 +76,7 @@ class _Producer:
     """One producer of the library; every record is an operation."""
 
     def __init__(self, script: Script, name: str, kind: str, settings: dict[str, Any]) -> None:
-        self._history = script.history
+        self._history, self._random = script.history, script.random
         self._name, self._kind = name, kind
         self._partition_count = script.partition_count
         self.is_broken = False
@@ -97,18 +97,23 @@ class _Producer:
             }
         )
 
-    def warm_up(self) -> None:
-        """Have connections and a producer id before the first record, so that records do not wait for them and leave together."""
-        try:
-            self._producer.list_topics(STREAM, timeout=5.0)
-        except confluent_kafka.KafkaException as error:
-            self._history.note(f"warm-up {error.args[0].name()}")
-        self._producer.poll(WARM_UP_S)
+    def warm_up(self, number: int) -> int:
+        """One record to half of the partitions: connections are there then, and first records of the others leave one by one.
 
-    def send(self, number: int) -> None:
-        """One record, to the partition of its key."""
+        Returns the next record's number.
+        """
+        for partition in self._random.sample(range(self._partition_count), self._partition_count // 2):
+            self.send(number, partition)
+            number += 1
+        end_s = time.monotonic() + WARM_UP_S
+        while time.monotonic() < end_s:
+            self._producer.poll(0.05)
+        return number
+
+    def send(self, number: int, partition: int | None = None) -> None:
+        """One record, to the partition of its key if none is named."""
         key = number % KEY_COUNT
-        partition = key % self._partition_count
+        partition = key % self._partition_count if partition is None else partition
         name, timestamp_ms = f"{self._name}.{number}.{partition}", int(time.time() * 1000)
         value = name.encode()
         operation = self._history.invoke(
