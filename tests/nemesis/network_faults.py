@@ -115,6 +115,31 @@ class Hold(LinkFault):
         return {"mode": "hold", "old": self.random.random() < 0.7, "fraction": self.random.choice((0.5, 1.0))}
 
 
+class IsolateHolder(LinkFault):
+    """A server that holds leases loses its database and keeps its clients; at the same time a new member asks another server.
+
+    What such a server confirms after others may have taken its place is what consumers believe.
+    """
+
+    name = "isolate-lease-holder"
+    resources = frozenset({"network", "postgresql"})
+    seconds = (6.0, 15.0)
+    counts = ("reset", "refused", "dropped_bytes")
+
+    def links(self) -> list[str]:
+        holders = self.world.postgresql.execute(
+            "select distinct s.name from bearlake.lease l join bearlake.server s using (node_id) where not s.has_left"
+        )
+        names = sorted({row["name"] for row in holders} & set(self.world.of_role("kafka", "pulsar", "rest", "grpc")))
+        guests = [client for client in self.world.fleet.clients if client.kind == "member-silent" and client.process]
+        if guests:
+            self.world.fleet.kill(guests[-1])  # it is started again, joins anew, and finds its coordinator anew
+        return [f"{self.random.choice(names)}>postgresql"]
+
+    def rule(self) -> dict[str, Any]:
+        return {"mode": self.random.choice(("cut", "drop"))}
+
+
 class PutOutage(LinkFault):
     """PUTs of some keys fail, for minutes in a long run."""
 
@@ -161,4 +186,4 @@ class SlowStorage(LinkFault):
         return {"mode": "delay", "delay_ms": self.random.choice((100, 500, 2000))}
 
 
-KINDS: tuple[type[Fault], ...] = (Cut, Flap, Drop, Delay, Hold, PutOutage, Errors, SlowStorage)
+KINDS: tuple[type[Fault], ...] = (Cut, Flap, Drop, Delay, Hold, IsolateHolder, PutOutage, Errors, SlowStorage)
