@@ -131,10 +131,14 @@ class IsolateHolder(LinkFault):
             "select distinct s.name from bearlake.lease l join bearlake.server s using (node_id) where not s.has_left"
         )
         names = sorted({row["name"] for row in holders} & set(self.world.of_role("kafka", "pulsar", "rest", "grpc")))
+        return [f"{self.random.choice(names)}>postgresql"]
+
+    def begin(self) -> str:
+        what = super().begin()
         guests = [client for client in self.world.fleet.clients if client.kind == "member-silent" and client.process]
         if guests:
             self.world.fleet.kill(guests[-1])  # it is started again, joins anew, and finds its coordinator anew
-        return [f"{self.random.choice(names)}>postgresql"]
+        return what
 
     def rule(self) -> dict[str, Any]:
         return {"mode": self.random.choice(("cut", "drop"))}
