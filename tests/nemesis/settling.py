@@ -64,7 +64,7 @@ def run(wish: Wish) -> Run:
         verdict = judging.judge(histories, text)
         log.info("judged: %s", verdict.text)
         found = judging.facts(histories)
-        gates = [_promises(verdict), *gates, _seen(schedule)]
+        gates = [_promises(verdict), *gates, _seen(schedule), _clients(world)]
         return Run(
             command=_command(wish),
             seed=wish.seed,
@@ -221,6 +221,14 @@ def _memory(world: World, watch: Watch) -> Gate:
 def _promises(verdict: judging.Verdict) -> Gate:
     is_passed = None if verdict.violations is None else verdict.violations == 0
     return Gate(name="every promise was kept", is_passed=is_passed or False, figures=verdict.text.replace("|", "/"))
+
+
+def _clients(world: World) -> Gate:
+    """A client that fails by itself is a mistake here, and takes what it saw with it."""
+    failed = [f"{client.name} {text}" for client in world.fleet.clients for text in client.failures]
+    return Gate(
+        name="clients end only when they shall", is_passed=not failed, figures="; ".join(failed[:5]) or "all did"
+    )
 
 
 def _seen(schedule: Schedule) -> Gate:

@@ -126,7 +126,11 @@ class _Producer:
         @shown
         def delivered(error: Any, message: Any) -> None:
             if error is None:
-                self._history.ok(operation, offset=message.offset() if message.offset() >= 0 else None)
+                # No offset: delivered as a later answer implies; the library knows no more of it.
+                is_told = message.offset() is not None and message.offset() >= 0
+                self._history.ok(operation, offset=message.offset() if is_told else None)
+                if not is_told:
+                    self._history.note("acknowledged implicitly")
             elif error.name() in DEFINITE:
                 self._history.fail(operation, error.name())
             else:
