@@ -18,8 +18,8 @@ SESSION_MS = 6_000
 HEARTBEAT_MS = 500
 RESIDENT_COUNT = 2
 RESIDENT_S = (60.0, 300.0)
-GUEST_S = 10.0
-ABSENT_S = (5.0, 20.0)
+GUEST_S = 20.0
+ABSENT_S = (15.0, 40.0)
 
 
 def be_silent_member(script: Script) -> None:
