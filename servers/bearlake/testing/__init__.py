@@ -11,6 +11,8 @@
 - lake.py: compaction workers and their troubles; tables.py: tables in memory; lake_truth.py: what must hold of segments, rows, deletions
 - lake_scenario.py: the compaction profile's settings; odd.py: batches that rows cannot hold; same.py: whether two batches are the same
 - scenario.py: one seed: draws the settings, runs all of that, heals it, checks the end
+- members.py: members of consumer groups and their troubles; group_scenario.py: the groups profile's settings; ending.py: checks of the end
+- recorded.py: the history of the simulated clients; queries.py: a reader of tables
 - history/: a checker of clients' histories that knows nothing of the code
 - simulate.py: `python -m bearlake.testing.simulate [--profile compaction] --seed N [--trace] | --seeds A-B`
 """

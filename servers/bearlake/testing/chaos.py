@@ -10,6 +10,7 @@ from bearlake.metadata.model import PartitionKey, partition_index
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams
 from bearlake.testing.clients import Client
+from bearlake.testing.history.model import Call, Create, Delete, Trim
 from bearlake.testing.network import run_in
 from bearlake.testing.nodes import Node
 
@@ -133,19 +134,29 @@ class Admin(Client):
             await self.random.choices(deeds, self.world.settings.admin_weights)[0]()
             await self.create_all()
 
-    async def _do(self, what: str, work: Callable[[Streams], Awaitable[Any]]) -> None:
+    async def _do(self, what: str, work: Callable[[Streams], Awaitable[Any]], call: Call | None = None) -> None:
+        """Let a server do it; `call` is what that is in the history, None if it has no name there."""
         connection = await self.connection(keep_rate=0.3)
+        chronicle = self.world.chronicle
+        number = None if call is None else chronicle.begins(call)
+        result: Any
         try:
-            await self.call(connection, work)
+            result = await self.call(connection, work)
             self.world.events[what] += 1
-        except (Unavailable, Overloaded):
-            await self.rest(0.1)
+        except (Unavailable, Overloaded) as error:
+            result = error
         except (AlreadyExists, NotFound, OutOfRange, Invalid) as error:
             self.world.note(f"could not {what}", error=repr(error))
+            result = error
+        if number is not None:
+            chronicle.ends(number, result)
+        if isinstance(result, Unavailable | Overloaded):
+            await self.rest(0.1)
 
     async def _create(self, name: str) -> None:
         count, configs = self.world.settings.streams_of[name]
-        await self._do("create", lambda streams: streams.create(ANONYMOUS, name, count, configs))
+        work = Create(topic=name)
+        await self._do("create", lambda streams: streams.create(ANONYMOUS, name, count, configs), work)
 
     def _any(self) -> tuple[str, PartitionKey] | None:
         active = self.world.truth.active()
@@ -159,11 +170,12 @@ class Admin(Client):
             name, key = found
             partition = self.world.truth.partition(key)
             start = self.random.randint(partition.start, partition.end)
-            await self._do("trim", lambda streams: streams.trim(ANONYMOUS, name, partition_index(key), start))
+            work = Trim(log=self.world.chronicle.log(key), start=start)
+            await self._do("trim", lambda streams: streams.trim(ANONYMOUS, name, partition_index(key), start), work)
 
     async def _delete(self) -> None:
         if (found := self._any()) is not None:
-            await self._do("delete", lambda streams: streams.delete(ANONYMOUS, found[0]))
+            await self._do("delete", lambda streams: streams.delete(ANONYMOUS, found[0]), Delete(topic=found[0]))
 
     async def _terminate(self) -> None:
         if (found := self._any()) is not None:

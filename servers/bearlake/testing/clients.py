@@ -286,10 +286,14 @@ class Consumer(Client):
         ends = [truth.partition(key).end for key in keys]
         bytes_max, bytes_min = int(10 ** (2 + 4 * draw())), int(draw() ** 8 * 2000)
         wait_ms = int(draw() * self.world.settings.fetch_wait_ms)
+        chronicle = self.world.chronicle
+        numbers = [chronicle.begins_read(each.partition, each.offset, connection.node.name) for each in ranges]
         results: list[Fetched] = await self.call(
             connection,
             lambda streams: streams.fetch(ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms),
         )
+        for number, fetched in zip(numbers, results, strict=True):
+            chronicle.ends_read(number, fetched)
         is_room_left = True
         for fetched, end in zip(results, ends, strict=True):
             self._read(fetched, end, is_room_left=is_room_left and bytes_max > 0)
@@ -338,7 +342,9 @@ class Consumer(Client):
         timestamp = self.world.clock.now_ms() - int(self.random.random() * 3_000)
         asked = [OffsetSpec.EARLIEST, OffsetSpec.LATEST, OffsetSpec.MAX_TIMESTAMP, timestamp]
         questions = [OffsetQuestion(key, int(spec)) for spec in asked]
+        number = self.world.chronicle.begins_bounds(key, connection.node.name)
         answers = await self.call(connection, lambda streams: streams.offsets(questions))
+        self.world.chronicle.ends_bounds(number, *answers[:2])
         if any(found.error is not None for found in answers):
             for found in answers:
                 truth.expect(

@@ -95,6 +95,10 @@ class SimulationLoop(asyncio.BaseEventLoop):
             if process.ready:
                 self._runnable.append(process)
 
+    def skip(self, seconds: float) -> None:
+        """Let this much time pass between two steps, as for machines that are suspended: all timers of that time are due at once."""
+        self._time += seconds
+
     # -- asyncio.BaseEventLoop -----------------------------------------------------------------------------------
 
     def time(self) -> float:

@@ -140,6 +140,7 @@ class NamedClient(Client):
         if verdict == Verdict.DUPLICATE and base < 0:
             self.world.acks[Verdict.DUPLICATE.name] += 1
             stored = self.world.truth.is_stored(told.partition, item.sent)
+            self.world.chronicle.acknowledged(told.partition, item.sent, base)
             self.world.truth.expect(stored, "I1: what is told to be a duplicate is stored", sent=item.sent)
         else:
             self.world.acknowledged(told.partition, item.sent, told.result)

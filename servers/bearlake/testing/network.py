@@ -17,10 +17,34 @@ from typing import Any, TypeVar
 
 from bearlake.errors import BearlakeError, Overloaded, Unavailable
 from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
-from bearlake.testing.loop import Process
+from bearlake.testing.loop import Process, current_process
 
 T = TypeVar("T")
 
+READS = frozenset(
+    {
+        "bounds",
+        "by_numbers",
+        "compacted",
+        "follow",
+        "get",
+        "head",
+        "holder",
+        "list",
+        "live",
+        "load",
+        "locate",
+        "locate_max_timestamp",
+        "locate_timestamp",
+        "offsets",
+        "producers",
+        "slices",
+        "uncompacted",
+        "usage",
+        "wait",
+    }
+)
+"""Methods of the metadata store that change nothing."""
 OVERLOADED_RATE = 0.2
 """Part of the metadata store's refusals that say `Overloaded`: a queue is full."""
 
@@ -41,6 +65,9 @@ class NetworkSettings:
     """`Unavailable` after the deadline; the effect took place."""
     deadline_ms: float = 300.0
     """Longest wait for a reply."""
+    can_be_late: bool = True
+    """A call of the metadata store that its caller gave up may take effect at any later time. False: not after the process's next write
+    has begun, which the store's own client sees to."""
 
 
 class Network:
@@ -63,12 +90,23 @@ class Network:
         self._context = stores.context
         self._on_bug = on_bug
         self._stalled_until_s: dict[str, float] = {}
+        self._cut_until_s: dict[str, float] = {}
 
     def stall(self, store: str, duration_ms: float) -> None:
         """Let the store (`objects`, `metadata`) take no calls for so long."""
         if not self.is_healthy:
             self.faults[f"stall of {store}"] += 1
             self._stalled_until_s[store] = asyncio.get_running_loop().time() + duration_ms / 1000
+
+    def cut(self, process: str, duration_s: float) -> None:
+        """Let all requests of the process be lost for so long."""
+        if not self.is_healthy:
+            self.faults["process cut off"] += 1
+            self._cut_until_s[process] = asyncio.get_running_loop().time() + duration_s
+
+    def _is_cut(self) -> bool:
+        until_s = self._cut_until_s.get(current_process(), 0.0) if self._cut_until_s else 0.0
+        return not self.is_healthy and asyncio.get_running_loop().time() < until_s
 
     def delay_s(self) -> float:
         """How long one message takes."""
@@ -84,8 +122,18 @@ class Network:
         self.faults[fault] += 1
         return True
 
-    async def call(self, store: str, what: str, effect: Callable[[], Awaitable[T]], *, wait_ms: float = 0.0) -> T:
+    async def call(
+        self,
+        store: str,
+        what: str,
+        effect: Callable[[], Awaitable[T]],
+        *,
+        wait_ms: float = 0.0,
+        given_up: "list[asyncio.TimerHandle] | None" = None,
+    ) -> T:
         """Call a store. `wait_ms` is how long the store itself may take before it answers (long polls).
+
+        If the caller stops waiting before the effect took place, that is added to `given_up`.
 
         Raises:
             Unavailable: the effect may or may not have taken place, or may still.
@@ -101,15 +149,18 @@ class Network:
             raise kind(f"{what}: refused")
         reply: asyncio.Future[T] = loop.create_future()
         give_up = loop.call_later((settings.deadline_ms + wait_ms) / 1000, _give_up, reply, what)
-        if not self.happens(settings.lost_request_rate, "lost request"):
+        arriving: asyncio.TimerHandle | None = None
+        if not (self._is_cut() or self.happens(settings.lost_request_rate, "lost request")):
             stalled_until_s = 0.0 if self.is_healthy else self._stalled_until_s.get(store, 0.0)
             arrival = max(loop.time() + self.delay_s(), stalled_until_s)
             is_lost = self.happens(settings.lost_reply_rate, "lost reply")
-            loop.call_at(arrival, self._arrive, effect, reply, is_lost, context=self._context)
+            arriving = loop.call_at(arrival, self._arrive, effect, reply, is_lost, context=self._context)
         try:
             return await reply
         finally:
             give_up.cancel()
+            if given_up is not None and arriving is not None and arriving.when() > loop.time():
+                given_up.append(arriving)
 
     def _arrive(self, effect: Callable[[], Awaitable[T]], reply: "asyncio.Future[T]", is_lost: bool) -> None:
         loop = asyncio.get_running_loop()
@@ -178,8 +229,9 @@ class RemoteObjectStore:
 class _RemoteNoun:
     """One noun of the metadata store behind the network; every method is a call."""
 
-    def __init__(self, network: Network, inner: Any, noun: str) -> None:
+    def __init__(self, network: Network, inner: Any, noun: str, given_up: list[asyncio.TimerHandle] | None) -> None:
         self._network = network
+        self._given_up = given_up
         self._inner = inner
         self._noun = noun
 
@@ -191,9 +243,14 @@ class _RemoteNoun:
 
         def call(*arguments: Any, **named: Any) -> Awaitable[Any]:
             wait_ms = named["wait_ms"] if name == "wait" else 0.0
-            return self._network.call(
-                "metadata", f"{self._noun}.{name}", lambda: method(*arguments, **named), wait_ms=wait_ms
-            )
+            what = f"{self._noun}.{name}"
+            more: dict[str, Any] = {}
+            if self._given_up is not None and name not in READS:
+                for late in self._given_up:
+                    late.cancel()
+                self._given_up.clear()
+                more["given_up"] = self._given_up
+            return self._network.call("metadata", what, lambda: method(*arguments, **named), wait_ms=wait_ms, **more)
 
         return call
 
@@ -201,19 +258,26 @@ class _RemoteNoun:
 class RemoteMetadata:
     """`metadata.Metadata` behind the network."""
 
-    def __init__(self, network: Network, inner: Any) -> None:
-        # Any: the proxies have the methods of the nouns that they stand for, whatever those are.
-        self.streams: Any = _RemoteNoun(network, inner.streams, "streams")
-        self.servers: Any = _RemoteNoun(network, inner.servers, "servers")
-        self.log: Any = _RemoteNoun(network, inner.log, "log")
-        self.producers: Any = _RemoteNoun(network, inner.producers, "producers")
-        self.groups: Any = _RemoteNoun(network, inner.groups, "groups")
-        self.leases: Any = _RemoteNoun(network, inner.leases, "leases")
-        self.tasks: Any = _RemoteNoun(network, inner.tasks, "tasks")
-        self.objects: Any = _RemoteNoun(network, inner.objects, "objects")
-        self.schemas: Any = _RemoteNoun(network, inner.schemas, "schemas")
-        self.cursors: Any = _RemoteNoun(network, inner.cursors, "cursors")
-        self.defaults: Any = _RemoteNoun(network, inner.defaults, "defaults")
+    def __init__(self, network: Network, inner: Any, *, can_be_late: bool = True) -> None:
+        """See `NetworkSettings.can_be_late`."""
+        given_up: list[asyncio.TimerHandle] | None = None if can_be_late else []
+
+        def noun(
+            name: str,
+        ) -> Any:  # Any: the proxies have the methods of the nouns that they stand for, whatever those are
+            return _RemoteNoun(network, getattr(inner, name), name, given_up)
+
+        self.streams: Any = noun("streams")
+        self.servers: Any = noun("servers")
+        self.log: Any = noun("log")
+        self.producers: Any = noun("producers")
+        self.groups: Any = noun("groups")
+        self.leases: Any = noun("leases")
+        self.tasks: Any = noun("tasks")
+        self.objects: Any = noun("objects")
+        self.schemas: Any = noun("schemas")
+        self.cursors: Any = noun("cursors")
+        self.defaults: Any = noun("defaults")
         self._inner = inner
 
     async def cluster_id(self) -> str:

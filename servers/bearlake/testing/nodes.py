@@ -41,7 +41,7 @@ class Node:
         self.is_gone = False
         self.connections: list[Connection] = []
         self._random = world.randomness(f"node {self.process.name}")
-        self._metadata = RemoteMetadata(world.network, world.metadata)
+        self._metadata = RemoteMetadata(world.network, world.metadata, can_be_late=world.settings.network.can_be_late)
         self._run = run_in(self.process, world.loop, self._main())
 
     async def _main(self) -> None:

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bearlake.cache.objects import CacheSettings
-from bearlake.metadata.model import PartitionKey
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.objects.retrying import RetrySettings
-from bearlake.streams.fetch import FetchRange, ReaderSettings
+from bearlake.streams.fetch import ReaderSettings
 from bearlake.streams.follower import FollowerSettings
 from bearlake.streams.history import HistorySettings
 from bearlake.streams.service import Streams, StreamsSettings
@@ -22,20 +21,23 @@ from bearlake.table.reader import DataFileSettings
 from bearlake.testing import subscribers
 from bearlake.testing.chaos import Admin, Chaos, sweep
 from bearlake.testing.clients import Client, Consumer, IdempotentProducer, PlainProducer
+from bearlake.testing.ending import check_end
 from bearlake.testing.lake import LakeSettings
 from bearlake.testing.loop import SimulationLoop
+from bearlake.testing.members import MemberSettings
 from bearlake.testing.named_clients import ConditionalProducer, NamedClient
 from bearlake.testing.network import NetworkSettings, run_in
-from bearlake.testing.nodes import Node
+from bearlake.testing.queries import query, read_rows
 from bearlake.testing.subscribers import SubscriberSettings
 from bearlake.testing.truth import Violation
 from bearlake.testing.world import MetadataWrapper, World
-from bearlake.wal import reader as wal_reader
 
 READ_ON_S = 2.0
 """Virtual time in which consumers read on while a healed deployment compacts what is left."""
 SETTLE_S = 120.0
 """Virtual time that a healed deployment may take until all producers know and all servers have followed."""
+TIME_MAX_S = 600.0
+"""Virtual time of a run in which no months pass."""
 
 
 def _unchanged(metadata: Any) -> Any:
@@ -76,6 +78,8 @@ class ScenarioSettings:
     """Compaction; None: nothing is compacted, and the scenario's own sweep deletes what is not needed."""
     subscribers: SubscriberSettings | None = None
     """Consumers of subscriptions; None: there are none."""
+    members: MemberSettings | None = None
+    """Members of consumer groups; None: there are none."""
     streams_class: type[Streams] = Streams
     wrap_metadata: MetadataWrapper = _unchanged
 
@@ -185,7 +189,8 @@ def run_seed(seed: int, settings: ScenarioSettings | None = None, **changes: Any
     report = Report(seed=seed)
     with _Errors(world):
         try:
-            loop.run(_run(world), time_max_s=600.0)
+            loop.run(_run(world), time_max_s=TIME_MAX_S if drawn.members is None else float("inf"))
+            _judge(world)
         except Violation as violation:
             report.violation = violation
         except Exception as error:  # noqa: BLE001 - whatever the code under test raises is a finding
@@ -209,6 +214,14 @@ def run_seed(seed: int, settings: ScenarioSettings | None = None, **changes: Any
         }
     )
     return report
+
+
+def _judge(world: World) -> None:
+    """The promises, judged by what clients saw alone. Raises `Violation`."""
+    verdict = world.chronicle.verdict()
+    world.events["operations judged"] += verdict.counts["operations"]
+    if verdict.violations:
+        raise Violation(f"history: {verdict.violations[0]}")
 
 
 def _close(world: World, report: Report) -> None:
@@ -264,6 +277,8 @@ async def _run(world: World) -> None:
     producing = [_start(world, client) for client in producers]
     consuming = [_start(world, client) for client in consumers]
     subscribing = subscribers.start(world)
+    if world.members is not None:
+        world.members.start()
     troubles = [
         asyncio.create_task(chaos.run()),
         _start(world, admin),
@@ -273,6 +288,7 @@ async def _run(world: World) -> None:
         troubles.append(asyncio.create_task(sweep(world)))
     else:
         world.lake.start()
+        troubles.append(asyncio.create_task(query(world)))
     await asyncio.sleep(settings.duration_s)
     world.note("heals")
     world.is_producing = False
@@ -288,11 +304,15 @@ async def _run(world: World) -> None:
     await _settled(subscribing, "subscribers")
     if world.lake is not None:
         await asyncio.sleep(READ_ON_S)
+    if world.members is not None:
+        await world.members.settle()
     world.is_consuming = False
     await _settled(consuming, "consumers")
     if world.lake is not None:
         await world.lake.settle()
-    await _final_check(world)
+        for stream in world.truth.active():
+            read_rows(world, stream)
+    await check_end(world)
     if world.ledger is not None:
         world.ledger.check_end()
     keeper.cancel()
@@ -333,57 +353,3 @@ async def _settled(tasks: Sequence["asyncio.Task[Any]"], who: str) -> None:
         raise Violation(f"{who} are not done {SETTLE_S} s after everything was healed")
     for task in tasks:
         task.result()
-
-
-# -- the end -----------------------------------------------------------------------------------------------------
-
-
-async def _final_check(world: World) -> None:
-    """Every server, and one that starts now, knows all streams and serves every partition from its start to its end."""
-    world.start_node("late")
-    await asyncio.sleep(3 * world.settings.network.deadline_ms / 1000)  # what was under way arrives
-    for _ in range(1_000):
-        if all(_is_quiet(world, node) for node in [*world.nodes.values(), *world.zombies]):
-            break
-        await asyncio.sleep(0.1)
-    else:
-        raise Violation("a healed server does not follow the log")
-    for token in world.truth.commits:
-        wal_reader.verify(world.truth.objects[token])
-    for node in world.nodes.values():
-        node.check_left_behind()
-        streams = node.streams
-        assert streams is not None
-        known = [view.stream for name in streams.catalog.names() if (view := streams.catalog.peek(name))]
-        true = sorted(world.truth.active(), key=lambda stream: stream.name)
-        world.truth.expect(known == true, "every server knows all streams", known=known, true=true)
-        for stream in world.truth.active():
-            for key in world.keys(stream):
-                await run_in(node.process, world.loop, _read_all(world, streams, key))
-
-
-def _is_quiet(world: World, node: Node) -> bool:
-    """Whether a server has nothing to write and has followed the log to its end; a zombie may be gone instead."""
-    streams = node.streams
-    if node in world.zombies and (node.is_gone or streams is None):
-        return True
-    if node.is_gone or streams is None or streams._writer.pending_bytes:
-        return False
-    return streams._tail.position == world.truth.position and not streams._follower._changed
-
-
-async def _read_all(world: World, streams: Streams, key: PartitionKey) -> None:
-    partition = world.truth.partition(key)
-    offset = partition.start
-    for _ in range(10_000):
-        (fetched,) = await streams.fetch([FetchRange(key, offset, 2_000)], bytes_min=0, bytes_max=2_000, wait_ms=0)
-        if fetched.error is not None:
-            raise Violation(f"I4: offset {offset} of {key} is not readable at the end: {fetched.error!r}")
-        if fetched.end != partition.end or fetched.start != partition.start:
-            raise Violation(f"I2: partition {key} is {partition.start}-{partition.end}, told {fetched}")
-        if offset == partition.end:
-            return
-        following = world.truth.read(key, offset, fetched.views, fetched.end)
-        if following == offset:
-            raise Violation(f"I4: nothing is read at offset {offset} of {key}, which ends at {partition.end}")
-        offset = following

@@ -7,18 +7,20 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bearlake.clock import Clock
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import PartitionKey, Stream, partition_key
 from bearlake.metadata.open import open_metadata
 from bearlake.records import codec as record_codec
 from bearlake.streams.append import Result, Verdict
 from bearlake.streams.offsets import OffsetAnswer
+from bearlake.testing.history.writer import Recorder
 from bearlake.testing.lake import Lake
 from bearlake.testing.loop import SimulationLoop, current_process
+from bearlake.testing.members import Members
 from bearlake.testing.network import Network
 from bearlake.testing.nodes import Connection, Node, Wanted
 from bearlake.testing.observed import ObservedMetadata, ObservedStore
+from bearlake.testing.recorded import Chronicle
 from bearlake.testing.subscription_truth import Ledger
 from bearlake.testing.truth import Sent, Truth, Violation
 
@@ -35,10 +37,12 @@ class LoopClock:
 
     def __init__(self, loop: SimulationLoop) -> None:
         self._loop = loop
+        self.offset_ms = 0
+        """How far the clock was set forward."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01T00:00:00Z."""
-        return EPOCH_MS + int(self._loop.time() * 1000)
+        return EPOCH_MS + int(self._loop.time() * 1000) + self.offset_ms
 
 
 class World:
@@ -48,7 +52,8 @@ class World:
         self.seed = seed
         self.settings = settings
         self.loop = loop
-        self.clock: Clock = LoopClock(loop)
+        self.clock = LoopClock(loop)
+        self._newest_ns = 0
         self.wire = loop.process("wire")
         """The process in which messages travel and stores work."""
         self.network = Network(settings.network, self.randomness("network"), self.wire, self._bug)
@@ -57,12 +62,25 @@ class World:
         self.store.truth = self.truth
         self.metadata: ObservedMetadata
         self._inner: Metadata | None = None
+        stamped = [
+            name
+            for name, (_, configs) in settings.streams_of.items()
+            if configs.get("message.timestamp.type") == "LogAppendTime"
+        ]
+        self.chronicle = Chronicle(
+            Recorder(self.now_ns),
+            stamped,
+            lambda number: self.truth.streams[number].name,
+            has_retention=settings.lake is not None,
+        )
         self.nodes: dict[str, Node] = {}
         self.zombies: list[Node] = []
         self.lake: Lake | None = None
         """Compaction, if the scenario has it; made by `open`."""
         self.ledger: Ledger | None = None
         """What is true of subscriptions, if the scenario has consumers of them; made by `open`."""
+        self.members: Members | None = None
+        """Members of consumer groups, if the scenario has them; made by `open`."""
         self.notes: deque[tuple[float, str, str, dict[str, object]]] = deque(maxlen=NOTE_COUNT_MAX)
         self.is_producing = True
         self.is_consuming = True
@@ -89,6 +107,8 @@ class World:
         if self.settings.subscribers is not None:
             self.ledger = Ledger(self)
             self.metadata.leases = self.ledger.watch_leases(self.metadata.leases)
+        if self.settings.members is not None:
+            self.members = Members(self, self.settings.members)
         if self.settings.lake is not None:
             self.lake = Lake(self, self.settings.lake)
 
@@ -100,6 +120,11 @@ class World:
     def randomness(self, name: str) -> random.Random:
         """A source of randomness of its own for each actor, so that one more draw here does not change all others."""
         return random.Random(f"{self.seed} {name}")  # noqa: S311 - reproducible on purpose
+
+    def now_ns(self) -> int:
+        """The history's clock: nanoseconds of virtual time, later at each call."""
+        self._newest_ns = max(self._newest_ns + 1, int(self.loop.time() * 1e9))
+        return self._newest_ns
 
     # -- failing and noting --------------------------------------------------------------------------------------
 
@@ -158,17 +183,20 @@ class World:
         size = 0
         for item in wanted:
             self.truth.sent[item.batch] = item.sent
+            self.chronicle.sends(item)
             size += len(item.batch)
         self.request_bytes_max = max(self.request_bytes_max, size)
 
     def acknowledged(self, key: PartitionKey, sent: Sent, result: Result) -> None:
         """A client was told that its batch is stored."""
         self.acks[Verdict(result[0]).name] += 1
+        self.chronicle.acknowledged(key, sent, result[1])
         self.truth.acknowledged(key, sent, result[1])
 
     def promised_absent(self, key: PartitionKey, sent: Sent, result: Result) -> None:
         """A client was told that its batch, which it sends only once, is not stored."""
         self.acks[Verdict(result[0]).name] += 1
+        self.chronicle.refused(key, sent)
         self.truth.expect(not self.truth.is_stored(key, sent), "what was refused is not stored", sent=sent)
         sent.is_promised_absent = True
 

@@ -16,7 +16,7 @@ of the history share. An operation without a second event, and a last line that 
     trim       log start
     rows       log start end engine                                                          records
     count      log start end engine                                                          count
-    complete   log
+    complete   log start
     hold       group member generation partitions=[log…] asked patience                      (ok: given up)
     confirm    group member generation
     commit     group log offset

@@ -78,7 +78,8 @@ class _Order:
         shown = (start for operation in operations for start in _shown_starts(operation))
         self._ruled_start = max((start for start in shown if start not in targets), default=0)
         self._ends = Frontier((end, operation) for operation in operations for end in self._shown_ends(operation))
-        self._starts = Frontier((start, operation) for operation in operations for start in _shown_starts(operation))
+        done = [operation for operation in operations if operation.is_ok]
+        self._starts = Frontier((start, operation) for operation in done for start in _shown_starts(operation))
 
     def _shown_ends(self, operation: Operation) -> Iterator[int]:
         """Ends that an operation proves: the log is at least that long when the operation ends."""
@@ -184,7 +185,8 @@ class _Order:
 
     def _complete(self, by: Operation) -> Iterator[Violation]:
         before = self._ends.before(by.start)
-        start, end = self._start_max(), before[0] if before is not None else 0
+        assert isinstance(by.call, Complete)
+        start, end = max(by.call.start, self._start_max()), before[0] if before is not None else 0
         read = self._evidence.read
         missing = next((offset for offset in range(start, end) if offset not in read), None)
         if missing is not None:
@@ -204,9 +206,10 @@ class _Order:
 
 
 def _shown_starts(operation: Operation) -> Iterator[int]:
-    if operation.is_ok and isinstance(operation.call, Trim):
+    if operation.is_ok and isinstance(operation.call, Trim | Complete):
         yield operation.call.start
-    if operation.is_ok and isinstance(operation.call, Bounds) and operation.answer.start is not None:
+    is_told = isinstance(operation.call, Bounds) or operation.answer.why == OUT_OF_RANGE
+    if is_told and operation.answer.start is not None:
         yield operation.answer.start
 
 

@@ -80,7 +80,10 @@ class Produce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """Read from offset `start` on. Answer: `records`, the log's `end` as told (at least behind the records; it may lag)."""
+    """Read from offset `start` on. Answer: `records`, the log's `end` as told (at least behind the records; it may lag).
+
+    `fail` with `why` "out_of_range" may tell the log's `start`, where a retention rule moves it.
+    """
 
     log: Log
     start: int
@@ -130,9 +133,10 @@ class Count:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complete:
-    """Somebody has read the whole log by now, from its start to its end: what was acknowledged before must have been read."""
+    """All of the log was read by now, from `start` (its start then) to its end: what was acknowledged before must have been read."""
 
     log: Log
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,58 @@
+"""The groups profile: a seed's scenario with members of consumer groups, and servers that stand still, are cut off, and come back.
+
+Servers send heartbeats, coordinate groups and do nothing else. A call of the metadata store that a server gave up cannot take effect after
+the server's next write has begun: the store's client sees to that.
+"""
+
+import random
+from dataclasses import replace
+
+from bearlake.streams.groups.settings import GroupSettings
+from bearlake.testing.members import MemberSettings
+from bearlake.testing.scenario import ScenarioSettings, draw_settings
+from bearlake.testing.subscriber_scenario import BeatingStreams
+
+QUIET_S = 1e9
+
+
+def draw_group_settings(seed: int) -> ScenarioSettings:
+    """The scenario of a seed in the groups profile."""
+    drawn = draw_settings(seed)
+    draw = random.Random(f"{seed} groups")  # noqa: S311 - reproducible on purpose
+    session_timeout_ms = draw.choice([3_000, 6_000, 15_000])
+    return replace(
+        drawn,
+        streams=replace(
+            drawn.streams,
+            groups=GroupSettings(session_timeout_min_ms=100, initial_rebalance_delay_ms=draw.choice([0, 0, 500])),
+            follower=replace(drawn.streams.follower, wait_ms=5_000),
+            upkeep=replace(drawn.streams.upkeep, pause_ms=20_000),
+        ),
+        streams_class=BeatingStreams,
+        network=replace(drawn.network, can_be_late=False),
+        streams_of={},
+        server_count=draw.randint(2, 3),
+        duration_s=draw.uniform(40, 120),
+        idempotent_count=0,
+        plain_count=0,
+        named_count=0,
+        conditional_count=0,
+        consumer_count=0,
+        chaos_pause_s=draw.uniform(5, 30),
+        chaos_weights=[1, 1, 1, 0.5, 1, 0, 1],
+        admin_pause_s=QUIET_S,
+        sweep_pause_s=QUIET_S,
+        members=MemberSettings(
+            group_count=draw.randint(1, 2),
+            member_count=draw.randint(1, 4),
+            partition_count=draw.randint(1, 4),
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=draw.choice([2_000, session_timeout_ms, 20_000]),
+            heartbeat_ms=session_timeout_ms // 4,
+            commit_rate=draw.choice([0.0, 0.5]),
+            leave_rate=draw.choice([0.0, 0.05]),
+            silence_rate=draw.choice([0.0, 0.05]),
+            chaos_pause_s=draw.uniform(3, 20),
+            chaos_weights=[0.05 + (weight if draw.random() < 0.6 else 0) for weight in (2, 1, 1, 1, 0.3, 0.3)],
+        ),
+    )

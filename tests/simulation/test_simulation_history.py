@@ -1,0 +1,45 @@
+"""The checker of histories finds what clients can notice of broken code by itself: the simulation's truth is silenced here."""
+
+from collections.abc import Callable
+
+import pytest
+
+from bearlake.testing.history.promises import Promise
+from bearlake.testing.scenario import run_seed
+from bearlake.testing.truth import Truth
+from simulation import test_simulation_mutations as mutations
+
+FOUND: dict[Callable[[pytest.MonkeyPatch], None], Promise] = {
+    mutations.let_commits_overtake_each_other: Promise.ORDER,
+    mutations.serve_stored_offsets: Promise.STORED,
+    mutations.answer_in_the_wrong_order: Promise.STORED,
+    mutations.call_every_failed_commit_a_failure: Promise.REFUSED,
+    mutations.forget_what_was_sent_before: Promise.COMPLETE,
+}
+
+
+@pytest.fixture(autouse=True)
+def _silent_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Truth, "expect", lambda self, holds, rule, **details: None)
+
+
+@pytest.mark.parametrize("mutate", FOUND, ids=lambda mutate: mutate.__name__)
+def test_the_history_alone_shows_code_that_would(
+    mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutate(monkeypatch)
+
+    assert mutations.first_violation().startswith(f"history: {FOUND[mutate].name} ")
+
+
+def test_the_history_alone_shows_an_acknowledgement_before_the_commit() -> None:
+    found = mutations.first_violation(streams_class=mutations.EagerStreams)
+
+    assert found.startswith("history: STORED ")
+
+
+def test_a_history_without_troubles_keeps_every_promise() -> None:
+    report = run_seed(3)
+
+    assert report.violation is None
+    assert report.events["operations judged"] > 100
