@@ -17,7 +17,11 @@ from conformance.packages import ObtainFailed, ToolMissing
 from nemesis import tools
 from nemesis.stores import Storage
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+]  # the S3 server's first build takes minutes
 
 RUN = Path(__file__).parent / "run.py"
 LOAD_S = 45

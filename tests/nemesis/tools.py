@@ -9,7 +9,6 @@ from pathlib import Path
 
 from conformance import packages
 from conformance.packages import ToolMissing
-from fixtures import s3
 from fixtures.postgresql import ABSENT, find_program
 
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw"
@@ -21,11 +20,13 @@ FRANZ_GO = Path(__file__).parent / "franz_go_load"
 
 def obtain_s3() -> str:
     """The S3 server's program, built by Go's module proxy on first use (two minutes). Raises `ToolMissing`, `ObtainFailed`."""
-    if found := s3.find_versitygw():
-        return found
-    folder = packages.obtain_go_tool(VERSITYGW, VERSITYGW_VERSION).parent
-    (CACHE / "bin").mkdir(parents=True, exist_ok=True)
-    return str(shutil.copy2(folder / "versitygw", CACHE / "bin" / "versitygw"))
+    kept = CACHE / "bin" / f"versitygw-{VERSITYGW_VERSION}"
+    if not kept.is_file():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        built = packages.obtain_go_tool(VERSITYGW, VERSITYGW_VERSION)
+        shutil.copy2(built, kept.with_suffix(".part"))
+        kept.with_suffix(".part").replace(kept)
+    return str(kept)
 
 
 def obtain_franz_go() -> Path:
