@@ -67,6 +67,14 @@ class Fleet:
             signal_all(tree_of(pid), signal.SIGKILL)
         return pid
 
+    def wake(self, kind: str) -> None:
+        """Let clients of this kind that sleep begin now."""
+        with self._lock:
+            pids = [
+                one.process.pid for one in self.clients if one.kind == kind and one.process and not one.process.poll()
+            ]
+            signal_all(pids, signal.SIGUSR1)
+
     def stop(self, *, producers: bool) -> None:
         """SIGTERM to producers (or all others): they finish what they have. Who does not end in time is killed."""
         chosen = [client for client in self.clients if client.is_producer == producers]

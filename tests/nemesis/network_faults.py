@@ -116,7 +116,7 @@ class Hold(LinkFault):
 
 
 class IsolateHolder(LinkFault):
-    """A server that holds leases loses its database and keeps its clients; at the same time a new member asks another server.
+    """A server that holds leases loses its database and keeps its clients; at the same time a new member comes, and may ask another server.
 
     What such a server confirms after others may have taken its place is what consumers believe.
     """
@@ -135,9 +135,7 @@ class IsolateHolder(LinkFault):
 
     def begin(self) -> str:
         what = super().begin()
-        guests = [client for client in self.world.fleet.clients if client.kind == "member-silent" and client.process]
-        if guests:
-            self.world.fleet.kill(guests[-1])  # it is started again, joins anew, and finds its coordinator anew
+        self.world.fleet.wake("member-silent")
         return what
 
     def rule(self) -> dict[str, Any]:

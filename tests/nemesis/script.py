@@ -20,7 +20,7 @@ BURST_S = 0.008
 
 
 class Script:
-    """See the module. SIGTERM sets `goes_on` to false."""
+    """See the module. SIGTERM sets `goes_on` to false; SIGUSR1 ends `sleep`."""
 
     def __init__(self, kind: str, plan: dict[str, Any]) -> None:
         self.kind = kind
@@ -36,7 +36,9 @@ class Script:
         self.history = Recording(self.folder / f"{self.name}.jsonl", self.life)
         self._over = threading.Event()
         self._wakers: list[Callable[[], None]] = []
+        self._woken = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: self.end())
+        signal.signal(signal.SIGUSR1, lambda *_: self._woken.set())
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     @property
@@ -55,6 +57,13 @@ class Script:
     def pause(self, seconds: float) -> None:
         """Wait, but not longer than the client goes on."""
         self._over.wait(seconds)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait until the run wakes this client (SIGUSR1), but not longer than so, nor than the client goes on."""
+        self._woken.clear()
+        end_s = time.monotonic() + seconds
+        while self.goes_on and not self._woken.wait(0.2) and time.monotonic() < end_s:
+            pass
 
     def addresses(self, protocol: str) -> list[str]:
         """`host:port` of the protocol's servers, in an order of this process's own."""

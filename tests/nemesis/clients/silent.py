@@ -30,9 +30,9 @@ def be_silent_member(script: Script) -> None:
     with asyncio.Runner() as runner:
         while script.goes_on:
             try:
-                runner.run(_member(script, witness, GUEST_S if is_guest else script.random.uniform(*RESIDENT_S)))
                 if is_guest:
-                    script.pause(script.random.uniform(*ABSENT_S))
+                    script.sleep(script.random.uniform(*ABSENT_S))
+                runner.run(_member(script, witness, GUEST_S if is_guest else script.random.uniform(*RESIDENT_S)))
             except (KafkaError, OSError, TimeoutError) as error:
                 script.history.note(f"member {type(error).__name__}")
                 script.pause(1.0)
