@@ -71,7 +71,9 @@ class Fleet:
         """Let clients of this kind that sleep begin now."""
         with self._lock:
             pids = [
-                one.process.pid for one in self.clients if one.kind == kind and one.process and not one.process.poll()
+                one.process.pid
+                for one in self.clients
+                if one.kind == kind and one.process and one.process.poll() is None
             ]
             signal_all(pids, signal.SIGUSR1)
 

@@ -11,7 +11,7 @@ import confluent_kafka
 
 from faults.load import create_stream
 from faults.waiting import until
-from nemesis import judging, process_faults
+from nemesis import fault_kinds, judging
 from nemesis.clients import pulsars
 from nemesis.clients.kafka import by_partition
 from nemesis.plan import SIZES
@@ -90,7 +90,7 @@ def _load(world: World, wish: Wish) -> tuple[Watch, Schedule, list[str]]:
     kafka = list(world.addresses["kafka"].values())
     for name in (STREAM, ODD_STREAM):
         create_stream(kafka[:1], name, world.size.partition_count, TABLE)
-    kinds, impossible = ([], []) if list(wish.faults) == ["none"] else process_faults.of(wish.faults, world)
+    kinds, impossible = ([], []) if list(wish.faults) == ["none"] else fault_kinds.of(wish.faults, world)
     world.fleet.start()
     watch, schedule = Watch(world), Schedule(world, kinds, scale=1.0 if wish.seconds >= 300 else 0.7)
     end_s = time.monotonic() + WARM_UP_S + wish.seconds
