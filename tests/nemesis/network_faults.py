@@ -69,8 +69,13 @@ class Flap(LinkFault):
     seconds = (0.5, 1.0)
     counts = ("reset",)
 
+    def links(self) -> list[str]:
+        """Links with open connections at any time."""
+        network = self.world.network
+        return self.random.choice([network.matching(">postgresql"), network.matching("clients>")])
+
     def rule(self) -> dict[str, Any]:
-        return {"mode": "cut", "old": True, "fraction": self.random.choice((0.5, 1.0))}
+        return {"mode": "cut", "old": True, "fraction": self.random.choice((0.7, 1.0))}
 
 
 class Drop(LinkFault):

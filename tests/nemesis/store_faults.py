@@ -121,13 +121,14 @@ class FullDisk(Fault):
     def begin(self) -> str:
         name = self.random.choice(sorted(self.world.disks))
         self._disk = self.world.disks[name]
-        return f"{name}: {self._disk.fill() >> 20} MiB used"
+        used = self._disk.fill()
+        self._was_full = self._disk.is_full()  # later, what is deleted may make a little room
+        return f"{name}: {used >> 20} MiB used"
 
     def end(self) -> str | None:
-        was_full = self._disk.is_full()
         self._disk.free()
         self.world.postgresql.ensure_running()
-        return "nothing was free" if was_full else None
+        return "nothing was free" if self._was_full else None
 
 
 KINDS: tuple[type[Fault], ...] = (KillStorage, KillBackend, RestartPostgresql, FailOver, StepClock, FullDisk)

@@ -174,7 +174,7 @@ def _follow(script: Script, stream: str, positions: dict[int, int], form: Any, s
                         break
             except grpc.RpcError as error:
                 if error.code() != grpc.StatusCode.DEADLINE_EXCEEDED:  # type: ignore[attr-defined]
-                    script.history.note(f"grpc read {error.code().name}")  # type: ignore[attr-defined]
+                    script.history.note(f"grpc read {error.code().name} {error.details()}")  # type: ignore[attr-defined]
             finally:
                 outgoing.put(None)
         script.pause(RECONNECT_S)
