@@ -35,7 +35,7 @@ class Client:
 
     @property
     def is_producer(self) -> bool:
-        return self.kind.startswith("produce")
+        return self.kind.startswith(("produce", "churn"))
 
 
 class Fleet:
