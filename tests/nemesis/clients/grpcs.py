@@ -1,6 +1,7 @@
 """Clients of grpcio: producers that never send again, readers, and batches that no producer should send."""
 
 import queue
+import time
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -89,7 +90,8 @@ def produce_odd_batches(script: Script) -> None:
             is_sound = True
             while script.goes_on and is_sound:
                 values = [f"{script.life}.{number}.{at}".encode() for at in range(script.random.randint(1, 5))]
-                made = [record_codec.Record(value=value, timestamp=1_700_000_000_000 + number) for value in values]
+                now_ms = int(time.time() * 1000)  # older ones would go by `retention.ms`
+                made = [record_codec.Record(value=value, timestamp=now_ms) for value in values]
                 batch, _ = varied(made, nobody, script.random, codec_rate=0.5, odd_rate=0.3)
                 records = [[f"{_name(batch)}/{at}", _told(batch)] for at in range(len(values))]
                 is_sound = _produce(
