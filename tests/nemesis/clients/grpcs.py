@@ -183,6 +183,9 @@ def _follow(script: Script, stream: str, positions: dict[int, int], form: Any, s
 
 
 def _take(script: Script, stream: str, answer: Any, positions: dict[int, int], asked: int) -> None:
+    if answer.HasField("error"):
+        script.history.note(f"grpc read {stream}: {answer.error.message}")
+        return
     if stream == STREAM:
         seen = [
             (one.offset, one.value.decode(), digest(one.key if one.HasField("key") else None, one.value,
