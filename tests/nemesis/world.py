@@ -269,15 +269,17 @@ def created(size: Size, seed: int, *, keep: Path | None = None) -> Iterator[Worl
     finally:
         if world is not None:
             world.end()
-        if keep is not None:
-            keep.mkdir(parents=True, exist_ok=True)
-            for file in [
-                *folder.glob("*.log"),
-                *folder.glob("*.jsonl"),
-                *folder.glob("*.err"),
-                *folder.glob("*.notes"),
-            ]:
-                shutil.copy2(file, keep / file.name)
-        for disk in disks.values():
-            disk.end()
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            if keep is not None:
+                _keep(folder, keep)
+        finally:
+            for disk in disks.values():
+                disk.end()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _keep(folder: Path, keep: Path) -> None:
+    keep.mkdir(parents=True, exist_ok=True)
+    for kind in ("log", "jsonl", "err", "notes"):
+        for file in folder.glob(f"*.{kind}"):
+            shutil.copy2(file, keep / file.name)
