@@ -75,6 +75,11 @@ class Server:
         self.spawn()
         self.wait_until_ready()
 
+    def restart_with(self, environment: Mapping[str, str]) -> None:
+        """Start with these variables from now on, beside those that it had, without waiting; empty ones are left out."""
+        self._environment = {key: value for key, value in {**self._environment, **environment}.items() if value}
+        self.spawn()
+
     def spawn(self) -> None:
         """Start, and return at once."""
         assert self._process is None, f"server {self.name} runs already"
@@ -104,7 +109,9 @@ class Server:
         until(is_ready, START_TIMEOUT_S, f"server {self.name} is ready")
         self._addresses = json.loads(self._ready_file.read_text())
         for name, address in self._addresses.items():
-            setting = "admin.port" if name == "admin" else f"listeners.{name}.port"
+            setting = (
+                "admin.port" if name == "admin" else f"listeners.{name}.port"
+            )  # an advertised host has the same port
             self._settings[setting] = int(address.rpartition(":")[2])
 
     def kill(self) -> None:
@@ -150,6 +157,14 @@ class Server:
         """Whether its process has not ended."""
         return self._process is not None and self._process.poll() is None
 
+    def exit_code(self) -> int | None:
+        """Of a process that has ended by itself; None while it runs, and when it was ended from here."""
+        return None if self._process is None else self._process.poll()
+
+    def is_ready(self) -> bool:
+        """Whether the process runs, and every listener accepts."""
+        return self.is_running and self._ready_file.exists()
+
     @property
     def pid(self) -> int:
         return self._running.pid
@@ -167,6 +182,10 @@ class Server:
     def admin(self) -> str:
         """URL of the admin API, also while it does not run."""
         return self._addresses["admin"]
+
+    def listening(self) -> Mapping[str, str]:
+        """Addresses of all listeners by name, as it advertises them."""
+        return self._addresses
 
     def resident_bytes(self) -> int:
         """Resident memory of its process now."""

@@ -1,0 +1,45 @@
+"""One client of a run, as a process: `python tests/nemesis/client.py KIND PLAN` (JSON); started by `fleet.py`, ended by SIGTERM.
+
+What it does is in `clients/`; a kind of client is a function that runs until `script.goes_on` is false, and may return earlier or fail:
+the process is started again then.
+"""
+
+import importlib
+import json
+import sys
+
+from nemesis.script import Script
+
+KINDS = {
+    "produce-librdkafka": "kafka:produce_idempotently",
+    "produce-short-lived": "kafka:produce_short_lived",
+    "produce-plain": "kafka:produce_plainly",
+    "produce-java": "programs:produce_by_java",
+    "produce-franz": "programs:produce_by_franz_go",
+    "produce-pulsar": "pulsars:produce",
+    "produce-rest": "rest:produce",
+    "produce-grpc": "grpcs:produce",
+    "produce-odd": "grpcs:produce_odd_batches",
+    "read-kafka": "kafka:read",
+    "read-grpc": "grpcs:read",
+    "read-odd": "grpcs:read_odd_batches",
+    "member-kafka": "kafka:be_member",
+    "member-silent": "silent:be_silent_member",
+    "member-rest": "rest:be_member",
+    "consume-pulsar": "pulsars:consume",
+    "churn-topics": "topics:churn",
+    "sql": "tables:query",
+    "pyiceberg": "tables:scan",
+}
+"""Where each kind is: `module:function` below `clients/`."""
+
+
+def main(kind: str, plan: str) -> None:
+    """Run one client."""
+    module, _, function = KINDS[kind].partition(":")
+    script = Script(kind, json.loads(plan))
+    getattr(importlib.import_module(f"nemesis.clients.{module}"), function)(script)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,308 @@
+"""Clients of librdkafka: producers, readers with positions of their own, members of a group that commit."""
+
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import confluent_kafka
+
+from nemesis.recording import digest, now
+from nemesis.script import STREAM, Script
+
+KEY_COUNT = 48
+TIMEOUT_S = 15.0
+WARM_UP_S = 0.5
+SESSION_MS = 6_000
+GROUP = "committing"
+DEFINITE = frozenset(
+    {
+        "MSG_SIZE_TOO_LARGE",
+        "INVALID_RECORD",
+        "UNKNOWN_TOPIC_OR_PART",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "_QUEUE_FULL",
+    }
+)
+REFUSED_COMMITS = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS", "_NO_OFFSET"})
+
+
+def shown(callback: Callable[..., None]) -> Callable[..., None]:
+    """The callback, with its error in the process's log: the library hides what kind of error it was."""
+
+    @wraps(callback)
+    def guarded(*values: Any) -> None:
+        try:
+            callback(*values)
+        except BaseException:
+            traceback.print_exc()
+            raise
+
+    return guarded
+
+
+def produce_idempotently(script: Script) -> None:
+    """One idempotent producer after the other."""
+    _produce(script, "idempotent", {"enable.idempotence": True})
+
+
+def produce_plainly(script: Script) -> None:
+    """Producers whose retries may store a record twice."""
+    _produce(script, "plain", {"enable.idempotence": False, "acks": "all"})
+
+
+def produce_short_lived(script: Script) -> None:
+    """Idempotent producers that are new all the time, and send their first records in several requests."""
+    _produce(script, "idempotent", {"enable.idempotence": True, "linger.ms": 0, "batch.num.messages": 1}, life_s=0.5)
+
+
+def _produce(script: Script, kind: str, settings: dict[str, Any], life_s: float | None = None) -> None:
+    pace, number, life = script.pace(), 0, 0
+    while script.goes_on:
+        life += 1
+        producer = _Producer(script, f"{script.life}-{life}", kind, settings)
+        number = producer.warm_up(number)
+        pace.burst()
+        end_s = time.monotonic() + (life_s or script.lifetime_s())
+        while script.goes_on and time.monotonic() < end_s and not producer.is_broken:
+            producer.send(number)
+            number += 1
+            pace.step()
+        producer.close()
+
+
+class _Producer:
+    """One producer of the library; every record is an operation."""
+
+    def __init__(self, script: Script, name: str, kind: str, settings: dict[str, Any]) -> None:
+        self._history, self._random = script.history, script.random
+        self._name, self._kind = name, kind
+        self._partition_count = script.partition_count
+        self.is_broken = False
+        self._sequences = [0] * script.partition_count
+        self._producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": ",".join(script.addresses("kafka")),
+                "client.id": name,
+                "topic.metadata.refresh.interval.ms": 10_000,
+                "linger.ms": script.random.choice((0, 0, 5, 50)),
+                "batch.num.messages": script.random.choice(
+                    (1, 1, 3, 1000)
+                ),  # few: several batches are under way at once
+                "message.timeout.ms": 60_000,
+                "log_level": 0,
+                "error_cb": shown(self._complain),
+                **settings,
+            }
+        )
+
+    def warm_up(self, number: int) -> int:
+        """One record to half of the partitions: connections are there then, and first records of the others leave one by one.
+
+        Returns the next record's number.
+        """
+        for partition in self._random.sample(range(self._partition_count), self._partition_count // 2):
+            self.send(number, partition)
+            number += 1
+        end_s = time.monotonic() + WARM_UP_S
+        while time.monotonic() < end_s:
+            self._producer.poll(0.05)
+        return number
+
+    def send(self, number: int, partition: int | None = None) -> None:
+        """One record, to the partition of its key if none is named."""
+        key = number % KEY_COUNT
+        partition = key % self._partition_count if partition is None else partition
+        name, timestamp_ms = f"{self._name}.{number}.{partition}", int(time.time() * 1000)
+        value = name.encode()
+        operation = self._history.invoke(
+            "produce", log=(STREAM, partition), producer=self._name, kind=self._kind,
+            sequence=self._sequences[partition],
+            records=[[name, digest(b"key-%d" % key, value, (), timestamp_ms)]],
+        )  # fmt: skip
+        self._sequences[partition] += 1
+
+        @shown
+        def delivered(error: Any, message: Any) -> None:
+            if error is None:
+                # No offset: delivered as a later answer implies; the library knows no more of it.
+                is_told = message.offset() is not None and message.offset() >= 0
+                self._history.ok(operation, offset=message.offset() if is_told else None)
+                if not is_told:
+                    self._history.note("acknowledged implicitly")
+            elif error.name() in DEFINITE:
+                self._history.fail(operation, error.name())
+            else:
+                self._history.unknown(operation, error.name())
+                self._history.note(f"delivery {error.name()}")
+
+        try:
+            self._producer.produce(
+                STREAM, value, b"key-%d" % key, partition, timestamp=timestamp_ms, on_delivery=delivered
+            )
+        except BufferError:
+            self._history.fail(operation, "_QUEUE_FULL")
+        except confluent_kafka.KafkaException as error:
+            self._history.fail(operation, error.args[0].name())  # not taken by the library, so never sent
+            self.is_broken = True
+        self._producer.poll(0)
+
+    def close(self) -> None:
+        """Wait for what was sent; what is left then is unknown."""
+        left = self._producer.flush(TIMEOUT_S)
+        if left:
+            self._producer.purge()
+            self._producer.flush(1.0)
+            self._history.note(f"closed with {left} records under way")
+
+    def _complain(self, error: Any) -> None:
+        self._history.note(f"complaint {error.name()}")
+        self.is_broken = self.is_broken or error.fatal()
+
+
+def read(script: Script) -> None:
+    """Read all partitions from the start; a second process goes on where the first one was, or starts anew."""
+    reader = _Reader(script)
+    while script.goes_on:
+        reader.poll()
+        if script.random.random() < 0.02:
+            reader.ask_for_bounds()
+    reader.close()
+
+
+class _Reader:
+    def __init__(self, script: Script) -> None:
+        self._script, self._history = script, script.history
+        self._state = script.folder / f"{script.name}.positions"
+        self._next = dict.fromkeys(range(script.partition_count), 0)
+        if self._state.exists() and script.random.random() < 0.7:
+            found = [line.split() for line in self._state.read_text().splitlines()]
+            self._next |= {int(each[0]): int(each[1]) for each in found if len(each) == 2}
+        self._consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": ",".join(script.addresses("kafka")),
+                "client.id": script.life,
+                "group.id": "unused",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "topic.metadata.refresh.interval.ms": 10_000,
+                "log_level": 0,
+            }
+        )
+        parts = [confluent_kafka.TopicPartition(STREAM, at, offset) for at, offset in self._next.items()]
+        self._consumer.assign(parts)
+
+    def poll(self) -> None:
+        """Note what has come, one operation per partition."""
+        asked = now()
+        for partition, records in by_partition(self._consumer.consume(500, 0.2), self._history.note).items():
+            operation = self._history.invoke(
+                "read", at=asked, log=(STREAM, partition), start=self._next[partition], protocol="kafka"
+            )
+            self._history.ok(operation, records=records)
+            self._next[partition] = records[-1][0] + 1
+        self._state.write_text("".join(f"{at} {offset}\n" for at, offset in self._next.items()))
+
+    def ask_for_bounds(self) -> None:
+        """Where a partition begins and ends."""
+        partition = self._script.random.randrange(self._script.partition_count)
+        operation = self._history.invoke("bounds", log=(STREAM, partition), protocol="kafka")
+        try:
+            part = confluent_kafka.TopicPartition(STREAM, partition)
+            start, end = self._consumer.get_watermark_offsets(part, timeout=TIMEOUT_S, cached=False)
+        except confluent_kafka.KafkaException as error:
+            self._history.unknown(operation, error.args[0].name())
+            return
+        self._history.ok(operation, start=start, end=end)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def by_partition(messages: Sequence[Any], note: Any) -> dict[int, list[tuple[int, str, str]]]:
+    """[offset, id, digest] of messages; errors are noted."""
+    found: dict[int, list[tuple[int, str, str]]] = {}
+    for message in messages:
+        if message.error() is not None:
+            note(f"consumer {message.error().name()}")
+            if message.error().name() in ("OFFSET_OUT_OF_RANGE", "_AUTO_OFFSET_RESET"):
+                note(f"out of range: {message.topic()}/{message.partition()} {message.offset()}")
+            continue
+        told = digest(message.key(), message.value(), message.headers() or (), message.timestamp()[1])
+        seen = (message.offset(), (message.value() or b"").decode("utf-8", "replace"), told)
+        found.setdefault(message.partition(), []).append(seen)
+    return found
+
+
+def be_member(script: Script) -> None:
+    """A member that commits what it has got, and leaves now and then."""
+    while script.goes_on:
+        member = _Member(script)
+        end_s = time.monotonic() + 3 * script.lifetime_s()
+        while script.goes_on and time.monotonic() < end_s:
+            member.poll()
+        member.close()
+
+
+class _Member:
+    def __init__(self, script: Script) -> None:
+        self._history = script.history
+        self._next: dict[int, int] = {}
+        self._committed: dict[int, int] = {}
+        self._consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": ",".join(script.addresses("kafka")),
+                "client.id": script.life,
+                "group.id": GROUP,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "session.timeout.ms": SESSION_MS,
+                "heartbeat.interval.ms": 1_500,
+                "topic.metadata.refresh.interval.ms": 10_000,
+                "log_level": 0,
+            }
+        )
+        self._consumer.subscribe([STREAM], on_assign=self._assigned)
+
+    def _assigned(self, consumer: Any, parts: Sequence[Any]) -> None:
+        self._next, self._committed = {}, {}
+        for part in parts:
+            operation = self._history.invoke("committed", group=GROUP, log=(STREAM, part.partition))
+            try:
+                found = consumer.committed([part], timeout=TIMEOUT_S)[0]
+            except confluent_kafka.KafkaException as error:
+                self._history.unknown(operation, error.args[0].name())
+                continue
+            if found.error is None:
+                self._history.ok(operation, offset=found.offset if found.offset >= 0 else None)
+            else:
+                self._history.unknown(operation, found.error.name())
+
+    def poll(self) -> None:
+        """Read, note and commit."""
+        asked = now()
+        for partition, records in by_partition(self._consumer.consume(200, 0.2), self._history.note).items():
+            operation = self._history.invoke(
+                "read", at=asked, log=(STREAM, partition), start=records[0][0], protocol="kafka"
+            )
+            self._history.ok(operation, records=records)
+            self._commit(partition, records[-1][0] + 1)
+
+    def _commit(self, partition: int, offset: int) -> None:
+        operation = self._history.invoke("commit", group=GROUP, log=(STREAM, partition), offset=offset)
+        try:
+            part = confluent_kafka.TopicPartition(STREAM, partition, offset)
+            found = self._consumer.commit(offsets=[part], asynchronous=False)[0].error
+        except confluent_kafka.KafkaException as error:
+            found = error.args[0]
+        if found is None:
+            self._history.ok(operation)
+        elif found.name() in REFUSED_COMMITS:
+            self._history.fail(operation, found.name())
+        else:
+            self._history.unknown(operation, found.name())
+            self._history.note(f"commit {found.name()}")
+
+    def close(self) -> None:
+        self._consumer.close()

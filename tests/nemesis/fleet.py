@@ -1,0 +1,152 @@
+"""The clients of a run: a process each, started again when it has ended, each with its history in `NAME.jsonl`."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fixtures.server_process import clean_environment
+from nemesis.stores import signal_all, tree_of
+
+if TYPE_CHECKING:
+    from nemesis.world import World
+
+PROGRAM = Path(__file__).parent / "client.py"
+STOP_S = 40.0
+AGAIN_S = 1.0
+
+
+@dataclass
+class Client:
+    """One client: what it is, and its process while it runs."""
+
+    name: str
+    kind: str
+    process: subprocess.Popen[bytes] | None = None
+    start_count: int = 0
+    ended_s: float = 0.0
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def is_producer(self) -> bool:
+        return self.kind.startswith(("produce", "churn"))
+
+
+class Fleet:
+    """All clients of a world."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        counts: dict[str, int] = {}
+        self.clients: list[Client] = []
+        for kind in world.size.clients:
+            counts[kind] = counts.get(kind, 0) + 1
+            self.clients.append(Client(f"{kind}-{counts[kind]}", kind))
+        self._keeper = threading.Thread(target=self._keep, daemon=True)
+        self._is_stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._stopped: set[str] = set()
+
+    def start(self) -> None:
+        """Start all, and keep them running."""
+        for client in self.clients:
+            self._spawn(client)
+        self._keeper.start()
+
+    def kill(self, client: Client) -> int:
+        """kill -9 it with all below it; its process id. It is started again."""
+        with self._lock:
+            assert client.process is not None
+            pid = client.process.pid
+            signal_all(tree_of(pid), signal.SIGKILL)
+        return pid
+
+    def wake(self, kind: str) -> None:
+        """Let clients of this kind that sleep begin now."""
+        with self._lock:
+            pids = [
+                one.process.pid
+                for one in self.clients
+                if one.kind == kind and one.process and one.process.poll() is None
+            ]
+            signal_all(pids, signal.SIGUSR1)
+
+    def stop(self, *, producers: bool) -> None:
+        """SIGTERM to producers (or all others): they finish what they have. Who does not end in time is killed."""
+        chosen = [client for client in self.clients if client.is_producer == producers]
+        with self._lock:
+            self._stopped |= {client.name for client in chosen}
+            for client in chosen:
+                if client.process is not None:
+                    client.process.terminate()
+        end_s = time.monotonic() + STOP_S
+        for client in chosen:
+            self._await(client, end_s)
+
+    def end(self) -> None:
+        """Kill all."""
+        self._is_stopping.set()
+        with self._lock:
+            for client in self.clients:
+                if client.process is not None:
+                    signal_all(tree_of(client.process.pid), signal.SIGKILL)
+                    client.process.wait(STOP_S)
+                    client.process = None
+
+    def histories(self) -> list[Path]:
+        return sorted(self._world.folder.glob("*.jsonl"))
+
+    def start_counts(self) -> dict[str, int]:
+        """How often each was started."""
+        return {client.name: client.start_count for client in self.clients}
+
+    def _await(self, client: Client, end_s: float) -> None:
+        if client.process is None:
+            return
+        try:
+            client.process.wait(max(0.1, end_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            client.failures.append("did not end after SIGTERM")
+            signal_all(tree_of(client.process.pid), signal.SIGKILL)
+            client.process.wait(STOP_S)
+        client.process = None
+
+    def _keep(self) -> None:
+        """Start again what has ended, a moment later."""
+        while not self._is_stopping.wait(0.2):
+            with self._lock:
+                for client in self.clients:
+                    if client.process is None or client.process.poll() is None or client.name in self._stopped:
+                        continue
+                    if client.ended_s == 0.0:
+                        client.ended_s = time.monotonic()
+                        if client.process.returncode not in (0, -signal.SIGKILL):
+                            client.failures.append(f"ended with {client.process.returncode}")
+                    elif time.monotonic() - client.ended_s > AGAIN_S:
+                        self._spawn(client)
+
+    def _spawn(self, client: Client) -> None:
+        world, client.ended_s = self._world, 0.0
+        client.start_count += 1
+        plan = {
+            "name": client.name,
+            "start": client.start_count,
+            "seed": random.Random(f"{world.seed}/{client.name}/{client.start_count}").getrandbits(32),
+            "folder": str(world.folder),
+            "addresses": {protocol: list(found.values()) for protocol, found in world.addresses.items()},
+            "partition_count": world.size.partition_count,
+            "per_second": world.size.per_second,
+            "sql_config": next((str(world.servers[name].config) for name in world.size.workers), ""),
+        }
+        with (world.folder / f"{client.name}.err").open("ab") as errors:
+            client.process = subprocess.Popen(
+                [sys.executable, str(PROGRAM), client.kind, json.dumps(plan)],
+                stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True,
+                env=clean_environment({**world.client_environment(), "PYTHONPATH": ":".join(sys.path)}),
+            )  # fmt: skip

@@ -1,0 +1,164 @@
+"""What the histories say: the verdict of `bearlake.testing.history`, what clients felt of each fault, and how much there was of what."""
+
+import json
+import re
+import subprocess
+import sys
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from fixtures.server_process import clean_environment
+from nemesis.schedule import Happening
+
+CHECK_S = 1800.0
+AFTER_NS = 15 * 10**9
+"""How long after a fault what clients feel is put down to it."""
+PROTOCOLS = {
+    "produce-librdkafka": "Kafka", "produce-plain": "Kafka",
+    "produce-short-lived": "Kafka", "produce-java": "Kafka", "produce-franz": "Kafka",
+    "produce-pulsar": "Pulsar", "produce-rest": "REST", "produce-grpc": "gRPC",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Of the checker. `violations` is None when it could not judge; `text` says why then."""
+
+    violations: int | None
+    text: str
+    examples: str = ""
+    """Violations in full, as the checker shows them."""
+
+
+def judge(histories: Sequence[Path], output: Path) -> Verdict:
+    """Check all histories together; the checker's whole text goes to `output`."""
+    command = [sys.executable, "-m", "bearlake.testing.history", "check", *map(str, histories)]
+    environment = clean_environment({"PYTHONPATH": ":".join(sys.path)})
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_S, env=environment, check=False)
+    except subprocess.TimeoutExpired:
+        return Verdict(violations=None, text=f"not judged within {CHECK_S:g} s")
+    output.write_text(done.stdout + done.stderr)
+    kinds = Counter(re.findall(r"^([A-Z_]+) \S+: ", done.stdout, re.MULTILINE))
+    if done.returncode == 0:
+        return Verdict(violations=0, text=done.stdout.strip().replace("\n", "; ")[:500])
+    if not kinds:
+        return Verdict(violations=None, text=(done.stdout + done.stderr).strip()[-400:])
+    return Verdict(
+        violations=sum(kinds.values()),
+        text=", ".join(f"{kind} {count}" for kind, count in kinds.items()),
+        examples=done.stdout,
+    )
+
+
+@dataclass
+class Felt:
+    """What clients of one protocol felt in some windows of time."""
+
+    gaps_s: list[float] = field(default_factory=list)
+    """The longest time without an acknowledgement, one per window."""
+    waits_s: list[float] = field(default_factory=list)
+    """How long acknowledged writes took."""
+    errors: int = 0
+    redelivered: int = 0
+
+
+@dataclass
+class Facts:
+    """Counts and times of all operations."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    """By `op outcome`."""
+    records: Counter[str] = field(default_factory=Counter)
+    """Records: acknowledged, read, in SQL."""
+    acknowledged: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    """By protocol: (end, start) of writes, in order of their ends."""
+    failed: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """By protocol: when writes failed or were given up."""
+    redelivered: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """By protocol: when a group or subscription got a record again."""
+    notes: Counter[str] = field(default_factory=Counter)
+
+    def felt(self, protocol: str, windows: Sequence[tuple[int, int]]) -> Felt:
+        """What clients felt from the beginnings of these windows to their ends."""
+        found = Felt()
+        for begun, ended in windows:
+            until = ended + AFTER_NS
+            inside = _between(self.acknowledged.get(protocol, []), (begun, 0), (until, 1 << 62))
+            times = [begun, *(end for end, _ in inside), until]
+            found.gaps_s.append(max(after - before for before, after in pairwise(times)) / 1e9)
+            found.waits_s += [(end - start) / 1e9 for end, start in inside]
+            found.errors += len(_between(self.failed.get(protocol, []), begun, until))
+            found.redelivered += len(_between(self.redelivered.get(protocol, []), begun, until))
+        return found
+
+
+def _between(values: list[Any], first: Any, last: Any) -> list[Any]:
+    return values[bisect_left(values, first) : bisect_right(values, last)]
+
+
+def windows(happenings: Sequence[Happening], kind: str) -> list[tuple[int, int]]:
+    """When faults of this kind were at work."""
+    return [(one.begun, one.ended) for one in happenings if one.kind == kind and not one.error]
+
+
+def facts(histories: Sequence[Path]) -> Facts:
+    """Read all histories once."""
+    found = Facts()
+    seen: dict[str, set[tuple[str, int, int]]] = defaultdict(set)
+    for path in histories:
+        kind = re.sub(r"-\d+$", "", path.stem)
+        waiting: dict[int, dict[str, Any]] = {}
+        for event in _events(path):
+            if "history" in event:
+                waiting = {}
+            elif event["e"] == "invoke":
+                waiting[event["i"]] = event
+            elif (begun := waiting.pop(event["i"], None)) is not None:
+                _count(found, seen, kind, path.stem, begun, event)
+        notes = path.with_suffix(".notes")
+        for note in _events(notes) if notes.exists() else ():
+            found.notes[f"{kind}: {re.sub(r'[0-9]+', 'N', note['what'])[:100]}"] += 1
+    for times in (*found.acknowledged.values(), *found.failed.values(), *found.redelivered.values()):
+        times.sort()
+    return found
+
+
+def _count(
+    found: Facts, seen: dict[str, set[tuple[str, int, int]]], kind: str, name: str, begun: Any, event: Any
+) -> None:
+    op, outcome = begun["op"], event["e"]
+    found.counts[f"{op} {outcome}"] += 1
+    protocol = PROTOCOLS.get(kind)
+    if op == "produce" and outcome == "ok":
+        found.records["acknowledged"] += len(begun["records"])
+        if protocol:
+            found.acknowledged[protocol].append((event["t"], begun["t"]))
+    elif op == "produce" and protocol:
+        found.failed[protocol].append(event["t"])
+    elif op == "read" and outcome == "ok":
+        found.records["read"] += len(event["records"])
+        group = {"member-kafka": "Kafka", "member-rest": "REST"}.get(kind, "Pulsar" if kind == "consume-pulsar" else "")
+        if group:
+            places = seen[f"{group}/{name if group == 'Pulsar' else ''}"]
+            for offset, *_ in event["records"]:
+                place = (begun["log"][0], begun["log"][1], offset)
+                if place in places:
+                    found.redelivered[group].append(event["t"])
+                places.add(place)
+    elif op == "rows" and outcome == "ok":
+        found.records["rows in SQL"] += len(event["records"])
+
+
+def _events(path: Path) -> Any:
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError:
+                continue  # empty, or cut off by a kill

@@ -1,0 +1,196 @@
+"""Faults of the network: what links do to bytes (`proxy.py`), and what an object store in front of which one stands seems to answer."""
+
+import abc
+from typing import Any
+
+from nemesis.process_faults import Fault
+
+
+class LinkFault(Fault):
+    """A rule on some links; the proof is that the counts of the links say so."""
+
+    counts: tuple[str, ...]
+    """Any of these must have grown."""
+
+    def links(self) -> list[str]:
+        """Which links it hits: by default those of one server, one store, or one pair."""
+        network = self.world.network
+        store = self.random.choice((">postgresql", ">s3"))
+        server = self.pick()
+        return self.random.choice(
+            [
+                [f"{server}{store}"],
+                network.matching(store),
+                network.matching(f">{server}/") or [f"{server}{store}"],
+                network.matching(f"{server}>"),
+            ]
+        )
+
+    @abc.abstractmethod
+    def rule(self) -> dict[str, Any]:
+        """See `proxy.py`."""
+
+    def begin(self) -> str:
+        self._links = self.links()
+        rule = {**self.rule(), "salt": self.random.getrandbits(30)}
+        self._before = {link: self.world.network.set_rule(link, rule) for link in self._links}
+        told = {key: value for key, value in rule.items() if key not in ("salt", "mode")}
+        return f"{', '.join(self._links)} {told or ''}".strip()
+
+    def end(self) -> str | None:
+        found: dict[str, int] = {}
+        for link in self._links:
+            self.world.network.set_rule(link, None)
+        after = self.world.network.counts()
+        for link in self._links:
+            for name in self.counts:
+                grown = after[link].get(name, 0) - self._before[link].get(name, 0)
+                found[name] = found.get(name, 0) + grown
+        said = [f"{name} {count}" for name, count in found.items() if count]
+        return ", ".join(said) or None
+
+
+class Cut(LinkFault):
+    """A partition: connections of a pair are reset, new ones too."""
+
+    name = "partition"
+    resources = frozenset({"network"})
+    counts = ("reset", "refused")
+
+    def rule(self) -> dict[str, Any]:
+        return {"mode": "cut"}
+
+
+class Flap(LinkFault):
+    """Open connections are reset, once."""
+
+    name = "reset-connections"
+    resources = frozenset({"network"})
+    seconds = (0.5, 1.0)
+    counts = ("reset",)
+
+    def links(self) -> list[str]:
+        """Links with open connections at any time."""
+        network = self.world.network
+        return self.random.choice([network.matching(">postgresql"), network.matching("clients>")])
+
+    def rule(self) -> dict[str, Any]:
+        return {"mode": "cut", "old": True, "fraction": self.random.choice((0.7, 1.0))}
+
+
+class Drop(LinkFault):
+    """What is sent in one direction, or both, disappears; nobody is told."""
+
+    name = "drop"
+    resources = frozenset({"network"})
+    counts = ("dropped_bytes", "dropped_answer_bytes")
+
+    def rule(self) -> dict[str, Any]:
+        return {
+            "mode": "drop",
+            "direction": self.random.choice(("to_server", "to_client", "both")),
+            "fraction": self.random.choice((0.5, 1.0)),
+        }
+
+
+class Delay(LinkFault):
+    """Blocks arrive late."""
+
+    name = "delay"
+    resources = frozenset({"network"})
+    counts = ("delayed_blocks",)
+
+    def rule(self) -> dict[str, Any]:
+        return {"mode": "delay", "delay_ms": self.random.choice((20, 200, 1000))}
+
+
+class Hold(LinkFault):
+    """What clients of a store said is delivered after they gave up, and after others have gone on over new connections."""
+
+    name = "deliver-later"
+    resources = frozenset({"network"})
+    seconds = (6.0, 15.0)
+    counts = ("delivered_later_bytes", "delivered_after_client_had_gone")
+
+    def links(self) -> list[str]:
+        store = self.random.choice((">postgresql", ">postgresql", ">s3"))
+        return self.random.choice([[f"{self.pick()}{store}"], self.world.network.matching(store)])
+
+    def rule(self) -> dict[str, Any]:
+        return {"mode": "hold", "old": self.random.random() < 0.7, "fraction": self.random.choice((0.5, 1.0))}
+
+
+class IsolateHolder(LinkFault):
+    """A server that holds leases loses its database and keeps its clients; at the same time a new member comes, and may ask another server.
+
+    What such a server confirms after others may have taken its place is what consumers believe.
+    """
+
+    name = "isolate-lease-holder"
+    resources = frozenset({"network", "postgresql"})
+    seconds = (6.0, 15.0)
+    counts = ("reset", "refused", "dropped_bytes")
+
+    def links(self) -> list[str]:
+        holders = self.world.postgresql.execute(
+            "select distinct s.name from bearlake.lease l join bearlake.server s using (node_id) where not s.has_left"
+        )
+        names = sorted({row["name"] for row in holders} & set(self.world.of_role("kafka", "pulsar", "rest", "grpc")))
+        return [f"{self.random.choice(names)}>postgresql"]
+
+    def begin(self) -> str:
+        what = super().begin()
+        self.world.fleet.wake("member-silent")
+        return what
+
+    def rule(self) -> dict[str, Any]:
+        return {"mode": self.random.choice(("cut", "drop"))}
+
+
+class PutOutage(LinkFault):
+    """PUTs of some keys fail, for minutes in a long run."""
+
+    name = "put-outage"
+    resources = frozenset({"network", "s3"})
+    seconds = (10.0, 90.0)
+    counts = ("status_503",)
+
+    def links(self) -> list[str]:
+        return self.world.network.matching(">s3")
+
+    def rule(self) -> dict[str, Any]:
+        return {"mode": "status", "status": 503, "by": "path", "fraction": self.random.choice((0.2, 0.5, 0.8))}
+
+
+class Errors(PutOutage):
+    """Requests of all kinds are answered with 500 or 503, some of them."""
+
+    name = "s3-errors"
+    seconds = (5.0, 20.0)
+    counts = ("status_500", "status_503")
+
+    def rule(self) -> dict[str, Any]:
+        return {
+            "mode": "status",
+            "status": self.random.choice((500, 503)),
+            "by": "request",
+            "methods": self.random.choice((("GET",), ("PUT", "GET", "HEAD", "POST", "DELETE"))),
+            "fraction": self.random.choice((0.1, 0.4)),
+        }
+
+
+class SlowStorage(LinkFault):
+    """The object store takes its time."""
+
+    name = "slow-s3"
+    resources = frozenset({"network", "s3"})
+    counts = ("delayed_blocks",)
+
+    def links(self) -> list[str]:
+        return self.world.network.matching(">s3")
+
+    def rule(self) -> dict[str, Any]:
+        return {"mode": "delay", "delay_ms": self.random.choice((100, 500, 2000))}
+
+
+KINDS: tuple[type[Fault], ...] = (Cut, Flap, Drop, Delay, Hold, IsolateHolder, PutOutage, Errors, SlowStorage)

@@ -1,0 +1,35 @@
+"""The sizes of a run: how many servers, workers and clients of which kinds."""
+
+from nemesis.world import Size
+
+PRODUCERS = ("produce-librdkafka", "produce-short-lived", "produce-plain")
+KAFKA = (*PRODUCERS, "read-kafka", "member-kafka", "member-kafka", "member-silent", "member-silent")
+GRPC = ("produce-grpc", "read-grpc", "produce-odd", "read-odd", "churn-topics", "churn-topics")
+PULSAR = ("produce-pulsar", "consume-pulsar", "consume-pulsar", "consume-pulsar")
+MORE = ("produce-librdkafka", "produce-java", "member-kafka", "member-silent", "member-rest")
+
+SIZES = {
+    "short": Size(
+        servers={"k1": "kafka", "k2": "kafka", "r1": "rest"},
+        clients=(
+            *PRODUCERS,
+            "read-kafka",
+            "member-kafka",
+            "member-silent",
+            "member-silent",
+            "member-silent",
+            "produce-rest",
+        ),
+    ),
+    "small": Size(
+        servers={"k1": "kafka", "k2": "kafka", "r1": "rest", "g1": "grpc"},
+        workers=("w1",),
+        clients=(*KAFKA, *GRPC, "produce-franz", "produce-rest", "member-rest", "sql"),
+    ),
+    "whole": Size(
+        servers={"k1": "kafka", "k2": "kafka", "k3": "kafka", "p1": "pulsar", "r1": "rest", "g1": "grpc"},
+        workers=("w1", "w2"),
+        clients=(*KAFKA, *GRPC, *PULSAR, *MORE, "produce-franz", "produce-rest", "member-rest", "sql", "pyiceberg"),
+    ),
+}
+"""`short`: for each change, without Spark. `small`: everything but Pulsar and Java, one worker. `whole`: for hours, 24 GB of memory."""

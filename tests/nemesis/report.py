@@ -1,0 +1,215 @@
+"""The report of a run, in Markdown, and its gates."""
+
+import platform
+import shutil
+import subprocess
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from statistics import quantiles
+
+import psutil
+
+from bearlake import __version__
+from nemesis import tools
+from nemesis.judging import Facts, Verdict, windows
+from nemesis.schedule import Happening
+from nemesis.watch import Objects
+
+EXAMPLES_MAX = 15
+LINES_MAX = 80
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """Something that must hold. `is_open` None: could not be judged in this run, and says why."""
+
+    name: str
+    is_passed: bool | None
+    figures: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """All that a report says."""
+
+    command: str
+    seed: int
+    load_s: float
+    total_s: float
+    size: str
+    happenings: Sequence[Happening]
+    impossible: Sequence[str]
+    facts: Facts
+    verdict: Verdict
+    gates: Sequence[Gate]
+    objects: Sequence[Objects]
+    exits: Sequence[str]
+    missed: Sequence[str]
+    """Objects that servers looked for in vain."""
+    alarms: Mapping[str, int]
+    client_starts: Mapping[str, int]
+    client_failures: Sequence[str]
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether no gate says no."""
+        return all(gate.is_passed is not False for gate in self.gates)
+
+
+def written(run: Run) -> str:
+    """The report."""
+    parts = [_head(run), _gates(run), _violations(run), _load(run), _faults(run), _happenings(run), _oddities(run)]
+    return "\n".join(parts)
+
+
+def _head(run: Run) -> str:
+    verdict = "every gate was passed" if run.is_passed else "**a gate was not passed**"
+    return f"""# Nemesis: {verdict}
+
+Seed {run.seed}, {run.load_s:.0f} s of load and faults, {run.total_s:.0f} s in all. Again: `{run.command}`
+
+{run.size}
+
+| what | version |
+|---|---|
+| Bearlake | {__version__} ({_commit()}) |
+| PostgreSQL | {_said("postgres", "--version") or _said("psql", "--version")} |
+| S3 server | versitygw {tools.VERSITYGW_VERSION} |
+| librdkafka, aiokafka | {version("confluent-kafka")}, {version("aiokafka")} |
+| Pulsar, gRPC clients | {version("pulsar-client")}, {version("grpcio")} |
+| Spark, PyIceberg, DuckDB | {version("pyspark")}, {version("pyiceberg")}, {version("duckdb")} |
+| Python, kernel | {platform.python_version()}, {platform.release()} |
+| machine | {psutil.cpu_count()} cores, {psutil.virtual_memory().total / 1e9:.0f} GB |
+"""
+
+
+def _gates(run: Run) -> str:
+    shown = {True: "passed", False: "**not passed**", None: "not judged"}
+    rows = [f"| {gate.name} | {shown[gate.is_passed]} | {gate.figures} |" for gate in run.gates]
+    return "\n".join(["## Gates", "", "| gate | | figures |", "|---|---|---|", *rows, ""])
+
+
+def _violations(run: Run) -> str:
+    if not run.verdict.examples:
+        return ""
+    return "\n".join(["## Broken promises", "", "```", *run.verdict.examples.splitlines()[:LINES_MAX], "```", ""])
+
+
+def _load(run: Run) -> str:
+    records = ", ".join(f"{name} {count:,}" for name, count in run.facts.records.items())
+    counts = ", ".join(f"{name} {count:,}" for name, count in sorted(run.facts.counts.items()))
+    starts = ", ".join(f"{name} {count}" for name, count in run.client_starts.items())
+    lines = [
+        "## Load",
+        "",
+        f"Records: {records}.",
+        "",
+        f"Operations: {counts}.",
+        "",
+        f"Processes started per client: {starts}.",
+        "",
+    ]
+    everything = [(one.begun, one.ended) for one in run.happenings]
+    if everything:
+        whole = [(min(begun for begun, _ in everything), max(ended for _, ended in everything))]
+        rows = []
+        for protocol in sorted(run.facts.acknowledged):
+            felt = run.facts.felt(protocol, whole)
+            rows.append(
+                f"| {protocol} | {len(felt.waits_s):,} | {_quantile(felt.waits_s, 50):.2f} | {_quantile(felt.waits_s, 99):.2f} |"
+                f" {max(felt.waits_s, default=0):.1f} | {felt.gaps_s[0]:.1f} | {felt.errors} | {felt.redelivered} |"
+            )
+        lines += [
+            "| protocol | writes | p50 (s) | p99 (s) | longest (s) | longest without any (s) | failed, given up | delivered again |",
+            "|---|---|---|---|---|---|---|---|", *rows, "",
+        ]  # fmt: skip
+    if run.objects:
+        orphans, unused = max(one.orphans for one in run.objects), max(one.unused for one in run.objects)
+        last = run.objects[-1]
+        lines.append(
+            f"Objects: at most {max(one.stored for one in run.objects)} stored, {orphans} orphans, {unused} unused; "
+            f"at the end {last.stored} stored, {last.orphans} orphans, {last.unused} unused, {last.open_tasks} open tasks, and "
+            f"{last.unused_files} data files that only snapshots name.\n"
+        )
+    return "\n".join(lines)
+
+
+def _faults(run: Run) -> str:
+    by_kind: dict[str, list[Happening]] = defaultdict(list)
+    for one in run.happenings:
+        by_kind[one.kind].append(one)
+    heads = " | ".join(
+        f"{protocol} without writes p99 / max (s), errors, again" for protocol in sorted(run.facts.acknowledged)
+    )
+    lines = [
+        "## Faults, and what clients felt",
+        "",
+        f"| fault | times | seen at work | {heads} |",
+        "|---" * (3 + len(run.facts.acknowledged)) + "|",
+    ]
+    for kind, all_of_it in sorted(by_kind.items()):
+        seen = sum(1 for one in all_of_it if one.proof)
+        cells = []
+        for protocol in sorted(run.facts.acknowledged):
+            felt = run.facts.felt(protocol, windows(run.happenings, kind))
+            gaps = f"{_quantile(felt.gaps_s, 99):.1f} / {max(felt.gaps_s, default=0):.1f}"
+            cells.append(f"{gaps}, {felt.errors}, {felt.redelivered}")
+        lines.append(f"| {kind} | {len(all_of_it)} | {seen} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "A window begins with the fault and ends 15 s after it; faults that overlap share what was felt. The longest time without an",
+    ]
+    lines += ["acknowledged write is taken per window over all producers of the protocol.", ""]
+    if run.impossible:
+        lines += [f"Not possible here: {', '.join(run.impossible)}.", ""]
+    return "\n".join(lines)
+
+
+def _happenings(run: Run) -> str:
+    if not run.happenings:
+        return ""
+    start = run.happenings[0].begun
+    rows = [
+        f"| {(one.begun - start) / 1e9:.1f} | {(one.ended - one.begun) / 1e9:.1f} | {one.kind} | {one.what} | {_shown(one)} |"
+        for one in run.happenings[:400]
+    ]
+    head = [
+        "<details><summary>Every fault</summary>",
+        "",
+        "| at (s) | for (s) | fault | what | seen |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join([*head, *rows, "", "</details>", ""])
+
+
+def _shown(one: Happening) -> str:
+    return one.proof or one.error or "–"
+
+
+def _oddities(run: Run) -> str:
+    lines = ["## Noted besides", ""]
+    lines += [f"- a server ended by itself: {text}" for text in run.exits[:EXAMPLES_MAX]]
+    lines += [f"- an object was missed: {text}" for text in run.missed[:EXAMPLES_MAX]]
+    lines += [f"- logged {count} times as an error: {text}" for text, count in list(run.alarms.items())[:EXAMPLES_MAX]]
+    lines += [f"- a client: {text}" for text in list(run.client_failures)[:EXAMPLES_MAX]]
+    lines += [f"- {count} × {what}" for what, count in run.facts.notes.most_common(3 * EXAMPLES_MAX)]
+    return "\n".join([*lines, ""])
+
+
+def _quantile(values: Sequence[float], percent: int) -> float:
+    if len(values) < 2:
+        return max(values, default=0.0)
+    return quantiles(values, n=100, method="inclusive")[percent - 1]
+
+
+def _said(program: str, *words: str) -> str:
+    found = shutil.which(program)
+    if found is None:
+        return ""
+    return subprocess.run([found, *words], capture_output=True, text=True, timeout=20, check=False).stdout.strip()
+
+
+def _commit() -> str:
+    return _said("git", "-C", str(tools.FRANZ_GO.parent), "rev-parse", "--short", "HEAD") or "no commit known"

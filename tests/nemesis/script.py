@@ -1,0 +1,104 @@
+"""What every client process has: its plan, its history, its randomness, and when it shall end."""
+
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nemesis.recording import Recording
+
+STREAM = "main"
+ODD_STREAM = "odd"
+PULSAR_TOPIC = "pulsar"
+
+
+BURST_COUNT = 24
+BURST_S = 0.008
+
+
+class Script:
+    """See the module. SIGTERM sets `goes_on` to false; SIGUSR1 ends `sleep`."""
+
+    def __init__(self, kind: str, plan: dict[str, Any]) -> None:
+        self.kind = kind
+        self.name: str = plan["name"]
+        self.life = f"{plan['name']}-{plan['start']}"
+        """The name of this process, which no other has."""
+        self.random = random.Random(plan["seed"])
+        self.folder = Path(plan["folder"])
+        self.partition_count: int = plan["partition_count"]
+        self.per_second: int = plan["per_second"]
+        self.sql_config: str = plan["sql_config"]
+        self._addresses: dict[str, list[str]] = plan["addresses"]
+        self.history = Recording(self.folder / f"{self.name}.jsonl", self.life)
+        self._over = threading.Event()
+        self._wakers: list[Callable[[], None]] = []
+        self._woken = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: self.end())
+        signal.signal(signal.SIGUSR1, lambda *_: self._woken.set())
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    @property
+    def goes_on(self) -> bool:
+        return not self._over.is_set()
+
+    def end(self) -> None:
+        self._over.set()
+        for wake in self._wakers:
+            wake()
+
+    def when_over(self, wake: Callable[[], None]) -> None:
+        """Call this when the client shall end."""
+        self._wakers.append(wake)
+
+    def pause(self, seconds: float) -> None:
+        """Wait, but not longer than the client goes on."""
+        self._over.wait(seconds)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait until the run wakes this client (SIGUSR1), but not longer than so, nor than the client goes on."""
+        self._woken.clear()
+        end_s = time.monotonic() + seconds
+        while self.goes_on and not self._woken.wait(0.2) and time.monotonic() < end_s:
+            pass
+
+    def addresses(self, protocol: str) -> list[str]:
+        """`host:port` of the protocol's servers, in an order of this process's own."""
+        found = list(self._addresses.get(protocol, []))
+        self.random.shuffle(found)
+        return found
+
+    def pace(self) -> "Pace":
+        """Steps at the plan's rate."""
+        return Pace(self)
+
+    def lifetime_s(self) -> float:
+        """How long a producer lives until the next one takes its place: mostly seconds."""
+        return self.random.choice((1.0, 2.0, 3.0, 5.0, 10.0, 60.0))
+
+
+class Pace:
+    """Waits so that steps come at the script's rate; what was missed while a step hung is not caught up."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._next_s = time.monotonic()
+        self._burst = 0
+
+    def burst(self) -> None:
+        """The next steps come fast: what a producer sends first is in several requests and objects, all under way at once."""
+        self._burst = BURST_COUNT
+
+    def step(self) -> None:
+        """Wait until the next step is due."""
+        now_s = time.monotonic()
+        if self._burst:
+            self._burst -= 1
+            self._next_s = now_s
+            self._script.pause(BURST_S)
+            return
+        self._next_s = max(self._next_s + 1 / self._script.per_second, now_s - 0.5)
+        self._script.pause(max(0.0, self._next_s - now_s))

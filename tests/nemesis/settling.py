@@ -1,0 +1,258 @@
+"""One run from start to verdict: load and faults, healing, settling, reading everything again, and the gates."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+
+from faults.load import create_stream
+from faults.waiting import until
+from nemesis import fault_kinds, judging
+from nemesis.clients import pulsars
+from nemesis.clients.kafka import by_partition
+from nemesis.plan import SIZES
+from nemesis.recording import Recording, now
+from nemesis.report import Gate, Run
+from nemesis.schedule import Schedule
+from nemesis.script import ODD_STREAM, PULSAR_TOPIC, STREAM
+from nemesis.watch import Watch
+from nemesis.world import SETTINGS, World, created
+
+log = logging.getLogger("nemesis")
+
+WARM_UP_S = 3.0
+STEP_S = 0.2
+SETTLE_S = 150.0
+READ_S = 90.0
+REST_S = 8.0
+CPU_AT_REST_MAX = 0.35
+ATTEMPTS_MAX = 12
+"""Failures of one task: five, then it is set aside and tried once more every 20 s."""
+CLAIMS_MAX = 40
+GROWTH_MAX = 1.4
+GROWTH_MB = 60.0
+TRIES_MIN = 3
+"""One fault may hit what nobody uses at that moment; so many of a kind do not."""
+TABLE = {"table.freshness_ms": "3000"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What shall be run."""
+
+    size: str
+    seconds: float
+    seed: int
+    per_second: int = 10
+    faults: Sequence[str] = ()
+    keep: Path | None = None
+
+
+def run(wish: Wish) -> Run:
+    """Do all of it; the world is ended and deleted when this returns or fails. Raises `ToolMissing`, `ObtainFailed`."""
+    start_s = time.monotonic()
+    size = replace(SIZES[wish.size], per_second=wish.per_second)
+    with created(size, wish.seed, keep=wish.keep) as world:
+        world.start()
+        log.info("started after %.1f s", time.monotonic() - start_s)
+        watch, schedule, impossible = _load(world, wish)
+        gates = _settle(world, watch, wish)
+        text = world.folder / "verdict.log"
+        histories = world.fleet.histories()
+        verdict = judging.judge(histories, text)
+        log.info("judged: %s", verdict.text)
+        found = judging.facts(histories)
+        gates = [_promises(verdict), *gates, _seen(schedule), _clients(world)]
+        return Run(
+            command=_command(wish),
+            seed=wish.seed,
+            load_s=wish.seconds,
+            total_s=time.monotonic() - start_s,
+            size=_told(world),
+            happenings=schedule.happenings,
+            impossible=impossible,
+            facts=found,
+            verdict=verdict,
+            gates=gates,
+            objects=watch.objects,
+            exits=[f"{name} with {code}, {at - start_s:.0f} s after the start" for at, name, code in world.exits],
+            missed=list(watch.missed.values()),
+            alarms=watch.alarms,
+            client_starts=world.fleet.start_counts(),
+            client_failures=[f"{client.name}: {text}" for client in world.fleet.clients for text in client.failures],
+        )
+
+
+def _load(world: World, wish: Wish) -> tuple[Watch, Schedule, list[str]]:
+    """Clients and faults, for the time that was asked for."""
+    kafka = list(world.addresses["kafka"].values())
+    for name in (STREAM, ODD_STREAM):
+        create_stream(kafka[:1], name, world.size.partition_count, TABLE)
+    kinds, impossible = ([], []) if list(wish.faults) == ["none"] else fault_kinds.of(wish.faults, world)
+    world.fleet.start()
+    watch, schedule = Watch(world), Schedule(world, kinds, scale=1.0 if wish.seconds >= 300 else 0.7)
+    end_s = time.monotonic() + WARM_UP_S + wish.seconds
+    while time.monotonic() < end_s:
+        schedule.step()
+        world.revive()
+        watch.step()
+        time.sleep(STEP_S)
+    schedule.end_all()
+    return watch, schedule, impossible
+
+
+def _settle(world: World, watch: Watch, wish: Wish) -> list[Gate]:
+    """Heal, and see whether everything goes back to normal."""
+    healed_s = time.monotonic()
+    try:
+        world.heal()
+    except AssertionError as late:
+        return [Gate(name="servers are ready after healing", is_passed=False, figures=str(late))]
+    log.info("healed after %.1f s", time.monotonic() - healed_s)
+    gates = [
+        Gate(name="servers are ready after healing", is_passed=True, figures=f"{time.monotonic() - healed_s:.1f} s")
+    ]
+    world.fleet.stop(producers=True)
+    peak = max((one.orphans + one.unused for one in watch.objects), default=0)
+    settled = _is_settled_in_time(world, watch) if world.size.workers else None
+    gates += _objects(watch, peak, settled)
+    gates.append(_readable(world))
+    world.fleet.stop(producers=False)
+    gates.append(_rest(world, watch))
+    gates.append(_memory(world, watch))
+    return gates
+
+
+def _is_settled_in_time(world: World, watch: Watch) -> bool:
+    """Whether compaction has finished and nothing is left over that nobody needs."""
+
+    def is_settled() -> bool:
+        world.revive()
+        found = watch.look_at_objects()
+        return found is not None and found.open_tasks == 0 and found.orphans == 0 and found.unused == 0
+
+    try:
+        log.info("settled after %.1f s", until(is_settled, SETTLE_S, "compaction and sweeping have finished"))
+    except AssertionError:
+        return False
+    return True
+
+
+def _objects(watch: Watch, peak: int, settled: bool | None) -> list[Gate]:
+    if settled is None or not watch.objects:
+        return [Gate(name="orphans and unused objects shrink", is_passed=None, figures="no worker in this size")]
+    last = watch.objects[-1]
+    left = f"{last.orphans} orphans, {last.unused} unused, {last.open_tasks} open tasks {SETTLE_S:g} s later at most; {peak} at the peak"
+    return [
+        Gate(name="orphans and unused objects shrink", is_passed=settled, figures=left),
+        Gate(name="no task is set aside in the end", is_passed=last.aside == 0, figures=f"{last.aside}"),
+        Gate(
+            name="attempts per task are bounded",
+            is_passed=watch.attempts_max <= ATTEMPTS_MAX and watch.claims_max <= CLAIMS_MAX,
+            figures=f"at most {watch.attempts_max} failures and {watch.claims_max} claims of one task",
+        ),
+    ]
+
+
+def _readable(world: World) -> Gate:
+    """Read everything once more, from the start, by a client that is new; it is part of the history."""
+    history = Recording(world.folder / "final.jsonl", "final")
+    logs = [(STREAM, at) for at in range(world.size.partition_count)]
+    if "produce-pulsar" in world.size.clients:
+        logs += [(PULSAR_TOPIC, at) for at in range(pulsars.PARTITION_COUNT)]
+    settings = {"group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "error", "log_level": 0}
+    bootstrap = ",".join(world.addresses["kafka"].values())
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, **settings})
+    problems: list[str] = []
+    count = 0
+    try:
+        for name, partition in logs:
+            count += _read_all(consumer, history, (name, partition), problems)
+    except confluent_kafka.KafkaException as error:
+        problems.append(str(error))
+    finally:
+        consumer.close()
+    figures = f"{count:,} records read" + (f"; {problems[:3]}" if problems else "")
+    return Gate(name="everything is readable after healing", is_passed=not problems, figures=figures)
+
+
+def _read_all(consumer: Any, history: Recording, name: tuple[str, int], problems: list[str]) -> int:
+    """Read one partition up to its end; how many records."""
+    part = confluent_kafka.TopicPartition(*name, 0)
+    operation = history.invoke("bounds", log=name, protocol="kafka")
+    start, end = consumer.get_watermark_offsets(part, timeout=READ_S, cached=False)
+    history.ok(operation, start=start, end=end)
+    consumer.assign([part])
+    position, end_s = start, time.monotonic() + READ_S
+    while position < end and time.monotonic() < end_s:
+        asked = now()
+        for records in by_partition(consumer.consume(1000, 0.5), problems.append).values():
+            operation = history.invoke("read", at=asked, log=name, start=position, protocol="kafka")
+            history.ok(operation, records=records)
+            position = records[-1][0] + 1
+    if position < end:
+        problems.append(f"{name} is not readable from {position} to {end}")
+    else:
+        history.ok(history.invoke("complete", log=name))
+    return position - start
+
+
+def _rest(world: World, watch: Watch) -> Gate:
+    shares = watch.cpu_at_rest(REST_S)
+    told = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
+    is_passed = bool(shares) and max(shares.values()) < CPU_AT_REST_MAX
+    return Gate(name="no process spins at rest", is_passed=is_passed, figures=f"of one core: {told}")
+
+
+def _memory(world: World, watch: Watch) -> Gate:
+    found = {name: watch.growth(name) for name in world.servers}
+    judged = {name: pair for name, pair in found.items() if pair is not None}
+    told = ", ".join(f"{name} {before:.0f} → {after:.0f} MB" for name, (before, after) in judged.items())
+    if not judged:
+        peaks = {name: max((size for _, size in sizes), default=0) for name, sizes in watch.memory.items()}
+        told = "too short to judge; most: " + ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in peaks.items())
+        return Gate(name="memory does not grow", is_passed=None, figures=told)
+    is_passed = all(after < before * GROWTH_MAX + GROWTH_MB for before, after in judged.values())
+    return Gate(name="memory does not grow", is_passed=is_passed, figures=told)
+
+
+def _promises(verdict: judging.Verdict) -> Gate:
+    is_passed = None if verdict.violations is None else verdict.violations == 0
+    return Gate(name="every promise was kept", is_passed=is_passed or False, figures=verdict.text.replace("|", "/"))
+
+
+def _clients(world: World) -> Gate:
+    """A client that fails by itself is a mistake here, and takes what it saw with it."""
+    failed = [f"{client.name} {text}" for client in world.fleet.clients for text in client.failures]
+    return Gate(
+        name="clients end only when they shall", is_passed=not failed, figures="; ".join(failed[:5]) or "all did"
+    )
+
+
+def _seen(schedule: Schedule) -> Gate:
+    seen = {one.kind for one in schedule.happenings if one.proof}
+    counts = Counter(one.kind for one in schedule.happenings if not one.error)
+    tried = seen | {kind for kind, count in counts.items() if count >= TRIES_MIN}
+    figures = f"{len(seen)} of {len(tried)} kinds" + (
+        f"; not: {', '.join(sorted(tried - seen))}" if tried - seen else ""
+    )
+    return Gate(name="every kind of fault was seen at work", is_passed=not tried - seen, figures=figures)
+
+
+def _command(wish: Wish) -> str:
+    words = f"python tests/nemesis/run.py --seconds {wish.seconds:g} --seed {wish.seed} --size {wish.size} --per-second {wish.per_second}"
+    return f"{words} --faults {','.join(wish.faults)}" if wish.faults else words
+
+
+def _told(world: World) -> str:
+    size = world.size
+    servers = ", ".join(f"{name} ({role})" for name, role in world.roles.items())
+    standby = "with a synchronous standby" if size.with_standby else "alone"
+    short = {name.rpartition(".")[2]: SETTINGS[name] for name in SETTINGS if "keep_ms" in name or "grace_ms" in name}
+    clients = len(size.clients)
+    return f"{servers}; {clients} client processes at {size.per_second}/s each; PostgreSQL {standby}. {short}"

@@ -1,0 +1,230 @@
+"""The two stores of a run: PostgreSQL with a synchronous standby, and an S3-compatible server; each on a small disk of its own.
+
+Commits wait for the standby, so a fail-over loses nothing that was acknowledged: the promise that the product asks of its database.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import psutil
+
+from faults.waiting import until
+from fixtures import s3
+from fixtures.postgresql import PostgresqlServer
+
+WAIT_S = 60.0
+DATABASE = "lake"
+SETTINGS = {"max_connections": 120, "max_wal_size": "256MB", "wal_keep_size": "64MB", "synchronous_commit": "on"}
+MEBIBYTE = 1 << 20
+
+
+class Disk:
+    """A folder that can become full: a tmpfs where that is allowed, else an ordinary folder that cannot."""
+
+    def __init__(self, folder: Path, size_bytes: int, *, may_mount: bool) -> None:
+        self.folder = folder
+        self._size_bytes = size_bytes
+        folder.mkdir(parents=True)
+        folder.chmod(0o755)
+        self.can_be_full = may_mount and self._mount(f"size={size_bytes}", "-t", "tmpfs", "tmpfs", str(folder))
+
+    def fill(self) -> int:
+        """No more than about a page is free from now on; the bytes that are used."""
+        stat = os.statvfs(self.folder)
+        used = (stat.f_blocks - stat.f_bfree) * stat.f_frsize
+        assert self._mount(f"remount,size={used + stat.f_frsize}", str(self.folder)), "the disk cannot be made smaller"
+        return used
+
+    def is_full(self) -> bool:
+        stat = os.statvfs(self.folder)
+        return stat.f_bfree * stat.f_frsize < 64 * 1024
+
+    def free(self) -> None:
+        """As large as it was."""
+        self._mount(f"remount,size={self._size_bytes}", str(self.folder))
+
+    def end(self) -> None:
+        if self.can_be_full:
+            self.can_be_full = False
+            subprocess.run(["umount", "-l", str(self.folder)], check=False, timeout=WAIT_S)
+
+    def _mount(self, options: str, *words: str) -> bool:
+        return subprocess.run(["mount", "-o", options, *words], capture_output=True, timeout=WAIT_S).returncode == 0
+
+
+class Postgresql:
+    """A primary and its synchronous standby. `address` is the primary's; the links of `world.py` lead there."""
+
+    def __init__(self, parent: Path, *, with_standby: bool) -> None:
+        self._parent = parent
+        self.primary = PostgresqlServer(settings=SETTINGS, parent=parent)
+        self.standby: PostgresqlServer | None = None
+        self.with_standby = with_standby
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.primary.port}"
+
+    def start(self) -> None:
+        self.primary.start()
+        self.execute(f"create database {DATABASE}", database="postgres")
+        if self.with_standby:
+            self.add_standby()
+
+    def add_standby(self) -> None:
+        """A new standby; commits wait for it from now on."""
+        self.standby = PostgresqlServer(settings=SETTINGS, parent=self._parent, copy_of=self.primary)
+        self.standby.start()
+        self.execute("alter system set synchronous_standby_names = '*'", "select pg_reload_conf()", database="postgres")
+        until(self.is_synchronous, WAIT_S, "the standby is synchronous")
+
+    def is_synchronous(self) -> bool:
+        """Whether commits wait for a standby that has everything."""
+        with contextlib.suppress(Exception):
+            found = self.execute(
+                "select 1 from pg_stat_replication where sync_state in ('sync', 'quorum') and state = 'streaming'"
+                " and pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn) < 1000000",
+                database="postgres",
+            )
+            return bool(found)
+        return False
+
+    def fail_over(self) -> None:
+        """The primary dies with all its backends, the standby takes its place. Call it after the links were cut."""
+        assert self.standby is not None
+        old, self.primary, self.standby = self.primary, self.standby, None
+        kill_tree(old)
+        old.remove()
+        # Promotion commits nothing; what commits from now on waits for the next standby.
+        self.execute("select pg_promote(true, 20)", database="postgres", timeout_s=25.0)
+
+    def ensure_running(self) -> None:
+        """Start what has ended; make a standby when there should be one."""
+        for server in (self.primary, self.standby):
+            if server is not None and (server.pid is None or not is_running(server.pid)):
+                server.kill()
+                server.start()
+        if self.with_standby and self.standby is None:
+            self.add_standby()
+        if self.with_standby:
+            until(self.is_synchronous, WAIT_S, "the standby is synchronous")
+
+    def execute(self, *statements: str, database: str = DATABASE, timeout_s: float = 4.0) -> list[Any]:
+        """Run administrative statements on the primary itself, not through a link; the rows of the last one."""
+        return asyncio.run(_execute(self.primary.url(database), statements, timeout_s))
+
+    def backends(self, application: str = "bearlake") -> list[int]:
+        """Process ids of the backends that serve this application."""
+        rows = self.execute(f"select pid from pg_stat_activity where application_name = '{application}'")
+        return [row["pid"] for row in rows]
+
+    def set_clock(self, offset_ms: int) -> int:
+        """The store's clock differs by so much from now on; what it says less the machine's, in ms."""
+        self.execute(
+            "create or replace function bearlake.now_ms() returns bigint language sql volatile parallel safe as"
+            f" $$ select (extract(epoch from clock_timestamp()) * 1000)::bigint + {offset_ms} $$"
+        )
+        rows = self.execute(
+            "select bearlake.now_ms() - (extract(epoch from clock_timestamp()) * 1000)::bigint as difference"
+        )
+        return int(rows[0]["difference"])
+
+    def end(self) -> None:
+        for server in (self.standby, self.primary):
+            if server is not None:
+                if server.pid is not None:
+                    signal_all(tree_of(server.pid), signal.SIGCONT)
+                server.remove()
+
+
+async def _execute(url: str, statements: Sequence[str], timeout_s: float) -> list[Any]:
+    connection = await asyncpg.connect(url, timeout=timeout_s, command_timeout=timeout_s)
+    try:
+        for statement in statements:
+            rows = await connection.fetch(statement)
+        return list(rows)
+    finally:
+        connection.terminate()
+
+
+class Storage:
+    """The S3-compatible server on a disk of its own."""
+
+    def __init__(self, folder: Path, program: str) -> None:
+        for part in ("buckets", "sidecar"):
+            (folder / part).mkdir(parents=True)
+        self._folder = folder
+        self._program = program
+        self.port = s3.free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self.server = s3.S3Server(kind="versitygw", endpoint=f"http://{self.address}", folder=folder)
+        self.bucket = self.server.make_bucket("lake")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        options = ["--port", self.address, "--keep-alive", "--quiet", "--region", s3.REGION]
+        store = ["posix", "--sidecar", str(self._folder / "sidecar"), str(self._folder / "buckets")]
+        keys = {"ROOT_ACCESS_KEY": s3.ACCESS_KEY_ID, "ROOT_SECRET_KEY": s3.SECRET_ACCESS_KEY}
+        with (self._folder.parent / "s3.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [self._program, *options, *store],
+                env={**os.environ, **keys}, cwd=self._folder, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        assert s3.wait_until_it_answers(self.server.endpoint, self.process), "the S3 server does not start"
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(WAIT_S)
+        self.process = None
+
+    def keys(self, prefix: str) -> list[str]:
+        """All keys below a prefix, read from its files."""
+        root = self._folder / "buckets" / self.bucket / "bearlake"
+        return [str(path.relative_to(root)) for path in (root / prefix).rglob("*") if path.is_file()]
+
+    def end(self) -> None:
+        if self.process is not None:
+            self.kill()
+
+
+def tree_of(pid: int) -> list[int]:
+    """The process and all below it, parents first."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        return [pid, *(child.pid for child in process.children(recursive=True))]
+    return []
+
+
+def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
+    """Send a signal to processes that this run started, as far as they still live."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process stands still (SIGSTOP)."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    return False
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process has not ended; one that nobody has waited for has."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def kill_tree(server: PostgresqlServer) -> None:
+    """kill -9 a PostgreSQL server and all its backends."""
+    if server.pid is not None:
+        signal_all(tree_of(server.pid), signal.SIGKILL)

@@ -1,0 +1,139 @@
+"""What is measured of a run from outside, every few seconds: memory and CPU time of processes, objects and tasks in the stores."""
+
+import contextlib
+import re
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from statistics import median
+
+import psutil
+
+from nemesis.world import World
+
+SAMPLE_S = 5.0
+TASKS = """select count(*) as open, coalesce(max(attempt_count), 0) as attempts, coalesce(max(epoch), 0) as claims,
+ count(*) filter (where state <> 1) as aside from bearlake.task"""
+UNUSED = "select kind, count(*) as n from bearlake.object where unused_ms is not null and deleted_ms is null group by 1"
+KNOWN = "select key from bearlake.object"
+PREFIXES = ("wal/", "kept/")
+MISSED = re.compile(r"object ((?:wal|kept|table)/\S+) does not exist")
+ALARM = re.compile(r"^\S+ (ERROR|CRITICAL) +(\S+): (.*?)(?:  |$)")
+WAL, PARQUET = 0, 1
+"""`metadata.model.ObjectKind`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objects:
+    """Objects and tasks at one moment."""
+
+    at_s: float
+    stored: int
+    """Objects below `PREFIXES` in the object store."""
+    orphans: int
+    """Of these, how many the metadata store does not know."""
+    unused: int
+    """Known WAL objects that no index names, not deleted yet."""
+    unused_files: int
+    """Data files that no index names, not deleted yet; live snapshots of the table may name them."""
+    open_tasks: int
+    attempts_max: int
+    claims_max: int
+    aside: int
+
+
+class Watch:
+    """Samples of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._next_s = 0.0
+        self.memory: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        """By server: (monotonic s, resident bytes), with its child processes'."""
+        self.objects: list[Objects] = []
+        self.attempts_max = 0
+        self.claims_max = 0
+        self.missed: dict[str, str] = {}
+        """Objects that a server looked for in vain, and what the stores say of them a moment later."""
+        self.alarms: Counter[str] = Counter()
+        """ERROR lines of logs, by server and message."""
+        self._read_bytes: dict[str, int] = defaultdict(int)
+
+    def step(self) -> None:
+        """Sample, when it is time."""
+        if time.monotonic() < self._next_s:
+            return
+        self._next_s = time.monotonic() + SAMPLE_S
+        self._world.note_processes()
+        for name, server in self._world.servers.items():
+            if server.is_running and server.is_ready():
+                with contextlib.suppress(psutil.Error):
+                    self.memory[name].append((time.monotonic(), psutil.Process(server.pid).memory_info().rss))
+        self.look_at_objects()
+        self.look_at_logs()
+
+    def look_at_logs(self) -> None:
+        """Read what servers have logged since the last time."""
+        for name, server in self._world.servers.items():
+            with server.log.open("rb") as log:
+                log.seek(self._read_bytes[name])
+                lines = log.read().decode(errors="replace").splitlines()
+                self._read_bytes[name] = log.tell()
+            for line in lines:
+                if found := ALARM.match(line):
+                    self.alarms[f"{name}: {found[2]}: {found[3][:100]}"] += 1
+                if (found := MISSED.search(line)) and found[1] not in self.missed:
+                    self.missed[found[1]] = f"{line[:160]} … {self._told(found[1])}"
+
+    def _told(self, key: str) -> str:
+        is_there = key in self._world.storage.keys(key.partition("/")[0] + "/")
+        try:
+            rows = self._world.postgresql.execute(f"select * from bearlake.object where key = '{key}'")
+        except Exception as error:  # noqa: BLE001 - the store is away
+            rows = [{"error": repr(error)}]
+        shown = [{name: value for name, value in dict(row).items() if name != "key"} for row in rows]
+        return f"{'is' if is_there else 'is not'} in the object store; metadata {shown or 'none'}"
+
+    def look_at_objects(self) -> Objects | None:
+        """Count objects and tasks; None while a fault hides them."""
+        try:
+            tasks = self._world.postgresql.execute(TASKS)[0]
+            unused = {row["kind"]: row["n"] for row in self._world.postgresql.execute(UNUSED)}
+            stored = {key for prefix in PREFIXES for key in self._world.storage.keys(prefix)}
+            known = {row["key"] for row in self._world.postgresql.execute(KNOWN)}
+        except Exception:  # noqa: BLE001 - the store is away, or its layout is another one: no sample
+            return None
+        found = Objects(
+            at_s=time.monotonic(), stored=len(stored), orphans=len(stored - known),
+            unused=unused.get(WAL, 0), unused_files=unused.get(PARQUET, 0), open_tasks=tasks["open"],
+            attempts_max=tasks["attempts"], claims_max=tasks["claims"], aside=tasks["aside"],
+        )  # fmt: skip
+        self.objects.append(found)
+        self.attempts_max = max(self.attempts_max, found.attempts_max)
+        self.claims_max = max(self.claims_max, found.claims_max)
+        return found
+
+    def growth(self, name: str) -> tuple[float, float] | None:
+        """Median resident memory (MB) of the second and of the last fifth of the run; None when there are too few samples."""
+        sizes = [size / 1e6 for _, size in self.memory[name]]
+        fifth = len(sizes) // 5
+        return (median(sizes[fifth : 2 * fifth]), median(sizes[-fifth:])) if fifth >= 3 else None
+
+    def cpu_at_rest(self, seconds: float) -> dict[str, float]:
+        """Share of one core that each server takes while nobody asks it for anything, children included."""
+        before = {name: _cpu_s(server.pid) for name, server in self._world.servers.items() if server.is_running}
+        start = time.monotonic()
+        time.sleep(seconds)
+        passed = time.monotonic() - start
+        return {name: (_cpu_s(self._world.servers[name].pid) - spent) / passed for name, spent in before.items()}
+
+
+def _cpu_s(pid: int) -> float:
+    total = 0.0
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for one in [process, *process.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):
+                times = one.cpu_times()
+                total += times.user + times.system
+    return total

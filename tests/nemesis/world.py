@@ -1,0 +1,285 @@
+"""Everything that a run consists of: disks, stores, the network, servers and workers, clients. Started once, ended by process id.
+
+Every connection between two of them is a link of the network (`from>to`), so that each can be broken by itself:
+
+    k1>postgresql  k1>s3  w1>postgresql  w1>s3 …      each server's and worker's way to each store
+    clients>k1/kafka  clients>r1/rest …               the clients' way to each listener
+    peers>k1/admin …                                  the other servers' way to a server (group members of REST, gRPC)
+"""
+
+import contextlib
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from faults.cluster import Server
+from faults.waiting import until
+from fixtures.s3 import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
+from nemesis import tools
+from nemesis.fleet import Fleet
+from nemesis.links import HOST, Network
+from nemesis.stores import DATABASE, Disk, Postgresql, Storage, is_stopped, signal_all, tree_of
+
+GIBIBYTE = 1 << 30
+DISK_BYTES = 2 * GIBIBYTE
+HEAL_S = 120.0
+
+SETTINGS: Mapping[str, Any] = {
+    "logs.format": "text",
+    # An hour of this covers weeks of the defaults: days become seconds.
+    "server.heartbeat_ms": 500,
+    "server.timeout_ms": 2_000,
+    "metadata.postgresql.connections_max": 5,
+    "metadata.postgresql.statement_timeout_ms": 2_000,
+    "metadata.postgresql.lock_timeout_ms": 1_000,
+    "metadata.postgresql.connect_timeout_ms": 2_000,
+    "metadata.postgresql.acquire_timeout_ms": 2_000,
+    "metadata.postgresql.idle_transaction_timeout_ms": 3_000,
+    "metadata.postgresql.token_result_keep_ms": 30_000,
+    "metadata.postgresql.forbidden_keep_ms": 60_000,
+    "streams.writer.deadline_ms": 10_000,
+    "streams.writer.commit_unknown_ms_max": 25_000,
+    "streams.upkeep.producer_idle_ms": 60_000,
+    "streams.upkeep.producer_pause_ms": 5_000,
+    "streams.groups.idle_ms": 30_000,
+    "object_store.cloud.request_deadline_ms": 4_000,
+    "object_store.retry.attempt_count_max": 3,
+    "object_store.retry.deadline_ms": 8_000,
+    "compaction.worker.deadline_ms": 15_000,
+    "compaction.worker.retry_max_ms": 5_000,
+    "compaction.sweep.orphan_grace_ms": 60_000,
+    "compaction.sweep.orphan_pause_ms": 5_000,
+    "compaction.sweep.file_pause_ms": 5_000,
+    "compaction.sweep.aside_retry_ms": 20_000,
+    "compaction.sweep.retention_pause_ms": 10_000,
+    "compaction.sweep.table_pause_ms": 10_000,
+    "tables.snapshot_keep_ms": 20_000,
+    "tables.snapshot_count_min": 2,
+    "tables.metadata_grace_ms": 20_000,
+    "tables.catalog_deadline_ms": 5_000,
+    "tables.file_deadline_ms": 10_000,
+    "tables.deadline_ms": 20_000,
+    "compaction.merge.fan_in": 3,
+    "spark.master": "local[1]",
+    "pulsar.auto_create_partition_count": 2,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How many of what; see `plan.py` for the sizes that there are."""
+
+    servers: Mapping[str, str]
+    """Role by name: `{"k1": "kafka"}`."""
+    workers: Sequence[str] = ()
+    clients: Sequence[str] = ()
+    """Kinds of clients, with repetition (`clients/`)."""
+    with_standby: bool = True
+    partition_count: int = 4
+    per_second: int = 10
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What differs from `SETTINGS`."""
+
+
+@dataclass
+class World:
+    """See the module."""
+
+    size: Size
+    seed: int
+    folder: Path
+    network: Network
+    postgresql: Postgresql
+    storage: Storage
+    disks: dict[str, Disk]
+    servers: dict[str, Server] = field(default_factory=dict)
+    addresses: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By listener's protocol and server: the address that clients use."""
+    held_down: set[str] = field(default_factory=set)
+    """Servers that a fault has killed and not yet given back."""
+    exits: list[tuple[float, str, int | None]] = field(default_factory=list)
+    """When (monotonic s) which server ended by itself, with which code."""
+    seen_pids: dict[int, float] = field(default_factory=dict)
+    """Processes that this run started, directly or not, with their start times."""
+
+    def __post_init__(self) -> None:
+        self.fleet = Fleet(self)
+
+    # -- start ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Stores, then servers and workers, then the links to them."""
+        self.storage.start()
+        self.postgresql.start()
+        for name, role in [*self.size.servers.items(), *((name, "compactor") for name in self.size.workers)]:
+            self.servers[name] = self._server(name, role)
+        names = list(self.servers)
+        self.servers[names[0]].start()  # the first one makes the layout
+        for name in names[1:]:
+            self.servers[name].spawn()
+        for name in names:
+            self.servers[name].wait_until_ready() if name != names[0] else None
+            self._open_links_to(name)
+        self.postgresql.set_clock(0)
+
+    def _server(self, name: str, role: str) -> Server:
+        database = self.network.open(f"{name}>postgresql", self.postgresql.address)
+        objects = self.network.open(f"{name}>s3", self.storage.address, kind="http")
+        url = f"postgresql://bearlake@{database}/{DATABASE}"
+        settings: dict[str, Any] = {
+            **SETTINGS,
+            **self.size.settings,
+            "metadata.url": url,
+            "tables.catalog_url": url,
+            "object_store.url": f"s3://{self.storage.bucket}/bearlake",
+            "object_store.cloud.endpoint": f"http://{objects}",
+            "server.zone": name,
+            "admin.advertised_host": HOST,
+        }
+        listeners = {"kafka": ("kafka",), "pulsar": ("pulsar", "pulsar_http"), "rest": ("rest",), "grpc": ("grpc",)}
+        settings |= {f"listeners.{protocol}.advertised_host": HOST for protocol in listeners.get(role, ())}
+        keys = {
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY, "AWS_REGION": REGION,
+            "AWS_ENDPOINT_URL": f"http://{objects}",
+        }  # fmt: skip
+        return Server(self.folder, name, settings, keys, ("serve", role))
+
+    def _open_links_to(self, name: str) -> None:
+        """One link per listener, at the port that the server has, so that its advertised address leads through the link."""
+        for protocol, address in self.servers[name].listening().items():
+            place = address.removeprefix("http://")
+            port = place.rpartition(":")[2]
+            who = "peers" if protocol == "admin" else "clients"
+            self.network.open(f"{who}>{name}/{protocol}", f"127.0.0.1:{port}", listen=f"{HOST}:{port}")
+            self.addresses.setdefault(protocol, {})[name] = f"{HOST}:{port}"
+
+    def client_environment(self) -> dict[str, str]:
+        """The object store's credentials and address, for clients that read tables."""
+        return {
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY, "AWS_REGION": REGION,
+            "AWS_ENDPOINT_URL": self.storage.server.endpoint,
+        }  # fmt: skip
+
+    # -- to look at ----------------------------------------------------------------------------------------------
+
+    def of_role(self, *roles: str) -> list[str]:
+        """Names of servers and workers."""
+        return [name for name, role in self.roles.items() if role in roles]
+
+    @property
+    def roles(self) -> dict[str, str]:
+        return {**self.size.servers, **dict.fromkeys(self.size.workers, "compactor")}
+
+    def java_of(self, worker: str) -> list[int]:
+        """JVMs below a worker."""
+        found = []
+        for pid in tree_of(self.servers[worker].pid)[1:] if self.servers[worker].is_running else []:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if "java" in psutil.Process(pid).name():
+                    found.append(pid)
+        return found
+
+    def note_processes(self) -> None:
+        """Remember which processes there are below this one, to end them whatever becomes of their parents."""
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self.seen_pids[child.pid] = child.create_time()
+
+    # -- heal ----------------------------------------------------------------------------------------------------
+
+    def restart(self, name: str) -> None:
+        """Start a server again, without waiting for it: its stores may be away."""
+        server = self.servers[name]
+        self.held_down.discard(name)
+        if not server.is_running:
+            server.end()
+            server.spawn()
+
+    def revive(self) -> None:
+        """Start again what has ended by itself, as a cluster's manager does; what faults hold down stays down."""
+        for name, server in self.servers.items():
+            if name not in self.held_down and not server.is_running:
+                self.exits.append((time.monotonic(), name, server.exit_code()))
+                self.restart(name)
+
+    def heal(self) -> None:
+        """Undo whatever is still broken, and wait until every server is ready. Fails when one is not in time."""
+        self.note_processes()
+        signal_all([pid for pid in self.seen_pids if is_stopped(pid)], signal.SIGCONT)
+        for link in self.network.names:
+            self.network.set_rule(link, None)
+        for disk in self.disks.values():
+            disk.free()
+        self.postgresql.ensure_running()
+        if self.storage.process is None or self.storage.process.poll() is not None:
+            self.storage.end()
+            self.storage.start()
+        self.postgresql.set_clock(0)
+        self.held_down.clear()
+        until(self._is_whole, HEAL_S, "every server is ready")
+
+    def _is_whole(self) -> bool:
+        self.revive()
+        return all(server.is_ready() for server in self.servers.values())
+
+    def end(self) -> None:
+        """End all processes, by id; unmount the disks, delete the folder."""
+        with contextlib.suppress(psutil.Error):
+            self.note_processes()
+        self.fleet.end()
+        for server in self.servers.values():
+            server.end()
+        self.storage.end()
+        self.postgresql.end()
+        self.network.end()
+        for pid, started_s in self.seen_pids.items():
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(pid)
+                if process.create_time() == started_s:
+                    process.kill()
+        for disk in self.disks.values():
+            disk.end()
+
+
+@contextlib.contextmanager
+def created(size: Size, seed: int, *, keep: Path | None = None) -> Iterator[World]:
+    """A world that is not started yet; ended and deleted afterwards, its logs and histories copied to `keep` before."""
+    tools.require_postgresql()
+    program = tools.obtain_s3()
+    folder = Path(tempfile.mkdtemp(prefix="bearlake-nemesis-"))
+    folder.chmod(0o755)
+    world: World | None = None
+    disks: dict[str, Disk] = {}
+    try:
+        can_mount = tools.may_mount()
+        disks = {name: Disk(folder / name, DISK_BYTES, may_mount=can_mount) for name in ("s3", "postgresql")}
+        disks["postgresql"].folder.chmod(0o777)
+        network = Network()
+        postgresql = Postgresql(disks["postgresql"].folder, with_standby=size.with_standby)
+        storage = Storage(disks["s3"].folder, program)
+        world = World(size, seed, folder, network, postgresql, storage, disks)
+        yield world
+    finally:
+        if world is not None:
+            world.end()
+        try:
+            if keep is not None:
+                _keep(folder, keep)
+        finally:
+            for disk in disks.values():
+                disk.end()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _keep(folder: Path, keep: Path) -> None:
+    keep.mkdir(parents=True, exist_ok=True)
+    for kind in ("log", "jsonl", "err", "notes"):
+        for file in folder.glob(f"*.{kind}"):
+            shutil.copy2(file, keep / file.name)
