@@ -10,6 +10,7 @@ from bearlake.metadata.compaction import TaskKind
 from bearlake.metadata.model import EntryKind, ObjectKind, PartitionKey, Slice
 from fixtures import by_name
 from fixtures.compaction_scene import Compaction, joined
+from fixtures.liveness import lapse
 
 WAL, PARQUET = ObjectKind.WAL, ObjectKind.PARQUET
 
@@ -113,7 +114,7 @@ async def test_only_the_newest_claim_may_swap(ten: Compaction, peer: Metadata) -
     key = ten.scene.key
     zombie = await ten.claimed((key, 0, 70))
     segments = await ten.segments((key, 0, 70))
-    await ten.scene.backend.advance(11_000)
+    assert await lapse(peer, zombie.worker)
     heir = await ten.claim(await ten.scene.register(peer, "worker-1"))
     with pytest.raises(Fenced):
         await ten.swapped(zombie, ten.file(segments))

@@ -12,6 +12,7 @@ from bearlake.metadata.model import ObjectKind
 from bearlake.metadata.task_rules import UNKNOWN, KeyState
 from fixtures import by_name
 from fixtures.compaction_scene import Compaction
+from fixtures.liveness import lapse
 
 WEEKS_MS = 60 * 24 * 3_600_000
 
@@ -29,6 +30,7 @@ async def three(compaction: Compaction) -> Compaction:
 async def heir_of(three: Compaction, peer: Metadata) -> TaskClaim:
     """Another worker claims the task, weeks after the first one was last heard of."""
     await three.scene.backend.advance(WEEKS_MS)
+    assert await lapse(peer, three.worker)
     heir = await three.scene.register(peer, "worker-1", timeout_ms=10 * WEEKS_MS)
     (task,) = await peer.tasks.claim(heir, limit=1, bytes_max=1 << 40)
     return TaskClaim(task_id=task.id, epoch=task.epoch, worker=heir)

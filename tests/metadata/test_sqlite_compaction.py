@@ -182,7 +182,9 @@ async def test_what_older_programs_prepared_and_forbade_is_carried_forward(
     raw = sqlite3.connect(path, isolation_level=None)
     migrate_module.migrate(raw, 0)
     raw.executemany("INSERT INTO task_results VALUES (?, 1, ?)", [(7, OLD_RESULT), (8, b"not JSON")])
-    raw.executemany("INSERT INTO forbidden_tokens VALUES (?, 0)", [("kept/forbidden",), ("wal/1",)])
+    raw.executemany(
+        "INSERT INTO forbidden_tokens (token, forbidden_ms) VALUES (?, 0)", [("kept/forbidden",), ("wal/1",)]
+    )
     raw.close()
     monkeypatch.undo()
     store = await open_sqlite(path, SqliteSettings(), clock=ManualClock())

@@ -10,7 +10,7 @@ An observer watches another server's heartbeat count stand still on its own mono
 store: `lapse`, a compare-and-set on that count. What a lapsed server holds is its own until somebody takes it; it may still write,
 fenced by epochs. Its next heartbeat revives it.
 
-SQLite runs these functions, PostgreSQL has them in SQL (`migrations/0021_liveness.sql`); `tests/metadata` holds the two together.
+SQLite runs these functions, PostgreSQL has them in SQL (`migrations/0019_liveness.sql`); `tests/metadata` holds the two together.
 """
 
 from dataclasses import dataclass, replace

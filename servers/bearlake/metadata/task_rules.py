@@ -9,7 +9,7 @@ A key is in one state at a time. `prepare` and `forbid` compete for an unknown k
 Why a ban may be forgotten: a key is new with every attempt, so the worker that wrote it had claimed its task before the sweep saw the
 object and forbade the key. Claims are numbered in the order in which they are given, and a ban carries the newest number of its time.
 Once every claim of that number or below has ended (its task is closed, given back or claimed anew), nobody can prepare the key.
-SQLite runs these functions; PostgreSQL's (`migrations/0017_task_objects.sql`) are held to them by a differential test.
+SQLite runs these functions; PostgreSQL's (`migrations/0016_task_objects.sql`) are held to them by a differential test.
 """
 
 from collections.abc import Iterable

@@ -357,7 +357,7 @@ async def test_a_store_without_compaction_is_carried_forward_with_its_contents(
 
 
 async def test_what_older_programs_prepared_and_forbade_is_carried_forward(postgresql_url: str) -> None:
-    older = await open_postgresql(postgresql_url, migrations=layout_before(17))
+    older = await open_postgresql(postgresql_url, migrations=layout_before(16))
     await older.close()
     result = OLD_RESULT.hex()
     await execute(postgresql_url, f"insert into bearlake.task_result values (7, 1, '\\x{result}'), (8, 1, 'not JSON')")

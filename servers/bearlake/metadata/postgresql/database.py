@@ -4,7 +4,7 @@ Statements are written with the schema name `bearlake.`, which `Database` replac
 of its own (one statement, often one stored function).
 
 I12: a write that was given up cannot happen later. Each connection of the pool has a session in the store, and the store refuses
-writes of a session that was ended (`migrations/0019_sessions.sql`). A statement without an answer (timeout, cancellation, broken
+writes of a session that was ended (`migrations/0017_sessions.sql`). A statement without an answer (timeout, cancellation, broken
 connection) closes its connection, and this process begins no write while it has a session whose connection is closed: it ends that
 session first. Then the outcome of the write is final, and a repeat finds what it did. Reads need none of this.
 

@@ -1,4 +1,4 @@
-"""Servers and leases in PostgreSQL. Who is live: `migrations/0021_liveness.sql`; leases live and die with their holder."""
+"""Servers and leases in PostgreSQL. Who is live: `migrations/0019_liveness.sql`; leases live and die with their holder."""
 
 import json
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """The catalog: streams of one name that are created, changed, deleted and created again; servers that register under one name.
 
 Each call may be executed late and twice: its process may die with a statement under way, and nobody ends its session. A call says what its
-caller has read. In SQL only: `0020_incarnations.sql` (`create_stream_after`, `hold_stream`, `register_server_after`).
+caller has read. In SQL only: `0018_incarnations.sql` (`create_stream_after`, `hold_stream`, `register_server_after`).
 
 It assumes nothing of the other parts. It gives them: a stream's number names one incarnation; a name's newest process is registered.
 An error promises nothing here: a repeated create finds its own stream.

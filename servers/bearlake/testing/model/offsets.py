@@ -1,7 +1,7 @@
 """Offset commits of a group: two coordinators, two members, generations, writes that are given up and executed later.
 
 A coordinator writes one commit of the group at a time. A write travels on a database session; one that was given up may be executed at any
-time, unless its session was ended (`postgresql/database.py`, the triggers of `0019_sessions.sql`). In SQL only: `check_lease`.
+time, unless its session was ended (`postgresql/database.py`, the triggers of `0017_sessions.sql`). In SQL only: `check_lease`.
 
 It assumes of the leases' part: nothing; a lease may be taken at any time. It assumes of clients that requests of one connection arrive in
 order, or never: a member sends its next commit only when it has an answer or a new connection.
