@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from bearlake.errors import BearlakeError, Overloaded, Unavailable
 from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
 from bearlake.testing.loop import Process
+from bearlake.wal.keys import PREFIX
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ class NetworkSettings:
     lost_reply_rate: float = 0.0
     """`Unavailable` after the deadline; the effect took place."""
     doomed_put_rate: float = 0.0
-    """Probability per object: every put of it fails, without an effect, however often it is tried."""
+    """Probability per WAL object: every put of it fails, without an effect, however often it is tried."""
     deadline_ms: float = 300.0
     """Longest wait for a reply."""
 
@@ -162,6 +163,8 @@ class RemoteObjectStore:
         await self._network.call("objects", f"put {key}", lambda: self._inner.put(key, [sent]))
 
     def _is_doomed(self, key: str) -> bool:
+        if not key.startswith(PREFIX):
+            return False
         if key not in self._fates:
             self._fates[key] = self._network.happens(self._network.settings.doomed_put_rate, "doomed put")
         return self._fates[key]
