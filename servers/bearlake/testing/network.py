@@ -66,7 +66,7 @@ class NetworkSettings:
     lost_reply_rate: float = 0.0
     """`Unavailable` after the deadline; the effect took place."""
     doomed_put_rate: float = 0.0
-    """Probability per object: every put of it fails, without an effect, however often it is tried."""
+    """Probability per WAL object: every put of it fails, without an effect, however often it is tried."""
     deadline_ms: float = 300.0
     """Longest wait for a reply."""
     late_rate: float = 0.0
