@@ -235,17 +235,23 @@ class Planner:
         merges: set[int] = set()
         self._backlog.recount()
         were_aside, self._backlog.aside = self._backlog.aside, set()
+        tried_again: list[Task] = []
         async for task in self._tasks():
             self._opened(task)
-            taken.update(partition for partition, _, _ in task.ranges)
+            partitions = {partition for partition, _, _ in task.ranges}
+            taken |= partitions
+            if partitions & were_aside:
+                tried_again.append(task)
             if task.kind is TaskKind.MERGE:
                 merges.add(task.id)
         for task_id in self._merges.open_ids():
             if task_id not in merges:
                 self._merges.closed(task_id)
         free = [partition for partition in self._backlog.open_partitions() if partition not in taken]
-        for partition in [*free, *sorted(were_aside - taken)]:
+        for partition in [*free, *sorted(were_aside - self._backlog.aside)]:
             await self._look_again(partition)
+        for task in tried_again:
+            self._opened(task)
         self._reconcile_at_s = asyncio.get_running_loop().time() + self._settings.reconcile_ms / 1000
 
     async def _tasks(self) -> AsyncIterator[Task]:
