@@ -1,5 +1,7 @@
 """What waits for compaction, and which tasks it becomes: pure."""
 
+from dataclasses import replace
+
 from bearlake.compaction.backlog import Backlog, Waiting, cut, is_too_large, pack
 from bearlake.compaction.settings import PlannerSettings
 from bearlake.metadata.compaction import OffsetRange, PartitionBacklog, Task, TaskKind, TaskState
@@ -107,8 +109,21 @@ def test_a_task_that_is_set_aside_does_not_count_as_open() -> None:
     backlog = a_backlog()
     backlog.busy(task((FIRST, 0, 5), state=TaskState.ASIDE))
 
+    backlog.committed(committed(FIRST, 5, 5), 12.0)
     assert backlog.task_count(1) == 0
-    assert backlog.streams[1].ready() == []
+    assert backlog.due(1e9)[0] == []
+
+
+def test_partitions_that_are_set_aside_crowd_out_no_other() -> None:
+    backlog = Backlog(replace(SETTINGS, partition_count_max=2))
+    backlog.set_freshness(2, 2_000)
+    aside = [partition_key(1, index) for index in range(10)]
+    backlog.busy(task(*((key, 0, 5) for key in aside), state=TaskState.ASIDE))
+    for key in [*aside, partition_key(2, 0), partition_key(2, 1)]:
+        backlog.load(PartitionBacklog(key, 0, 5, 100, 0), 10.0)
+
+    assert not backlog.is_partial
+    assert backlog.due(100.0)[0] == [2]
 
 
 def test_nothing_is_kept_of_what_is_compacted() -> None:

@@ -5,7 +5,8 @@
         └─────────────┴────────────────────┘
 
 Only partitions with waiting records or an open task are remembered, at most `partition_count_max`; beyond that new ones are
-passed over and `is_partial` says that the store knows more. Times are those of the caller's clock, in seconds.
+passed over and `is_partial` says that the store knows more. Partitions of tasks that are set aside take no room (`aside`), however many
+they are, so that they do not crowd out others (I11). Times are those of the caller's clock, in seconds.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -55,6 +56,8 @@ class Backlog:
         self.streams: dict[int, StreamBacklog] = {}
         self._rules: dict[int, tuple[float, float]] = {}
         self.left_out = set(left_out)
+        self.aside: set[PartitionKey] = set()
+        """Partitions that a task has which is set aside: nothing else is remembered of them."""
         self.partition_count = 0
         self.is_partial = False
 
@@ -93,7 +96,11 @@ class Backlog:
 
     def busy(self, task: Task) -> None:
         """A task is open: its partitions wait for it."""
-        if task.kind is TaskKind.COMPACT:
+        if task.kind is TaskKind.COMPACT and task.state is TaskState.ASIDE:
+            for partition, _, _ in task.ranges:
+                self.aside.add(partition)
+                self.forget(partition)
+        elif task.kind is TaskKind.COMPACT:
             for partition, _, end in task.ranges:
                 waiting = self.get(partition)
                 if waiting is None:
@@ -105,7 +112,7 @@ class Backlog:
                 waiting.task_end = end
                 waiting.task_id = task.id
             stream = self.streams.get(task.stream_number)
-            if stream is not None and task.state is TaskState.OPEN:
+            if stream is not None:
                 stream.tasks.add(task.id)
 
     def recount(self) -> None:
@@ -201,7 +208,7 @@ class Backlog:
 
     def _put(self, partition: PartitionKey, waiting: Waiting) -> None:
         number = stream_number(partition)
-        if number in self.left_out:
+        if number in self.left_out or partition in self.aside:
             return
         stream = self.streams.get(number)
         if stream is None or partition not in stream.partitions:

@@ -20,7 +20,7 @@ from bearlake.compaction.mending import written_anew
 from bearlake.compaction.model import TaskResult
 from bearlake.compaction.patience import Patience
 from bearlake.compaction.settings import WorkerSettings
-from bearlake.errors import BearlakeError, Conflict, Corrupt, Fenced, NotFound
+from bearlake.errors import BearlakeError, Conflict, Corrupt, NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import Swap, SwapObject, Task, TaskClaim, TaskKind
 from bearlake.metadata.model import LocatedSlice, ObjectRef, PartitionKey, Slice, Stream, partition_index
@@ -217,10 +217,10 @@ class Committer:
         try:
             found = await self._ask(lambda: self._metadata.streams.by_numbers([stream.number]))
             if not found or found[0].is_deleted:
-                raise Fenced(f"stream {stream.name} was deleted")
+                raise StreamDeleted(f"stream {stream.name} was deleted")
             await self._ask(lambda: self._tables.ensure(stream))
             await self._apply(stream, [work])
-        except (Conflict, NotFound, Fenced) as error:
+        except (Conflict, NotFound) as error:
             errors[work.task.id] = error
 
     async def _apply(self, stream: Stream, works: Sequence[Work]) -> None:
@@ -298,6 +298,10 @@ class Committer:
     async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
         until_s = asyncio.get_running_loop().time() + self._settings.deadline_ms / 1000
         return await self._patience.ask(call, until_s=until_s)
+
+
+class StreamDeleted(NotFound):
+    """The task's stream was deleted: the task goes with it, nobody is blamed."""
 
 
 def keys_of(results: Iterable[TaskResult]) -> set[str]:

@@ -12,7 +12,7 @@ What is offered twice is left out by the store, so a reply that was lost needs n
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from bearlake.compaction import backlog as backlogs
 from bearlake.compaction.backlog import Backlog
@@ -20,7 +20,7 @@ from bearlake.compaction.merging import Merges
 from bearlake.compaction.settings import CompactionSettings
 from bearlake.errors import BearlakeError, Conflict, Fenced, NotFound, OutOfRange, Overloaded, Unavailable
 from bearlake.metadata import Metadata
-from bearlake.metadata.compaction import Task, TaskKind, TaskOffer
+from bearlake.metadata.compaction import Task, TaskKind, TaskOffer, TaskState
 from bearlake.metadata.model import (
     Entry,
     EntryKind,
@@ -145,6 +145,9 @@ class Planner:
         self._backlog = Backlog(self._settings, self._backlog.left_out)
         self._merges.reset()
         self._position = await self._metadata.log.head()
+        async for task in self._tasks():
+            if task.state is TaskState.ASIDE:
+                self._backlog.busy(task)
         after = FIRST
         while not self._backlog.is_partial:
             page = await self._metadata.tasks.uncompacted(after=after, limit=self._settings.page_count)
@@ -231,24 +234,33 @@ class Planner:
         taken: set[PartitionKey] = set()
         merges: set[int] = set()
         self._backlog.recount()
-        after = 0
-        while True:
-            page = await self._metadata.tasks.list(after=after, limit=self._settings.page_count)
-            for task in page:
-                self._opened(task)
-                taken.update(partition for partition, _, _ in task.ranges)
-                if task.kind is TaskKind.MERGE:
-                    merges.add(task.id)
-            if len(page) < self._settings.page_count:
-                break
-            after = page[-1].id
+        were_aside, self._backlog.aside = self._backlog.aside, set()
+        tried_again: list[Task] = []
+        async for task in self._tasks():
+            self._opened(task)
+            partitions = {partition for partition, _, _ in task.ranges}
+            taken |= partitions
+            if partitions & were_aside:
+                tried_again.append(task)
+            if task.kind is TaskKind.MERGE:
+                merges.add(task.id)
         for task_id in self._merges.open_ids():
             if task_id not in merges:
                 self._merges.closed(task_id)
         free = [partition for partition in self._backlog.open_partitions() if partition not in taken]
-        for partition in free:
+        for partition in [*free, *sorted(were_aside - self._backlog.aside)]:
             await self._look_again(partition)
+        for task in tried_again:
+            self._opened(task)
         self._reconcile_at_s = asyncio.get_running_loop().time() + self._settings.reconcile_ms / 1000
+
+    async def _tasks(self) -> AsyncIterator[Task]:
+        """All open tasks, page by page."""
+        after = 0
+        while page := await self._metadata.tasks.list(after=after, limit=self._settings.page_count):
+            for task in page:
+                yield task
+            after = page[-1].id
 
     async def _look_again(self, partition: PartitionKey) -> None:
         """Forget what is known of a partition, and ask the store."""

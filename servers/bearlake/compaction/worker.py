@@ -19,7 +19,7 @@ from typing import Any
 from bearlake.clock import Clock
 from bearlake.compaction.aside import KEPT_PREFIX, move_aside
 from bearlake.compaction.claims import Claims
-from bearlake.compaction.commit import Committer, Work
+from bearlake.compaction.commit import Committer, StreamDeleted, Work
 from bearlake.compaction.items import cut, deal_out
 from bearlake.compaction.model import WorkItem
 from bearlake.compaction.patience import Patience
@@ -306,7 +306,7 @@ class Worker:
 
     async def _failed(self, work: Work, error: BaseException) -> None:
         """One task failed."""
-        if isinstance(error, _Outdated):  # an earlier epoch may still commit what it wrote: the orphan sweep judges it
+        if isinstance(error, _Outdated | StreamDeleted):  # the orphan sweep judges what earlier epochs wrote
             await self._cancel(work)
         elif isinstance(error, Unavailable | Overloaded):
             self._trouble.failed(error, step="run a task", stream=work.stream.name)
@@ -356,7 +356,7 @@ class Worker:
         return True
 
     async def _cancel(self, work: Work) -> bool:
-        """Drop a merge whose files have changed; whether that is sure."""
+        """Drop a task that need not be done any more; whether that is sure."""
         self.reports.ended(work.task, Outcome.CANCELLED)
         return await self._let_go(work.claim, self._metadata.tasks.cancel(work.claim))
 

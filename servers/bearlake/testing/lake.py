@@ -222,9 +222,8 @@ class Lake:
 
     def crashed(self) -> None:
         """A worker crashed; perhaps all do, and stay away."""
-        now_s = self._world.loop.time()
-        is_absent = now_s < self._away_until_s
-        if is_absent or self._world.network.is_healthy or self._random.random() >= self.settings.absence_rate:
+        now_s, rate = self._world.loop.time(), self.settings.absence_rate
+        if rate == 0 or now_s < self._away_until_s or self._world.network.is_healthy or self._random.random() >= rate:
             return
         grace_s = self.settings.compaction.sweep.orphan_grace_ms / 1000
         self._away_until_s = now_s + grace_s * (1 + self._random.random())
