@@ -63,6 +63,8 @@ def draw_subscriber_settings(seed: int) -> ScenarioSettings:
     return replace(
         drawn,
         streams=replace(drawn.streams, subscriptions=_limits(draw)),
+        network=replace(drawn.network, doomed_put_rate=0.0),  # the profile of streams has them
+        inferring_count=0,
         streams_of={name: (min(count, 2), configs) for name, (count, configs) in drawn.streams_of.items()},
         streams_class=BeatingStreams,
         duration_s=min(drawn.duration_s, 4.0),
