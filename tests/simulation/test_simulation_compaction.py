@@ -180,7 +180,7 @@ def look_at_numbers_up_to_the_first_gap(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTATIONS: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, ...]] = {
-    forget_the_marks: ("I5", "I7"),
+    forget_the_marks: ("I5", "I7", "history: ROWS_STAY"),
     sweep_files_of_live_snapshots: ("I7", "I4"),
     delete_what_the_table_has: ("I7", "I4"),
     swap_in_what_this_epoch_wrote: ("I7", "I4", "I5", "after"),
