@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 
 from bearlake.clock import Clock
 from bearlake.compaction.all_streams import all_streams
+from bearlake.compaction.aside import KEPT_PREFIX
 from bearlake.compaction.settings import SweepSettings
 from bearlake.errors import Invalid
 from bearlake.metadata import Metadata
@@ -31,7 +32,6 @@ from bearlake.wal import keys as wal_keys
 
 log = logging.getLogger(__name__)
 
-KEPT_PREFIX = "kept/"
 TABLE_PREFIX = "table/"
 _DATA_FILE = re.compile(r"table/[^/]+/[^/]+-([0-9a-f]{8})/data/[0-9a-f]{16}-[^/]+\.parquet")
 """A data file that compaction wrote; other engines may have files of their own beside them. The group begins its stream's id."""

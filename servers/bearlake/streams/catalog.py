@@ -23,7 +23,10 @@ PAGE_SIZE = 1000
 TRY_COUNT = 10
 """How often a change is decided again after somebody else's was faster."""
 
-ConfigDecision = Callable[[Mapping[str, str]], tuple[Mapping[str, str], Collection[str]]]
+ConfigChanges = tuple[Mapping[str, str], Collection[str]]
+"""Configs to set, and those to unset."""
+
+ConfigDecision = Callable[[Mapping[str, str]], ConfigChanges]
 """From the configs that a stream has now to those to set and those to unset."""
 
 

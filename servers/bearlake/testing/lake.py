@@ -14,10 +14,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from bearlake.compaction.aside import KEPT_PREFIX
 from bearlake.compaction.runner import InProcess
 from bearlake.compaction.service import Compactor
 from bearlake.compaction.settings import CompactionSettings
-from bearlake.compaction.sweeper import KEPT_PREFIX, TABLE_PREFIX, Sweeper
+from bearlake.compaction.sweeper import TABLE_PREFIX, Sweeper
 from bearlake.compaction.workbench import TaskLimits, Workbench
 from bearlake.errors import Fenced, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionKey, ServerRef, stream_number

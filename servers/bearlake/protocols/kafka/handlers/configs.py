@@ -6,7 +6,7 @@ from the file that the server was started with.
 Source: KIP-133, KIP-226 (synonyms), KIP-339 (incremental), KIP-569 (types and documentation), KIP-1142 (ListConfigResources).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 
@@ -24,11 +24,9 @@ from bearlake.protocols.kafka.messages import (
     ListConfigResourcesResponse,
 )
 from bearlake.streams import configs as stream_configs
+from bearlake.streams.catalog import ConfigChanges, ConfigDecision
 from bearlake.streams.configs import ConfigType
 from bearlake.streams.principal import Operation
-
-Changes = tuple[Mapping[str, str], Collection[str]]
-"""Configs to set, and those to unset."""
 
 
 class ResourceType(IntEnum):
@@ -212,12 +210,12 @@ async def incremental_alter(
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
-def _replacement(wanted: Mapping[str, str], present: Mapping[str, str]) -> Changes:
+def _replacement(wanted: Mapping[str, str], present: Mapping[str, str]) -> ConfigChanges:
     """What to set and what to unset, so that only `wanted` is left."""
     return wanted, set(present) - set(wanted)
 
 
-def _changes(changes: Sequence[IncrementalAlterConfigsRequest.Config], present: Mapping[str, str]) -> Changes:
+def _changes(changes: Sequence[IncrementalAlterConfigsRequest.Config], present: Mapping[str, str]) -> ConfigChanges:
     """What to set and what to unset. Raises `BadConfig`, `Invalid`."""
     names = [change.name for change in changes]
     if len(set(names)) != len(names):
@@ -256,7 +254,7 @@ async def _change(
     context: Context,
     resource: AlterConfigsRequest.Resource | IncrementalAlterConfigsRequest.Resource,
     validate_only: bool,
-    decide: Callable[[Mapping[str, str]], Changes],
+    decide: ConfigDecision,
 ) -> None:
     """Change a topic's configs as `decide` says, which sees those that it has. Raises `BadConfig`, `Invalid`, and what a change raises."""
     if resource.resource_type != ResourceType.TOPIC:
@@ -267,7 +265,7 @@ async def _change(
         await broker.streams.change(context.who, stream, partial(_checked, decide))
 
 
-def _checked(decide: Callable[[Mapping[str, str]], Changes], present: Mapping[str, str]) -> Changes:
+def _checked(decide: ConfigDecision, present: Mapping[str, str]) -> ConfigChanges:
     wanted, unset = decide(present)
     for key in unset:
         if key not in stream_configs.BY_NAME:
