@@ -303,9 +303,7 @@ class Worker:
 
     async def _failed(self, work: Work, error: BaseException) -> None:
         """One task failed."""
-        if isinstance(
-            error, StreamDeleted
-        ):  # the orphan sweep fences the table, if it is kept, and judges what was written
+        if isinstance(error, StreamDeleted):  # the orphan sweep fences its table, and deletes what was written
             await self._cancel(work)
         elif isinstance(error, _Outdated | Unmergeable):
             await self._drop_merge(work)
