@@ -53,6 +53,7 @@ class Sweeper:
         self._unused_isolation = Isolation(log, "sweep-wal", metadata.log.head)
         self._file_isolation = Isolation(log, "sweep-files", metadata.log.head)
         self._orphan_isolation = Isolation(log, "sweep-orphans", metadata.log.head)
+        self._orphan_table_isolation = Isolation(log, "sweep-orphans-of-tables", metadata.log.head)
 
     # -- objects that lost their references -----------------------------------------------------------------------
 
@@ -115,8 +116,7 @@ class Sweeper:
         for prefix in (wal_keys.PREFIX, KEPT_PREFIX, TABLE_PREFIX):
             async with self._orphan_isolation.of(prefix):
                 await self.sweep_prefix(prefix)
-        if not self._cursors:  # behind the last page of each prefix, which ends the round over all tables
-            self._orphan_isolation.end_round()
+        self._orphan_isolation.end_round()
 
     async def sweep_prefix(self, prefix: str) -> None:
         """Look at the next page of keys under one of the three prefixes."""
@@ -126,6 +126,8 @@ class Sweeper:
             TABLE_PREFIX: self._sweep_data_files,
         }
         await sweeps[prefix](await self._next_old(prefix))
+        if prefix == TABLE_PREFIX and prefix not in self._cursors:  # behind the last page: all tables had their turn
+            self._orphan_table_isolation.end_round()
 
     async def _sweep_tokens(self, old: Collection[str]) -> None:
         await self._delete_orphans(await self._metadata.log.forbid(old))
@@ -167,7 +169,7 @@ class Sweeper:
         async for stream in all_streams(self._metadata.streams, self._settings.page_count):
             some = by_id.get(stream.id.hex[:8])
             if some:
-                async with self._orphan_isolation.of(stream.name):
+                async with self._orphan_table_isolation.of(stream.name):
                     dead += await self._never_listed(stream, some)
         return dead
 

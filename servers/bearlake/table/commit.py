@@ -87,9 +87,10 @@ class Committer:
 
         Raises:
             Conflict, NotFound: as `stage` does, or the table is gone.
-            Unavailable: too many tries; the last may or may not have happened.
+            Unavailable: too many tries, or too many that were not answered; the last may or may not have happened.
         """
         failure: Exception | None = None
+        unavailable_count = 0
         for attempt in range(self.settings.commit_attempt_count_max):
             try:
                 if attempt > 0:
@@ -103,7 +104,10 @@ class Committer:
                     return transaction.commit()
             except (_Lost, Unavailable) as error:
                 failure = error
+                unavailable_count += isinstance(error, Unavailable)
                 log.info("a commit to the table is tried again", extra={"table": table_name(table), "why": str(error)})
+                if unavailable_count >= self.settings.commit_unavailable_count_max:
+                    break
         raise Unavailable(f"{table_name(table)}: not committed in {attempt + 1} tries") from failure
 
     def _pause_s(self, attempt: int) -> float:
