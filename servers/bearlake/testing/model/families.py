@@ -95,6 +95,7 @@ REDUNDANT: Final[dict[str, str]] = {
     "claim_epoch_in_prepare": "whoever prepares late asks for its claim before its table commit, and a swap asks again",
     "claim_epoch_in_swap": "the table's mark names the winner, and the first swap closes the task, so whoever swaps swaps the same",
     "swap_only_own_registered_keys": "a worker swaps only what the table has, after its prepare; the sweep forbids nothing of that",
+    "ends_checked_in_table_commit": "a claim is asked for behind the load, and the mark stays for as long as its task is open",
     "live_server_takes": "a lease that a lapsed server takes is doubted at the first question",
     "count_noted_before_look": "a heartbeat comes before the look-up, and its count is the one that is used",
 }
