@@ -2,19 +2,23 @@
 
 import asyncio
 import logging
+import random
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from bearlake.compaction.claims import Claims
 from bearlake.compaction.model import ItemResult, WorkItem
 from bearlake.compaction.retention import Retention
 from bearlake.compaction.runner import InProcess
+from bearlake.compaction.sweeper import Sweeper
 from bearlake.compaction.turns import take_turns
 from bearlake.compaction.upkeep import TableUpkeep
 from bearlake.errors import BearlakeError, Conflict, Corrupt, Denied, Fenced, Unavailable
-from bearlake.metadata.compaction import TaskState
+from bearlake.metadata.compaction import OffsetRange, TaskKind, TaskOffer, TaskState
+from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
 from bearlake.metadata.model import (
     PartitionKey,
     Stream,
@@ -204,6 +208,119 @@ def test_upkeep_reaches_streams_behind_any_gap_of_numbers() -> None:
 
         assert last.number == 1_000_002
         assert set(lake.tables.tables) == {first.number, last.number}
+        await lake.metadata.close()
+
+    body()
+
+
+class OneUnreadable:
+    """An object register or a log that fails for one stream."""
+
+    def __init__(self, inner: Any, number: int) -> None:
+        self._inner = inner
+        self._number = number
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def data_files(self, stream_number: int, **options: int) -> Any:
+        if stream_number == self._number:
+            raise Corrupt("damaged")
+        return await self._inner.data_files(stream_number, **options)
+
+
+def test_a_stream_whose_merges_fail_is_no_trouble_any_more_when_it_is_deleted_or_the_planner_stops() -> None:
+    @virtual_time
+    async def body() -> None:
+        lake = await Lake.open()
+        stream = await lake.stream()
+        compactor = await lake.compactor()
+        planner = compactor.planner
+        planner._merges._settings = replace(SETTINGS.merge, is_enabled=True)
+        objects: Any = OneUnreadable(lake.metadata.objects, stream.number)
+        planner._merges._objects = objects
+
+        async def fails() -> bool:
+            return planner._isolation.failing == [f"merges of stream {stream.number}"]
+
+        async def is_over() -> bool:
+            return not planner._isolation.failing
+
+        async def deleted() -> bool:
+            if await fails():
+                await lake.metadata.streams.delete(stream.number)
+            return await is_over() and not await lake.metadata.streams.list()
+
+        await lake.produce(stream, lake.batch(b"1"))
+        assert await lake.works(compactor, fails)
+        assert await is_over()  # it plans no more
+        await lake.produce(stream, lake.batch(b"2"))
+        assert await lake.works(compactor, deleted)
+        await lake.metadata.close()
+
+    body()
+
+
+def test_orphans_of_an_unreadable_table_are_trouble_until_the_whole_listing_was_looked_at_again() -> None:
+    @virtual_time
+    async def body() -> None:
+        lake = await Lake.open()
+        streams = [await lake.stream(name) for name in ("a", "b")]
+        for stream in streams:
+            await lake.tables.ensure(stream)
+            for number in range(2):
+                location = lake.tables.tables[stream.number].location_key
+                await lake.store.put(f"{location}/data/{number:016x}-1-0.parquet", [b"orphan"])
+        lake.clock.advance(DAY_MS)
+        tables: Any = Unreadable(lake.tables, ["a"], Corrupt("damaged"))
+        sweeper = Sweeper(lake.metadata, lake.store, tables, replace(SETTINGS.sweep, page_count=2), lake.clock)
+        failing = []
+        for _ in range(4):
+            await sweeper.sweep_orphans()
+            failing.append(list(sweeper._orphan_table_isolation.failing))
+
+        assert failing == [["a"]] * 4
+        tables._names = []
+        for _ in range(3):
+            await sweeper.sweep_orphans()
+        assert sweeper._orphan_table_isolation.failing == []
+        await lake.metadata.close()
+
+    body()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_task_that_a_claim_without_an_answer_took_is_given_back_however_long_the_store_is_away(seed: int) -> None:
+    """The claim takes effect at the last moment at which it may: when the next write begins."""
+
+    @virtual_time
+    async def body() -> None:
+        lake = await Lake.open()
+        stream = await lake.stream()
+        await lake.produce(stream, lake.batch(b"1"))
+        lease = await lake.metadata.leases.acquire("compaction/planner", lake.server)
+        range_ = OffsetRange(stream.partition(0), 0, 1)
+        offer = TaskOffer(
+            kind=TaskKind.COMPACT, stream_number=stream.number, ranges=[range_], size_bytes=1, record_count=1, age_ms=0
+        )
+        await lake.metadata.tasks.offer([offer], lease)
+        compactor, other = await lake.compactor(), await lake.compactor()
+        faulty = FaultyMetadata(lake.metadata, MetadataFaults(late_rate=1.0), random.Random(seed))
+        claims = Claims(faulty.tasks, compactor.worker._server)
+        with pytest.raises(Unavailable):
+            await faulty.tasks.claim(compactor.worker._server, limit=1, bytes_max=1 << 30)
+        claims.doubt()
+        faulty.misbehave(MetadataFaults(error_rate=1.0))
+        for _ in range(3):
+            await asyncio.sleep(600)
+            with pytest.raises(Unavailable):
+                await claims.settle()
+        assert not claims.is_empty
+        faulty.misbehave(MetadataFaults())
+        await claims.settle()
+
+        assert claims.is_empty
+        assert len(await lake.metadata.tasks.claim(other.worker._server, limit=1, bytes_max=1 << 30)) == 1
         await lake.metadata.close()
 
     body()

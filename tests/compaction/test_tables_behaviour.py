@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from bearlake.clock import ManualClock
-from bearlake.errors import Conflict, NotFound
+from bearlake.errors import Conflict, Fenced, NotFound
 from bearlake.metadata.model import Stream
 from bearlake.objects import ObjectStore
-from bearlake.table import Tables
+from bearlake.table import Tables, TableState, Unmergeable
 from bearlake.table.model import TableChange, TaskMark
 from bearlake.testing.tables import MemoryTables
 from fixtures.tables import DAY_MS, START_MS, Work, a_stream, commit_of, local_store, tables_in
@@ -109,7 +109,7 @@ async def test_a_merge_replaces_files_once_and_the_old_ones_live_in_old_snapshot
 async def test_a_merge_of_files_that_are_gone_is_a_conflict(tables: Tables, work: Work) -> None:
     await tables.ensure(work.stream)
     merge = TableChange(mark=TaskMark(task_id=9, epoch=1), add=[await work.file(0, 0, 9)], remove=["table/a/b/data/c"])
-    with pytest.raises(Conflict):
+    with pytest.raises(Unmergeable):
         await tables.commit(work.stream, commit_of(merge), closed_tasks=())
     state = await tables.state(work.stream)
 
@@ -146,3 +146,48 @@ async def test_a_dropped_table_is_gone_and_commits_to_it_are_not_found(tables: T
     assert await tables.summary(work.stream) is None
     with pytest.raises(NotFound):
         await tables.commit(work.stream, commit_of(await work.append(1, 0, 5)), closed_tasks=())
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+async def test_a_commit_that_was_looked_at_before_a_fence_does_not_happen_after_it(
+    tables: Tables, work: Work, is_new: bool
+) -> None:
+    await tables.ensure(work.stream)
+    if not is_new:
+        await tables.commit(work.stream, commit_of(await work.append(1, 0, 5)), closed_tasks=())
+    before = await tables.state(work.stream)
+    seen: list[TableState | None] = []
+
+    async def check() -> None:
+        """Allowed at first; then somebody takes over, and fences."""
+        if seen:
+            raise Fenced("overtaken")
+        seen.append(await tables.fence(work.stream))
+
+    late = await work.append(2, 5, 9)
+    with pytest.raises(Fenced):
+        await tables.commit(work.stream, commit_of(late), closed_tasks=(), check=check)
+
+    state = await tables.state(work.stream)
+    assert before is not None
+    assert seen == [state]
+    assert state is not None
+    assert (state.ends, state.applied) == (before.ends, before.applied)
+    assert state.snapshot_id != before.snapshot_id
+    assert not await tables.live_files(work.stream, [late.add[0].key])
+
+
+async def test_a_commit_that_is_there_already_asks_nobody(tables: Tables, work: Work) -> None:
+    await tables.ensure(work.stream)
+    change = await work.append(1, 0, 5)
+    state = await tables.commit(work.stream, commit_of(change), closed_tasks=())
+
+    async def check() -> None:
+        raise Fenced("overtaken")
+
+    assert await tables.commit(work.stream, commit_of(change), closed_tasks=(), check=check) == state
+
+
+async def test_there_is_nothing_to_fence_without_a_table(tables: Tables, stream: Stream) -> None:
+    assert await tables.fence(stream) is None
+    assert await tables.state(stream) is None

@@ -6,7 +6,7 @@ import pytest
 
 from bearlake.errors import Fenced, Invalid, NotFound
 from bearlake.metadata import Metadata
-from bearlake.metadata.compaction import TaskKind, TaskState
+from bearlake.metadata.compaction import TaskClaim, TaskKind, TaskState
 from bearlake.metadata.model import PartitionKey
 from fixtures import by_name
 from fixtures.compaction_scene import PLANNER, Compaction
@@ -175,6 +175,45 @@ async def test_a_worker_registered_anew_takes_over_from_itself(four: Compaction,
         await four.metadata.tasks.claim(zombie.worker, limit=10, bytes_max=10_000)
     with pytest.raises(Fenced):
         await four.metadata.tasks.prepare(zombie, b"", [])
+
+
+async def test_a_claim_holds_until_it_is_overtaken_given_back_or_its_task_is_closed(
+    four: Compaction, peer: Metadata
+) -> None:
+    first, second = [await four.claimed((key, 0, 20)) for key in four.scene.keys[:2]]
+    await peer.tasks.check([])
+    await peer.tasks.check([first, second])
+    assert await lapse(peer, four.worker)
+    await four.metadata.tasks.check([first, second])  # nobody has taken over yet
+
+    heir = await four.scene.register(peer, "worker-1", timeout_ms=60_000)
+    (task,) = await peer.tasks.claim(heir, limit=1, bytes_max=10_000)
+    again = TaskClaim(task_id=task.id, epoch=task.epoch, worker=heir)
+    assert (task.id, task.epoch) == (first.task_id, 2)
+    for lost in ([first], [second, first]):
+        with pytest.raises(Fenced):
+            await four.metadata.tasks.check(lost)
+    await four.metadata.tasks.check([again, second])
+    await peer.tasks.release([again])
+    with pytest.raises(Fenced):
+        await four.metadata.tasks.check([again])
+    await four.metadata.tasks.cancel(second)
+    with pytest.raises(Fenced):
+        await peer.tasks.check([second])
+
+
+async def test_a_claim_ends_when_its_task_is_dropped_with_its_stream(four: Compaction, peer: Metadata) -> None:
+    claim = await four.claimed((four.scene.keys[0], 0, 20))
+    await four.metadata.tasks.prepare(claim, b"written", ["data/1"])
+    await peer.streams.delete(four.scene.first.number)
+    await four.metadata.tasks.check([claim])
+    await four.metadata.servers.leave(four.worker)
+    heir = await four.scene.register(peer, "worker-1")
+
+    assert await peer.tasks.claim(heir, limit=10, bytes_max=10_000) == []
+    with pytest.raises(Fenced):
+        await four.metadata.tasks.check([claim])
+    assert await peer.objects.forbid(["data/1"]) == {"data/1"}
 
 
 async def test_a_worker_whose_heartbeats_stopped_cannot_claim(four: Compaction) -> None:

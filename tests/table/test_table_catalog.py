@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 
-from bearlake.errors import Conflict, Corrupt, Invalid, Unavailable
+from bearlake.errors import Conflict, Corrupt, Fenced, Invalid, Unavailable
 from bearlake.metadata.model import Stream
 from bearlake.objects import ObjectStore
 from bearlake.objects.cloud_settings import CloudSettings
@@ -75,11 +75,35 @@ async def check_a_life(settings: TableSettings, store: ObjectStore, url: str) ->
         summary = await rival.summary(stream)
         assert summary is not None
         assert (summary.row_count, len(summary.snapshots)) == (12, 1)
+        await check_that_a_fence_holds(tables, rival, work)
         await tables.drop(stream)
         assert await rival.state(stream) is None
     finally:
         await tables.close()
         await rival.close()
+
+
+async def check_that_a_fence_holds(tables: IcebergTables, rival: IcebergTables, work: Work) -> None:
+    """A commit was looked at and allowed; a rival fences; the request comes afterwards."""
+    before = await rival.state(work.stream)
+    asked: list[int] = []
+
+    async def check() -> None:
+        asked.append(len(asked))
+        if len(asked) > 1:
+            raise Fenced("overtaken")
+        await rival.fence(work.stream)
+
+    late = await work.append(5, 12, 16)
+    with pytest.raises(Fenced):
+        await tables.commit(work.stream, commit_of(late), closed_tasks=[], check=check)
+    state = await rival.state(work.stream)
+    assert before is not None
+    assert state is not None
+    assert asked == [0, 1]
+    assert (state.ends, state.applied) == (before.ends, before.applied)
+    assert state.snapshot_id != before.snapshot_id
+    assert not await rival.live_files(work.stream, [late.add[0].key])
 
 
 async def test_a_table_lives_in_a_sqlite_catalog(tmp_path: Path, store: tuple[ObjectStore, str]) -> None:

@@ -361,6 +361,22 @@ async def test_closing_ends_a_commit_that_waits_for_its_next_try(tmp_path: Path)
         await tables.state(stream)
 
 
+async def test_a_store_that_does_not_answer_is_asked_a_few_times_only_and_holds_no_thread(tmp_path: Path) -> None:
+    """Callers wait longer each time (`compaction/patience.py`); 20 tries per call had been as many puts, a few each second."""
+    store = StoppableStore()
+    tables = tables_in(tmp_path, store, "memory:///", commit_unavailable_count_max=3)
+    work = Work(store, a_stream())
+    await tables.ensure(work.stream)
+    change = await work.append(1, 0, 10)
+    store.is_down = True
+    with pytest.raises(Unavailable, match="not committed in 3 tries"):
+        await tables.commit(work.stream, commit_of(change), closed_tasks=[])
+    store.is_down = False
+
+    assert (await tables.commit(work.stream, commit_of(change), closed_tasks=[])).applied == {1: 1}
+    await tables.close()
+
+
 async def test_a_table_of_a_newer_format_is_a_conflict(
     tmp_path: Path, tables: IcebergTables, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:

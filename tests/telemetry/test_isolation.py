@@ -68,3 +68,15 @@ async def test_faults_are_counted_and_what_is_gone_fails_no_more() -> None:
     assert metrics.UPKEEP_FAILING.labels("counted").value == 2
     await a_round(isolation, {}, names="c")
     assert metrics.UPKEEP_FAILING.labels("counted").value == 0
+
+
+async def test_a_subject_that_is_gone_is_not_failing_any_more() -> None:
+    isolation = Isolation(log, "test", Store().probe)
+    for name in "abc":
+        async with isolation.of(name):
+            raise Corrupt("broken")
+    isolation.forget("a", "unknown")
+    assert isolation.failing == ["b", "c"]
+
+    isolation.clear()
+    assert isolation.failing == []

@@ -1,18 +1,14 @@
 """The tasks that a worker holds, and those that it has to give back: nobody else can claim them while it lives.
 
-A task is given back until the store has answered. A claim without an answer may have taken tasks that the worker never heard of;
-they are looked up for a while and given back.
+A task is given back until the store has answered. A claim without an answer may have taken tasks that the worker never heard of. Its
+outcome is final as soon as the process's next write begins (I12): so one write, one look-up of all tasks behind it, and what is found is
+given back.
 """
 
-import asyncio
 from collections.abc import Iterable
 
 from bearlake.metadata.compaction import Task, TaskClaim, TaskQueue
 from bearlake.metadata.model import ServerRef
-
-DOUBT_S = 60.0
-"""For so long after a claim without an answer, tasks are looked up that it may have taken."""
-LOOK_PAUSE_S = 2.0
 
 
 class Claims:
@@ -23,7 +19,7 @@ class Claims:
         self._server = server
         self._held: dict[int, TaskClaim] = {}
         self._owed: dict[int, tuple[TaskClaim, int]] = {}
-        self._doubt_until_s = self._look_at_s = -1.0
+        self._is_in_doubt = False
 
     @property
     def held_count(self) -> int:
@@ -32,8 +28,8 @@ class Claims:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is held or owed."""
-        return not self._held and not self._owed
+        """Whether nothing is held or owed, and no claim is in doubt."""
+        return not (self._held or self._owed or self._is_in_doubt)
 
     def take(self, tasks: Iterable[Task]) -> dict[int, TaskClaim]:
         """These were claimed; the claims by task id."""
@@ -54,21 +50,22 @@ class Claims:
 
     def doubt(self) -> None:
         """A claim had no answer."""
-        self._doubt_until_s = asyncio.get_running_loop().time() + DOUBT_S
+        self._is_in_doubt = True
 
     def drop(self) -> list[TaskClaim]:
         """Forget everything; returns what was held or owed."""
         claims = [*self._held.values(), *(claim for claim, _ in self._owed.values())]
         self._held.clear()
         self._owed.clear()
+        self._is_in_doubt = False
         return claims
 
     async def settle(self) -> None:
         """Give back what is to be given back. Raises `Unavailable`, `Overloaded`: it stays owed."""
-        now_s = asyncio.get_running_loop().time()
-        if self._look_at_s <= now_s < self._doubt_until_s:
-            self._look_at_s = now_s + LOOK_PAUSE_S
+        if self._is_in_doubt:
+            await self._tasks.release([])  # a write: what the claim has not taken by now, it will not take
             await self._find_unheard()
+            self._is_in_doubt = False
         owed = list(self._owed.values())
         for wait_ms in sorted({wait_ms for _, wait_ms in owed}):
             claims = [claim for claim, waits_ms in owed if waits_ms == wait_ms]

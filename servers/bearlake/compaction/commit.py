@@ -4,24 +4,30 @@
 table commit for all. Whoever's commit the table has (the marks say) is swapped in, also when that is an earlier epoch of the task.
 The data files of all other epochs have lost then, for ever: exactly those keys are deleted.
 
-A task's mark goes into the table even when it brings no file, because it is what keeps out an earlier epoch that wakes up late.
+A task's mark goes into the table even when it brings no file, because it tells the next epoch whose files the table has.
+
+What keeps out an epoch that was overtaken and wakes up late (decision 79): each try of a table commit loads the table, asks the metadata
+store whether the claim is still the newest, and replaces exactly the version that it has loaded. So every commit that an earlier epoch can
+still send replaces a version from before the present claim, and nothing of it can happen once the present epoch has replaced the table's
+version: by its own commit, or by a `fence` before a merge is dropped.
 """
 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
 from bearlake.compaction import encoding
+from bearlake.compaction.ensuring import ensure_table
 from bearlake.compaction.mending import written_anew
 from bearlake.compaction.model import TaskResult
 from bearlake.compaction.patience import Patience
 from bearlake.compaction.settings import WorkerSettings
-from bearlake.errors import BearlakeError, Conflict, Corrupt, NotFound
-from bearlake.metadata import Metadata
+from bearlake.errors import BearlakeError, Conflict, Corrupt, Fenced, NotFound
+from bearlake.metadata import Metadata, task_rules
 from bearlake.metadata.compaction import Swap, SwapObject, Task, TaskClaim, TaskKind
 from bearlake.metadata.model import LocatedSlice, ObjectRef, PartitionKey, Slice, Stream, partition_index
 from bearlake.objects import ObjectStore
@@ -53,6 +59,8 @@ class Work:
     inputs: Sequence[ObjectRef] = ()
     result: TaskResult = field(default_factory=lambda: TaskResult(items=()))
     winner: int = -1
+    is_prepared: bool = False
+    """Whether the store may remember `result`, so that a table commit of this epoch may have been sent."""
     kept: Sequence[SwapObject] | None = None
     """Kept objects of an earlier epoch that won, as they are now; None: as in the winner's result."""
 
@@ -97,6 +105,7 @@ class Committer:
         """Key prefix of the stream's data files, without a slash at the end; its table is created if it has none yet.
 
         Raises:
+            StreamDeleted: the stream was deleted, and has no table.
             Conflict: its table belongs to somebody else.
             Unavailable: the catalog did not answer.
         """
@@ -105,7 +114,9 @@ class Committer:
             return table_naming.location_key(stream)
         state = self._states.get(stream.number)
         if state is None:
-            state = await self._tables.ensure(stream)
+            state = await ensure_table(stream, self._metadata.streams, self._tables)
+            if state is None:
+                return table_naming.location_key(stream)
             self._remember(stream, state)
         return state.location_key
 
@@ -117,14 +128,24 @@ class Committer:
             NotFound: a data file was lost.
             Unavailable: a store did not answer.
         """
-        task = work.task
-        if not task.results:
-            return
-        state = await self._tables.state(work.stream)
+        if work.task.results:
+            await self._find_winner(work, await self._tables.state(work.stream))
+
+    async def fence(self, work: Work) -> None:
+        """Before a task is dropped: see that no epoch of it can commit to the table any more. Sets `work.winner` if one has.
+
+        Raises as `recover` does.
+        """
+        if work.winner < 0 and task_rules.may_list(work.task.results, is_prepared=work.is_prepared):
+            state = await self._ask(lambda: self._tables.fence(work.stream))
+            await self._find_winner(work, state)
+
+    async def _find_winner(self, work: Work, state: TableState | None) -> None:
         if state is None:
             return
+        task = work.task
         winner = state.applied.get(task.id)
-        if winner is not None and winner in task.results:
+        if winner is not None and (winner in task.results or (work.is_prepared and winner == work.claim.epoch)):
             work.winner = winner
             await self._take_over(work)
         elif winner is not None or _is_reached(task, state):
@@ -191,6 +212,7 @@ class Committer:
         check_cover(work)
         result = encoding.encode_result(work.result)
         keys = sorted(keys_of([work.result]))
+        work.is_prepared = True
         await self._ask(lambda: self._metadata.tasks.prepare(work.claim, result, keys))  # I10: now they are the task's
 
     async def _list(self, stream: Stream, works: Sequence[Work], errors: dict[int, BearlakeError]) -> None:
@@ -202,7 +224,7 @@ class Committer:
                 return
             try:
                 await self._apply(stream, works)
-            except (Conflict, NotFound) as error:
+            except (Conflict, Fenced, NotFound) as error:
                 metrics.COMPACTION_CONFLICTS.inc()
                 log.info("table commit conflicts", extra={"stream": stream.name, "error": repr(error)})
                 self._states.pop(stream.number, None)
@@ -213,21 +235,23 @@ class Committer:
                 errors.setdefault(work.task.id, error)
 
     async def _list_alone(self, stream: Stream, work: Work, errors: dict[int, BearlakeError]) -> None:
-        """One task, so that it fails alone; a table that was dropped meanwhile is made anew, unless its stream was deleted."""
+        """One task, so that it fails alone; a table that was dropped meanwhile is made anew, if its stream shall have one still."""
         try:
-            found = await self._ask(lambda: self._metadata.streams.by_numbers([stream.number]))
-            if not found or found[0].is_deleted:
-                raise StreamDeleted(f"stream {stream.name} was deleted")
-            await self._ask(lambda: self._tables.ensure(stream))
-            await self._apply(stream, [work])
-        except (Conflict, NotFound) as error:
+            await self._ask(lambda: self._metadata.tasks.check([work.claim]))  # who was overtaken makes no tables
+            state = await self._ask(lambda: ensure_table(stream, self._metadata.streams, self._tables))
+            if state is None:
+                work.winner = work.claim.epoch
+            else:
+                await self._apply(stream, [work])
+        except (Conflict, Fenced, NotFound) as error:
             errors[work.task.id] = error
 
     async def _apply(self, stream: Stream, works: Sequence[Work]) -> None:
         commit = TableCommit(changes=[_change(work) for work in works])
         closed = await self._closed(stream)
         started_s = asyncio.get_running_loop().time()
-        state = await self._ask(lambda: self._tables.commit(stream, commit, closed_tasks=closed))
+        claims = [work.claim for work in works]
+        state = await self._ask(lambda: self._commit_once(stream, commit, claims, closed))
         metrics.COMPACTION_SECONDS.labels("commit").observe(asyncio.get_running_loop().time() - started_s)
         self._remember(stream, state)
         for work in works:
@@ -236,6 +260,22 @@ class Committer:
             if winner not in known:
                 raise Conflict(f"the table has task {work.task.id} of epoch {winner}, of which nothing was prepared")
             work.winner = winner
+
+    async def _commit_once(
+        self, stream: Stream, commit: TableCommit, claims: Sequence[TaskClaim], closed: Collection[int]
+    ) -> TableState:
+        """One call of the tables. When it is over, however it ended, its thread cannot begin another try (I12)."""
+        is_over = False
+
+        async def check() -> None:
+            await self._metadata.tasks.check(claims)
+            if is_over:
+                raise Fenced("this table commit was given up")
+
+        try:
+            return await self._tables.commit(stream, commit, closed_tasks=closed, check=check)
+        finally:
+            is_over = True
 
     async def _has_table(self, stream: Stream, works: Iterable[Work]) -> bool:
         if stream_configs.table_rules(stream.name, stream.configs).is_enabled:
@@ -298,10 +338,6 @@ class Committer:
     async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
         until_s = asyncio.get_running_loop().time() + self._settings.deadline_ms / 1000
         return await self._patience.ask(call, until_s=until_s)
-
-
-class StreamDeleted(NotFound):
-    """The task's stream was deleted: the task goes with it, nobody is blamed."""
 
 
 def keys_of(results: Iterable[TaskResult]) -> set[str]:

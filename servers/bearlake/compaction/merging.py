@@ -99,7 +99,8 @@ class Merges:
         files.swap_count += 1
         self._files[number] = files
         while len(self._files) > STREAM_COUNT_MAX:
-            self._files.popitem(last=False)
+            forgotten, _ = self._files.popitem(last=False)
+            self._isolation.forget(_subject(forgotten))
         return any(task.stream_number == number for task in self._open.values())
 
     def opened(self, task: Task) -> None:
@@ -129,6 +130,7 @@ class Merges:
     def forget(self, number: int) -> None:
         """Look the stream's files up anew when it is its turn again."""
         self._files.pop(number, None)
+        self._isolation.forget(_subject(number))
 
     async def offers(self) -> list[TaskOffer]:
         """At most one merge per stream without an open one, as many as may be open in all. Raises `Unavailable`."""
@@ -142,7 +144,7 @@ class Merges:
             is_due = files.swap_count >= settings.fan_in or (files.swap_count > 0 and not files.is_known)
             if number in busy or not is_due:
                 continue
-            async with self._isolation.of(f"stream {number}"):
+            async with self._isolation.of(_subject(number)):
                 await self._look_up(number, files)
             inputs = choose(files.small.values(), settings)
             if inputs:
@@ -168,6 +170,10 @@ class Merges:
                 files.is_known = True
                 return
         files.swap_count = swap_count  # the rest comes when these are merged
+
+
+def _subject(number: int) -> str:
+    return f"merges of stream {number}"
 
 
 def _offer(number: int, inputs: list[SmallFile]) -> TaskOffer:

@@ -100,6 +100,7 @@ class Planner:
                 self._outage.failed(error)
             finally:
                 self.is_planning = False
+                self._isolation.clear()
             await asyncio.sleep(pause_s)
 
     async def _lease(self) -> Lease | None:
@@ -171,14 +172,19 @@ class Planner:
             stream = found.get(number)
             if stream is None or stream.is_deleted:
                 self._backlog.forget_stream(number)
-                self._merges.forget(number)
+                self._forget(number)
             elif not self._choice.takes(stream.name):
                 self._backlog.leave_out(number)
-                self._merges.forget(number)
+                self._forget(number)
             else:
                 rules = stream_configs.table_rules(stream.name, stream.configs)
                 head_start_ms = self._choice.head_start_ms(stream.name)
                 self._backlog.set_freshness(number, rules.freshness_ms, head_start_ms)
+
+    def _forget(self, number: int) -> None:
+        """A stream is gone, or not ours to plan."""
+        self._merges.forget(number)
+        self._isolation.forget(f"stream {number}", f"offers of stream {number}")
 
     async def _follow(self, wait_ms: int) -> None:
         """Apply the next page of the log."""
@@ -341,7 +347,7 @@ class Planner:
         except BearlakeError:
             tasks: list[Task] = []
             for offer in page:
-                async with self._isolation.of(f"stream {offer.stream_number}"):
+                async with self._isolation.of(f"offers of stream {offer.stream_number}"):
                     tasks += await self._metadata.tasks.offer([offer], lease)
             return tasks
 

@@ -5,7 +5,8 @@
 - *Orphans*: objects that a crash left behind before their commit. Listed by prefix, a page at a time; old ones are forbidden
   first, so that they can never be committed later, and deleted then. The store forbids no object that an open task has prepared (I10),
   since the table may have it without the index knowing (between the second and the third step of a commit). One that a live snapshot
-  names stays, too. The grace period only keeps the sweep from work that is under way; nothing is lost if it is too short.
+  names stays, too; the table is fenced before the last look, so that no commit under way can name it later. The grace period only
+  keeps the sweep from work that is under way; nothing is lost if it is too short.
 
 Every step may be repeated, and done by two workers at once. What fails for one stream, page or prefix stops nothing else (I11): objects
 whose table cannot be read stay.
@@ -52,6 +53,7 @@ class Sweeper:
         self._unused_isolation = Isolation(log, "sweep-wal", metadata.log.head)
         self._file_isolation = Isolation(log, "sweep-files", metadata.log.head)
         self._orphan_isolation = Isolation(log, "sweep-orphans", metadata.log.head)
+        self._orphan_table_isolation = Isolation(log, "sweep-orphans-of-tables", metadata.log.head)
 
     # -- objects that lost their references -----------------------------------------------------------------------
 
@@ -124,6 +126,8 @@ class Sweeper:
             TABLE_PREFIX: self._sweep_data_files,
         }
         await sweeps[prefix](await self._next_old(prefix))
+        if prefix == TABLE_PREFIX and prefix not in self._cursors:  # behind the last page: all tables had their turn
+            self._orphan_table_isolation.end_round()
 
     async def _sweep_tokens(self, old: Collection[str]) -> None:
         await self._delete_orphans(await self._metadata.log.forbid(old))
@@ -165,10 +169,23 @@ class Sweeper:
         async for stream in all_streams(self._metadata.streams, self._settings.page_count):
             some = by_id.get(stream.id.hex[:8])
             if some:
-                async with self._orphan_isolation.of(stream.name):
-                    live = await self._tables.live_files(stream, some) if await self._tables.state(stream) else set()
-                    dead += sorted(set(some) - live)
+                async with self._orphan_table_isolation.of(stream.name):
+                    dead += await self._never_listed(stream, some)
         return dead
+
+    async def _never_listed(self, stream: Stream, forbidden: Collection[str]) -> list[str]:
+        """Those of the forbidden data files that no table names, nor will.
+
+        The tasks that prepared one of them are closed. A table commit of theirs that is still under way replaces a version from before
+        that, so it cannot happen after the fence (decision 79).
+        """
+        if await self._tables.state(stream) is None:
+            return sorted(forbidden)
+        dead = set(forbidden) - await self._tables.live_files(stream, forbidden)
+        if dead:
+            await self._tables.fence(stream)
+            dead -= await self._tables.live_files(stream, dead)
+        return sorted(dead)
 
     async def _delete_orphans(self, keys: Collection[str]) -> None:
         if keys:

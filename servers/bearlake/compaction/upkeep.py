@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from bearlake.clock import Clock
 from bearlake.compaction.all_streams import all_streams
+from bearlake.compaction.ensuring import StreamDeleted, ensure_table
 from bearlake.compaction.settings import SweepSettings
 from bearlake.errors import NotFound
 from bearlake.metadata import Metadata
@@ -22,7 +23,9 @@ from bearlake.telemetry.isolation import Isolation
 
 log = logging.getLogger(__name__)
 LOOK_COUNT = 3
-"""Rounds in which a deleted stream's table must have been gone, until nobody looks any more."""
+"""Rounds in which a deleted stream's table must have been gone, until it is looked at in turn only."""
+TURN_COUNT = 20
+"""Deleted streams per round that are looked at in turn: a catalog may execute the creation of a table at any later time."""
 
 
 class TableUpkeep:
@@ -38,13 +41,17 @@ class TableUpkeep:
         self._table_settings = table_settings
         self._clock = clock
         self._gone_counts: dict[int, int] = {}
+        self._looked_at = self._turns_left = 0
         self._isolation = Isolation(log, "tables", metadata.log.head)
 
     async def run_once(self) -> None:
         """One round. Raises `Unavailable` of the metadata store; a table that cannot be read or written stops its stream alone (I11)."""
+        self._turns_left = TURN_COUNT
         async for stream in all_streams(self._metadata.streams, self._settings.page_count):
             async with self._isolation.of(stream.name):
                 await self._keep_up(stream)
+        if self._turns_left:
+            self._looked_at = 0
         self._isolation.end_round()
 
     async def _keep_up(self, stream: Stream) -> None:
@@ -53,9 +60,10 @@ class TableUpkeep:
             if rules.is_dropped_on_delete:
                 await self._drop(stream)
             return
-        if rules.is_enabled:
-            await self._tables.ensure(stream)
-        elif await self._tables.state(stream) is None:
+        try:
+            if await ensure_table(stream, self._metadata.streams, self._tables) is None:
+                return
+        except StreamDeleted:  # since the page was read
             return
         if rules.retention_ms is not None:
             await self._tables.delete_before(stream, self._clock.now_ms() - rules.retention_ms)
@@ -69,11 +77,19 @@ class TableUpkeep:
     async def _drop(self, stream: Stream) -> None:
         """Drop a deleted stream's table; more than once, since a worker that was slow may have made it anew."""
         gone_count = self._gone_counts.get(stream.number, 0)
-        if gone_count < LOOK_COUNT:
+        if gone_count < LOOK_COUNT or self._has_turn(stream.number):
             is_gone = await self._tables.state(stream) is None
             self._gone_counts[stream.number] = gone_count + 1 if is_gone else 0
             if not is_gone:
                 await self._tables.drop(stream)
+
+    def _has_turn(self, number: int) -> bool:
+        """Whether it is this deleted stream's turn; streams come by number."""
+        if number <= self._looked_at or self._turns_left == 0:
+            return False
+        self._looked_at = number
+        self._turns_left -= 1
+        return True
 
 
 class AsideUpkeep:

@@ -19,7 +19,8 @@ from typing import Any
 from bearlake.clock import Clock
 from bearlake.compaction.aside import KEPT_PREFIX, move_aside
 from bearlake.compaction.claims import Claims
-from bearlake.compaction.commit import Committer, StreamDeleted, Work
+from bearlake.compaction.commit import Committer, Work
+from bearlake.compaction.ensuring import StreamDeleted
 from bearlake.compaction.items import cut, deal_out
 from bearlake.compaction.model import WorkItem
 from bearlake.compaction.patience import Patience
@@ -31,7 +32,7 @@ from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import OffsetRange, TaskClaim, TaskKind
 from bearlake.metadata.model import LocatedSlice, ObjectKind, ObjectRef, ServerRef, Stream
 from bearlake.objects import ObjectStore
-from bearlake.table import Tables
+from bearlake.table import Tables, Unmergeable
 from bearlake.telemetry import metrics
 from bearlake.telemetry.outage import Outage
 from bearlake.wal.keys import KeySource
@@ -287,10 +288,6 @@ class Worker:
                 self._wait_counts.pop(work.task.id, None)
                 self._trouble.over()
                 self.reports.done(work, now_s)
-            elif isinstance(error, Conflict) and work.task.kind is TaskKind.MERGE and work.winner < 0:
-                # Its files are not in the table: so nobody can commit this merge, and nobody needs what was written for it.
-                if await self._cancel(work):
-                    await self._committer.delete_files(work)
             else:
                 await self._failed(work, error)
 
@@ -306,13 +303,27 @@ class Worker:
 
     async def _failed(self, work: Work, error: BaseException) -> None:
         """One task failed."""
-        if isinstance(error, _Outdated | StreamDeleted):  # the orphan sweep judges what earlier epochs wrote
+        if isinstance(error, StreamDeleted):  # the orphan sweep fences its table, and deletes what was written
             await self._cancel(work)
+        elif isinstance(error, _Outdated | Unmergeable):
+            await self._drop_merge(work)
         elif isinstance(error, Unavailable | Overloaded):
             self._trouble.failed(error, step="run a task", stream=work.stream.name)
             self._let_others_pass(work)
         else:
             await self._blame(work, error)
+
+    async def _drop_merge(self, work: Work) -> None:
+        """Drop a merge that cannot be done, and all that was written for it, unless an earlier epoch has done it after all."""
+        try:
+            await self._committer.fence(work)
+        except BearlakeError as error:
+            await self._failed(work, error)
+            return
+        if work.winner >= 0:
+            await self._commit_stream(work.stream, [work])
+        elif await self._cancel(work):
+            await self._committer.delete_files(work)
 
     def _let_others_pass(self, work: Work) -> None:
         """Give back a task whose stores do not answer; it waits, longer each time, up to `retry_max_ms`."""

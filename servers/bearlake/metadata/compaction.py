@@ -226,6 +226,15 @@ class TaskQueue(Protocol):
             Conflict: the orphan sweep has forbidden one of the keys, or it is in use. Write the objects anew, under new keys.
         """
 
+    async def check(self, claims: Collection[TaskClaim]) -> None:
+        """Return if all claims are their tasks' newest now: at a moment between the call and the return. Changes nothing.
+
+        A worker asks after it has loaded the table version that its commit replaces: see `Tables.commit`.
+
+        Raises:
+            Fenced: a claim was overtaken or given back, or its task is closed.
+        """
+
     async def release(self, claims: Collection[TaskClaim], *, wait_ms: int = 0) -> None:
         """Give tasks back without blame, e.g. on shutdown; those that are held by another by now stay so.
 

@@ -12,7 +12,7 @@ Once every claim of that number or below has ended (its task is closed, given ba
 SQLite runs these functions; PostgreSQL's (`migrations/0016_task_objects.sql`) are held to them by a differential test.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 
@@ -39,6 +39,12 @@ UNKNOWN = KeyState()
 def is_current(newest: ClaimState | None, epoch: int, node_id: int, server_epoch: int) -> bool:
     """Whether a claim may still write for its task. `newest` is None when the task is closed."""
     return newest is not None and newest == (epoch, node_id, server_epoch)
+
+
+def may_list(prepared: Collection[int], *, is_prepared: bool) -> bool:
+    """Whether a table commit of the task may have been sent, which may happen at any later time: then the table is fenced before the task
+    is dropped. `prepared`: earlier epochs that prepared a result; `is_prepared`: the present one may have, too."""
+    return bool(prepared) or is_prepared
 
 
 def may_prepare(key: KeyState, task_id: int) -> bool:

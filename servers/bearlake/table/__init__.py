@@ -19,11 +19,18 @@ producer_id long, producer_epoch int, base_sequence int>`: the record batch that
 batches before and after compaction (I6).
 """
 
-from collections.abc import Collection
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Collection
+from typing import Protocol, TypeAlias
 
 from bearlake.metadata.model import Stream
-from bearlake.table.model import TableCommit, TableState, TableSummary
+from bearlake.table.model import TableCommit, TableState, TableSummary, Unmergeable
+
+CommitCheck: TypeAlias = Callable[[], Awaitable[None]]
+"""Asked in each try of a commit, behind the load of the version that it replaces. What it raises ends the commit."""
+
+
+async def unchecked() -> None:
+    """The `CommitCheck` of a caller that nobody can overtake."""
 
 
 class Tables(Protocol):
@@ -42,7 +49,9 @@ class Tables(Protocol):
     async def state(self, stream: Stream) -> TableState | None:
         """The stream's table as it is now; None when there is none."""
 
-    async def commit(self, stream: Stream, commit: TableCommit, *, closed_tasks: Collection[int]) -> TableState:
+    async def commit(
+        self, stream: Stream, commit: TableCommit, *, closed_tasks: Collection[int], check: CommitCheck = unchecked
+    ) -> TableState:
         """Add and remove data files, with the tasks' marks, in one atomic commit; exactly once per task.
 
         Looks first whether marks are there already: a task whose ends the table has reached is not applied again, whichever epoch did
@@ -50,10 +59,24 @@ class Tables(Protocol):
         writers are retried on fresh metadata, files are never rewritten. Marks of `closed_tasks` are dropped; all others stay (a list of
         open tasks would be old by now, and would drop the mark of a task that was offered since).
 
+        Each try loads the table, asks `check`, and replaces exactly the version that it has loaded, however late the catalog
+        executes the request. So whoever fences the table after `check` would have refused keeps this commit out for ever.
+
         Raises:
-            Conflict: the table's ends contradict a task's starts, or a file to remove is not in the table (nothing was changed).
+            Conflict: the table's ends contradict a task's starts (nothing was changed).
+            Unmergeable: the table has not all rows of the files to remove (nothing was changed).
+            Whatever `check` raises (nothing was changed).
             NotFound: the table was dropped.
             Unavailable: it may or may not have happened: call again, the marks decide.
+        """
+
+    async def fence(self, stream: Stream) -> TableState | None:
+        """Replace the table's version by one with the same rows; the table as it is then, None when there is none.
+
+        No commit that loaded the table before this call can happen after it returns.
+
+        Raises:
+            Unavailable: it may or may not have happened: call again.
         """
 
     async def live_files(self, stream: Stream, keys: Collection[str]) -> set[str]:
@@ -75,4 +98,4 @@ class Tables(Protocol):
         """Release threads and connections."""
 
 
-__all__ = ["TableCommit", "TableState", "TableSummary", "Tables"]
+__all__ = ["CommitCheck", "TableCommit", "TableState", "TableSummary", "Tables", "Unmergeable", "unchecked"]

@@ -37,8 +37,8 @@ from bearlake.errors import BearlakeError, Conflict, Unavailable
 from bearlake.table import schema
 from bearlake.table.foreign import translated
 from bearlake.table.io import Locations
-from bearlake.table.marks import Decision, decide, read_marks
-from bearlake.table.model import DataFile, TableCommit
+from bearlake.table.marks import TASKS_SUMMARY, Decision, decide, read_marks
+from bearlake.table.model import DataFile, TableCommit, Unmergeable
 from bearlake.table.settings import TableSettings
 
 log = logging.getLogger(__name__)
@@ -59,15 +59,26 @@ class Committer:
     randomness: random.Random
     stopping: threading.Event
 
-    def commit(self, table: Table, commit: TableCommit, closed_tasks: Collection[int]) -> Table:
+    def commit(
+        self,
+        table: Table,
+        commit: TableCommit,
+        closed_tasks: Collection[int],
+        check: Callable[[], None] = lambda: None,
+    ) -> Table:
         """See `Tables.commit`; returns the table as it is afterwards."""
 
         def stage(transaction: Attempt) -> None:
             decision = decide(read_marks(transaction.table_metadata.properties), commit.changes, closed_tasks)
             if decision.changes:
+                check()  # behind the load (decision 79), so the answer holds for the version that this try replaces
                 self._stage(transaction, decision)
 
         return self.repeat(table, stage)
+
+    def fence(self, table: Table) -> Table:
+        """See `Tables.fence`; returns the table as it is afterwards."""
+        return self.repeat(table, lambda transaction: transaction.stage_append([], {TASKS_SUMMARY: "{}"}))
 
     def repeat(self, table: Table, stage: Stage) -> Table:
         """Commit what `stage` puts into a transaction, on fresh metadata for each try, until it was done or nothing is left to do.
@@ -76,9 +87,10 @@ class Committer:
 
         Raises:
             Conflict, NotFound: as `stage` does, or the table is gone.
-            Unavailable: too many tries; the last may or may not have happened.
+            Unavailable: too many tries, or too many that were not answered; the last may or may not have happened.
         """
         failure: Exception | None = None
+        unavailable_count = 0
         for attempt in range(self.settings.commit_attempt_count_max):
             try:
                 if attempt > 0:
@@ -92,7 +104,10 @@ class Committer:
                     return transaction.commit()
             except (_Lost, Unavailable) as error:
                 failure = error
+                unavailable_count += isinstance(error, Unavailable)
                 log.info("a commit to the table is tried again", extra={"table": table_name(table), "why": str(error)})
+                if unavailable_count >= self.settings.commit_unavailable_count_max:
+                    break
         raise Unavailable(f"{table_name(table)}: not committed in {attempt + 1} tries") from failure
 
     def _pause_s(self, attempt: int) -> float:
@@ -180,7 +195,7 @@ class Attempt(Transaction):
         """Stage a snapshot that adds files and removes those with the keys `removed`.
 
         Raises:
-            Conflict: one of them is not in the table, or other engines deleted rows of it.
+            Unmergeable: one of them is not in the table, or other engines deleted rows of it.
         """
         self._check_writable()
         producer = Rewrite(self, operation, dict(summary))
@@ -268,7 +283,7 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
         self._untouched: list[ManifestFile] = []
 
     def plan(self, keys: Collection[str], locations: Locations) -> None:
-        """Find the files to remove. Raises `Conflict`, see `Attempt.stage_replace`."""
+        """Find the files to remove. Raises `Unmergeable`, see `Attempt.stage_replace`."""
         missing = set(keys)
         snapshot = self._transaction.table_metadata.current_snapshot()
         manifests = snapshot.manifests(self._io) if snapshot else []
@@ -284,7 +299,7 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
             elif rest := [entry for entry in entries if entry.data_file not in self._deleted_data_files]:
                 self._rest.append((manifest, rest))
         if missing:
-            raise Conflict(f"{len(missing)} data files to remove are not in the table, among them {min(missing)}")
+            raise Unmergeable(f"{len(missing)} data files to remove are not in the table, among them {min(missing)}")
         has_deletes = any(manifest.content == ManifestContent.DELETES for manifest in manifests)
         if has_deletes and self._operation == Operation.REPLACE:
             self._refuse_deleted_rows(keys, locations)
@@ -297,7 +312,7 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
         """A rewrite reads whole files, so it would bring back rows that delete files have removed from them."""
         for task in self._transaction._scan().plan_files():
             if task.delete_files and locations.key_or_none(task.file.file_path) in keys:
-                raise Conflict(f"another engine has deleted rows of {task.file.file_path}")
+                raise Unmergeable(f"another engine has deleted rows of {task.file.file_path}")
 
     def _deleted_entries(self) -> list[ManifestEntry]:
         return [_with_status(entry, ManifestEntryStatus.DELETED, self._snapshot_id) for entry in self._removed]

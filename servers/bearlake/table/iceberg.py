@@ -20,7 +20,7 @@ from bearlake.clock import Clock, SystemClock
 from bearlake.errors import NotFound, Unavailable
 from bearlake.metadata.model import Stream
 from bearlake.objects import ObjectStore
-from bearlake.table import upkeep
+from bearlake.table import CommitCheck, unchecked, upkeep
 from bearlake.table.catalog import open_catalog
 from bearlake.table.commit import Committer
 from bearlake.table.foreign import translated
@@ -90,11 +90,28 @@ class IcebergTables:
 
         return await self.run(stream.name, state)
 
-    async def commit(self, stream: Stream, commit: TableCommit, *, closed_tasks: Collection[int]) -> TableState:
-        """See `Tables.commit`."""
-        return await self.run(
-            stream.name, lambda: self._state(self._committer.commit(self._existing(stream), commit, closed_tasks))
-        )
+    async def commit(
+        self, stream: Stream, commit: TableCommit, *, closed_tasks: Collection[int], check: CommitCheck = unchecked
+    ) -> TableState:
+        """See `Tables.commit`. The loop asks `check`, also for a thread that goes on after its caller gave up."""
+
+        async def ask() -> None:
+            await check()
+
+        def commit_now() -> TableState:
+            table = self._existing(stream)
+            return self._state(self._committer.commit(table, commit, closed_tasks, lambda: self.bridge.call(ask)))
+
+        return await self.run(stream.name, commit_now)
+
+    async def fence(self, stream: Stream) -> TableState | None:
+        """See `Tables.fence`."""
+
+        def fence() -> TableState | None:
+            table = self.lookup().find(stream)
+            return None if table is None else self._state(self._committer.fence(table))
+
+        return await self.run(stream.name, fence)
 
     async def live_files(self, stream: Stream, keys: Collection[str]) -> set[str]:
         """See `Tables.live_files`."""

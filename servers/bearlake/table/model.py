@@ -3,6 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from bearlake.errors import Conflict
+
+
+class Unmergeable(Conflict):
+    """The table has not all rows of the files to remove: one is not in it any more, or another engine has deleted rows of one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:

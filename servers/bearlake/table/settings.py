@@ -54,6 +54,10 @@ class TableSettings:
     commit_attempt_count_max: int = 20
     """Tries of one commit against other writers and failures. Each try is conditional, so more do no harm but take longer."""
 
+    commit_unavailable_count_max: int = 3
+    """Tries that may fail because the catalog or the object store did not answer. Then the caller waits, longer each time, without a
+    thread; rivals are met more often than that (`commit_attempt_count_max`)."""
+
     commit_pause_max_ms: int = 1_000
     """Longest pause between two tries; drawn at random, so that rivals do not try in step."""
 

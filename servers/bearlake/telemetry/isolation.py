@@ -54,6 +54,17 @@ class Isolation:
         self._failed_now.clear()
         self._measure()
 
+    def forget(self, *subjects: str) -> None:
+        """These are gone, or nobody looks at them any more: they are not failing. For loops that have no rounds."""
+        for subject in subjects:
+            self._failing.pop(subject, None)
+            self._failed_now.discard(subject)
+        self._measure()
+
+    def clear(self) -> None:
+        """The job ends here, perhaps to go on elsewhere: nothing is failing."""
+        self.forget(*self._failing)
+
     def _failed(self, subject: str, error: BearlakeError) -> None:
         kind = type(error).__name__
         metrics.UPKEEP_FAULTS.labels(self._job, kind).inc()

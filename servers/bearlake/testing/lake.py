@@ -72,6 +72,8 @@ class LakeSettings:
     """Per swap: the worker crashes when the table has the task and the index does not."""
     absence_rate: float = 0.0
     """Per crash: all workers crash, and none comes back for longer than the orphan sweep's grace period."""
+    late_commit_rate: float = 0.0
+    """Per request to replace a table's version: the catalog executes it up to 5 s later, when its caller has given up."""
     is_sweep_impatient: bool = False
     """Whether kept objects and data files are swept without any grace period, until the deployment is healed."""
     unreadable: str = ""

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from bearlake.compaction.model import ItemResult, WorkItem
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from bearlake.testing.world import World
 
 T = TypeVar("T")
+
+LATE_S = 5.0
+"""How late a catalog executes a late request at most."""
 
 
 class Fragile:
@@ -32,6 +36,7 @@ class Fragile:
         self._random = randomness
         self._rate = settings.crash_rate
         self._swap_rate = settings.crash_before_swap_rate
+        self._late_rate = settings.late_commit_rate
         self._at_call = at_call
         self._crash = crash
         self.call_count = 0
@@ -39,6 +44,8 @@ class Fragile:
     async def call(self, store: str, what: str, effect: Callable[[], Awaitable[T]], *, wait_ms: float = 0.0) -> T:
         """See `Network.call`."""
         self.call_count += 1
+        if what == "tables.replace" and self._network.happens(self._late_rate, "late table commit"):
+            effect = partial(_late, self._random.random() * LATE_S, effect)
         is_due = self.call_count == self._at_call or (self._rate > 0 and self._random.random() < self._rate)
         is_swap = what == "log.swap" and self._swap_rate > 0 and self._random.random() < self._swap_rate
         if not (is_due or is_swap) or self._network.is_healthy:
@@ -55,6 +62,12 @@ class Fragile:
                 self._crash()
 
         return await self._network.call(store, what, last, wait_ms=wait_ms)
+
+
+async def _late(delay_s: float, effect: Callable[[], Awaitable[T]]) -> T:
+    """The catalog executes a request long after its caller has given up."""
+    await asyncio.sleep(delay_s)
+    return await effect()
 
 
 class Poisoned:

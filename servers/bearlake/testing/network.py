@@ -26,6 +26,7 @@ READS = frozenset(
     {
         "bounds",
         "by_numbers",
+        "check",
         "compacted",
         "follow",
         "get",

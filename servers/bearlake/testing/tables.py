@@ -1,18 +1,21 @@
-"""`table.Tables` in memory, for the simulation: the same marks (`table/marks.py`), snapshots as sets of keys, every commit one step.
+"""`table.Tables` in memory, for the simulation: the same marks (`table/marks.py`), snapshots as sets of keys, and the same tries of a
+commit: load, look, ask, replace the version that was loaded.
 
 It passes the same behaviour test as the real ones (`tests/compaction/test_tables_behaviour.py`). `RemoteTables` are tables behind the
-simulated network: a call may be lost before or after its effect, and the effect may come when its caller is dead.
+simulated network: a call may be lost before or after its effect, and the effect may come when its caller is dead. The load and the
+replacement are calls of their own, between which a worker may stand still.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from bearlake.clock import Clock
 from bearlake.errors import Conflict, Corrupt, NotFound
 from bearlake.metadata.model import Stream
-from bearlake.table import Tables
+from bearlake.table import CommitCheck, Tables, Unmergeable, unchecked
 from bearlake.table import naming as table_naming
 from bearlake.table.marks import Marks, decide
 from bearlake.table.model import DataFile, SnapshotSummary, TableCommit, TableState, TableSummary
@@ -58,10 +61,38 @@ class MemoryTable:
             applied=self.marks.applied,
         )
 
+    def look(self) -> "Look":
+        """The table as it is now."""
+        return Look(self, self.version, self.marks, self.files)
+
     def replace(self, files: Mapping[str, DataFile], operation: str, now_ms: int) -> None:
         """A new snapshot."""
         self.version += 1
         self.snapshots.append(Snapshot(self.version, now_ms, operation, files))
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a try of a commit has loaded."""
+
+    table: MemoryTable
+    version: int
+    marks: Marks
+    files: Mapping[str, DataFile]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """A version that a try of a commit puts in the place of the one that it has loaded; `commit` None: only that."""
+
+    marks: Marks
+    files: Mapping[str, DataFile]
+    operation: str
+    commit: TableCommit | None
+
+
+class Overtaken(Conflict):
+    """The table has another version by now: nothing was changed."""
 
 
 OnChange = Callable[[MemoryTable, TableCommit | None], None]
@@ -99,23 +130,31 @@ class MemoryTables:
         table = self.tables.get(stream.number)
         return None if table is None else table.state()
 
-    async def commit(self, stream: Stream, commit: TableCommit, *, closed_tasks: Collection[int]) -> TableState:
+    async def commit(
+        self, stream: Stream, commit: TableCommit, *, closed_tasks: Collection[int], check: CommitCheck = unchecked
+    ) -> TableState:
         """See `Tables.commit`."""
+        return await commit_to(self, stream, commit, closed_tasks, check)
+
+    async def fence(self, stream: Stream) -> TableState | None:
+        """See `Tables.fence`."""
+        return await fence(self, stream)
+
+    async def look(self, stream: Stream) -> Look:
+        """Load the table. Raises `NotFound`."""
+        await asyncio.sleep(0)
+        return self._existing(stream).look()
+
+    async def replace(self, stream: Stream, seen: Look, by: Replacement) -> TableState:
+        """Compare-and-swap of the version that was loaded. Raises `Overtaken`, `NotFound`."""
         await asyncio.sleep(0)
         table = self._existing(stream)
-        decision = decide(table.marks, commit.changes, closed_tasks)
-        if not decision.changes:
-            return table.state()
-        files = dict(table.files)
-        for change in decision.changes:
-            for key in change.remove:
-                if files.pop(key, None) is None:
-                    raise Conflict(f"the data file {key} is not in the table")
-            files.update({file.key: file for file in change.add})
-        table.marks = decision.marks
-        is_append = not any(change.remove for change in decision.changes)
-        table.replace(files, "append" if is_append else "replace", self._clock.now_ms())
-        self._on_change(table, TableCommit(changes=decision.changes))
+        if table is not seen.table or table.version != seen.version:
+            raise Overtaken(f"the table of {stream.name} is not at version {seen.version} any more")
+        table.marks = by.marks
+        table.replace(by.files, by.operation, self._clock.now_ms())
+        if by.commit is not None:
+            self._on_change(table, by.commit)
         return table.state()
 
     async def live_files(self, stream: Stream, keys: Collection[str]) -> set[str]:
@@ -194,6 +233,56 @@ class MemoryTables:
         return table
 
 
+class Versions(Protocol):
+    """The two calls of the tables that a try of a commit consists of."""
+
+    async def look(self, stream: Stream) -> Look:
+        """See `MemoryTables.look`."""
+
+    async def replace(self, stream: Stream, seen: Look, by: Replacement) -> TableState:
+        """See `MemoryTables.replace`."""
+
+
+async def commit_to(
+    tables: Versions, stream: Stream, commit: TableCommit, closed_tasks: Collection[int], check: CommitCheck
+) -> TableState:
+    """`Tables.commit`."""
+    while True:
+        seen = await tables.look(stream)
+        decision = decide(seen.marks, commit.changes, closed_tasks)
+        if not decision.changes:
+            return seen.table.state()
+        await check()
+        files = dict(seen.files)
+        for change in decision.changes:
+            for key in change.remove:
+                if files.pop(key, None) is None:
+                    raise Unmergeable(f"the data file {key} is not in the table")
+            files.update({file.key: file for file in change.add})
+        is_append = not any(change.remove for change in decision.changes)
+        by = Replacement(
+            marks=decision.marks,
+            files=files,
+            operation="append" if is_append else "replace",
+            commit=TableCommit(changes=decision.changes),
+        )
+        with suppress(Overtaken):
+            return await tables.replace(stream, seen, by)
+
+
+async def fence(tables: Versions, stream: Stream) -> TableState | None:
+    """`Tables.fence`."""
+    while True:
+        try:
+            seen = await tables.look(stream)
+            by = Replacement(marks=seen.marks, files=seen.files, operation="append", commit=None)
+            return await tables.replace(stream, seen, by)
+        except NotFound:
+            return None
+        except Overtaken:
+            continue
+
+
 class PartlyUnreadable:
     """`Tables` of which those of one stream fail with `Corrupt`, whatever is asked, until `heal`."""
 
@@ -222,6 +311,16 @@ class RemoteTables:
     def __init__(self, network: Network, inner: Tables) -> None:
         self._network = network
         self._inner = inner
+
+    async def commit(
+        self, stream: Stream, commit: TableCommit, *, closed_tasks: Collection[int], check: CommitCheck = unchecked
+    ) -> TableState:
+        """See `Tables.commit`."""
+        return await commit_to(cast("Versions", self), stream, commit, closed_tasks, check)
+
+    async def fence(self, stream: Stream) -> TableState | None:
+        """See `Tables.fence`."""
+        return await fence(cast("Versions", self), stream)
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         method = getattr(self._inner, name)

@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 
 from bearlake.compaction.workbench import MIB
 
+HEAP_BYTES_MIN = 480 * MIB
+"""Spark wants 450 MiB (1.5 times its reserved 300 MiB); a JVM counts a survivor space less than its heap, a thirtieth of it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkKubernetesSettings:
@@ -24,7 +27,7 @@ class SparkKubernetesSettings:
     executor_core_count: int = field(default=1, metadata={"min": 1})
     """Work items that one executor does at once, and the cores that its pod asks for."""
 
-    executor_heap_bytes: int = 512 * MIB
+    executor_heap_bytes: int = field(default=512 * MIB, metadata={"min": HEAP_BYTES_MIN})
     """Heap of an executor's JVM, which passes descriptions on. The class-data archive fits only the same heap as `spark.heap_bytes`."""
 
     executor_python_bytes: int = 1024 * MIB
@@ -65,8 +68,9 @@ class SparkSettings:
     python: str | None = None
     """The Python that executors start, with Bearlake installed; None takes this one (all machines then have it at the same path)."""
 
-    heap_bytes: int = 512 * MIB
-    """Heap of the JVM here, which only schedules. Spark refuses less than 450 MiB; more would be needed for thousands of items at once."""
+    heap_bytes: int = field(default=512 * MIB, metadata={"min": HEAP_BYTES_MIN})
+    """Heap of the JVM here, which only schedules. Spark does not start with less than 480 MiB; more would be needed for thousands of items
+    at once."""
 
     archive: bool = True
     """Start from a class-data archive (3 s instead of 6). It is built in the background after the first start, in 20 s of CPU time."""

@@ -5,7 +5,7 @@ from itertools import accumulate
 
 import asyncpg
 
-from bearlake.errors import TooLarge
+from bearlake.errors import Fenced, TooLarge
 from bearlake.metadata.compaction import (
     ANY_TASK,
     OffsetRange,
@@ -39,6 +39,11 @@ select {COLUMNS}, result_epochs, results from bearlake.claim_chosen_tasks($1, $2
 LIST = f"""
 select {COLUMNS} from bearlake.queued_task
  where id > $1 and ($2::bigint is null or stream_number = $2) order by id limit $3"""
+LOST_CLAIMS = """
+select u.id, u.epoch
+  from unnest($1::bigint[], $2::bigint[], $3::integer[], $4::bigint[]) u (id, epoch, node_id, server_epoch)
+ where not exists (select from bearlake.task t where t.id = u.id and t.is_held and t.epoch = u.epoch
+                      and t.node_id = u.node_id and t.server_epoch = u.server_epoch)"""
 COMPACTED = """
 select u.partition, c.offsets[(u.partition & 31) + 1]
   from unnest($1::bigint[]) u (partition)
@@ -106,16 +111,15 @@ class PostgresqlTasks:
             list(keys),
         )
 
+    async def check(self, claims: Collection[TaskClaim]) -> None:
+        """See `TaskQueue.check`."""
+        lost = await self._database.rows(LOST_CLAIMS, *_claim_columns(claims), is_read=True)
+        if lost:
+            raise Fenced(f"task {lost[0][0]} is not held in epoch {lost[0][1]} any more")
+
     async def release(self, claims: Collection[TaskClaim], *, wait_ms: int = 0) -> None:
         """See `TaskQueue.release`."""
-        await self._database.rows(
-            "select bearlake.release_tasks($1, $2, $3, $4, $5)",
-            [claim.task_id for claim in claims],
-            [claim.epoch for claim in claims],
-            [claim.worker.node_id for claim in claims],
-            [claim.worker.epoch for claim in claims],
-            wait_ms,
-        )
+        await self._database.rows("select bearlake.release_tasks($1, $2, $3, $4, $5)", *_claim_columns(claims), wait_ms)
 
     async def fail(self, claim: TaskClaim, error: str, *, retry_after_ms: int, is_aside: bool) -> None:
         """See `TaskQueue.fail`. A repeat, before anybody else claims the task, changes nothing."""
@@ -174,6 +178,15 @@ class PostgresqlTasks:
 
 def _claim_values(claim: TaskClaim) -> tuple[int, int, int, int]:
     return claim.task_id, claim.epoch, claim.worker.node_id, claim.worker.epoch
+
+
+def _claim_columns(claims: Collection[TaskClaim]) -> tuple[list[int], list[int], list[int], list[int]]:
+    return (
+        [claim.task_id for claim in claims],
+        [claim.epoch for claim in claims],
+        [claim.worker.node_id for claim in claims],
+        [claim.worker.epoch for claim in claims],
+    )
 
 
 def _task(row: asyncpg.Record, results: dict[int, bytes] | None = None) -> Task:

@@ -17,6 +17,11 @@ def check_claim(connection: sqlite3.Connection, claim: TaskClaim) -> None:
     A worker that missed heartbeats may still write: nobody took over yet, and who does gets a larger epoch.
     """
     check_server(connection, claim.worker)
+    check_newest(connection, claim)
+
+
+def check_newest(connection: sqlite3.Connection, claim: TaskClaim) -> None:
+    """Raise `Fenced` unless the claim is the task's newest, and not given back."""
     find = "SELECT epoch, node_id, server_epoch FROM tasks WHERE id = ?"
     row = connection.execute(find, (claim.task_id,)).fetchone()
     newest = None if row is None else task_rules.ClaimState._make(row)

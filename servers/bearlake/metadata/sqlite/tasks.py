@@ -23,7 +23,7 @@ from bearlake.metadata.model import Lease, ObjectKind, PartitionKey, ServerRef
 from bearlake.metadata.packing import RANGE_WIDTH, pack_rows, unpack_rows
 from bearlake.metadata.patterns import as_glob
 from bearlake.metadata.sqlite.backlog import Backlog, read_compacted
-from bearlake.metadata.sqlite.claims import check_claim, close_task
+from bearlake.metadata.sqlite.claims import check_claim, check_newest, close_task
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.log import SqliteLog
 from bearlake.metadata.sqlite.servers import IS_LIVE, check_lease, check_live
@@ -76,6 +76,10 @@ class SqliteTasks:
             raise TooLarge(f"the result of task {claim.task_id}", len(result), RESULT_BYTES_MAX)
         await self._database.run(self._prepare, claim, result, keys)
 
+    async def check(self, claims: Collection[TaskClaim]) -> None:
+        """See `TaskQueue.check`."""
+        await self._database.run_read(self._check, claims)
+
     async def release(self, claims: Collection[TaskClaim], *, wait_ms: int = 0) -> None:
         """See `TaskQueue.release`."""
         await self._database.run(self._release, claims, wait_ms)
@@ -112,7 +116,7 @@ class SqliteTasks:
         """See `TaskQueue.compacted`."""
         return await self._database.run(self._compacted, partitions)
 
-    # Steps, on the writer's thread (but `_list`).
+    # Steps, on the writer's thread (but `_list` and `_check`).
 
     def _offer(self, offers: Sequence[TaskOffer], lease: Lease) -> Tasks:
         now_ms = self._clock.now_ms()
@@ -230,6 +234,11 @@ class SqliteTasks:
                 connection.execute(
                     "INSERT OR REPLACE INTO task_results VALUES (?, ?, ?)", (claim.task_id, claim.epoch, result)
                 )
+
+    def _check(self, claims: Collection[TaskClaim]) -> None:
+        with self._database.reading() as connection:
+            for claim in claims:
+                check_newest(connection, claim)
 
     def _release(self, claims: Collection[TaskClaim], wait_ms: int) -> None:
         claimable_ms = self._clock.now_ms() + wait_ms if wait_ms else 0

@@ -1,6 +1,7 @@
-"""Compaction: claim, write, prepare, table compare-and-swap, swap; orphan sweep, sweep of unused objects, a stream that is deleted.
+"""Compaction: claim, write, prepare, load, ask, table compare-and-swap, swap; merges that are dropped; sweeps; a stream that is deleted.
 
-The rules for keys are `metadata/task_rules.py`, the table's decision is `table/marks.py`, unchanged. In SQL only: the claim's check
+The task is a compaction or a merge. The rules for claims and keys are `metadata/task_rules.py`, the table's decision is `table/marks.py`,
+unchanged. In SQL only: the claim's check
 (`hold_task`), that a swap replaces rows of the WAL (`replace_rows`), that a final swap closes the task (`remove_task`).
 
 It assumes of the write path: the WAL object's bytes are there until nothing names it. It gives it: a swap keeps each offset readable, and
@@ -8,7 +9,6 @@ nothing that the index or a live snapshot names is deleted. It assumes of member
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from bearlake.errors import Conflict
@@ -16,12 +16,16 @@ from bearlake.metadata import task_rules
 from bearlake.metadata.task_rules import ClaimState, KeyState
 from bearlake.table import marks
 from bearlake.table.model import TableChange, TaskMark
+from bearlake.testing.model.compaction_guards import CompactionBounds, CompactionGuards
 from bearlake.testing.model.compaction_state import (
     ASIDE,
+    CANCELLED,
+    CANCELLER,
     CLAIMED,
     DONE,
     DROPPED,
     ENDED,
+    FENCED,
     LISTED,
     OPEN,
     PREPARED,
@@ -32,7 +36,6 @@ from bearlake.testing.model.compaction_state import (
     Object,
     State,
 )  # fmt: skip
-from bearlake.testing.model.guards import guard
 from bearlake.testing.model.part import Action, Step
 
 RANGE: Final = {0: (0, 1)}
@@ -44,75 +47,44 @@ PREPARE_LOST = Action("a prepare of epoch {} is executed; its reply is lost", is
 REFUSED = Action("epoch {} is refused ({}); the task is blamed")
 OVERTAKEN = Action("epoch {} learns that it was overtaken ({})")
 LOAD = Action("epoch {} loads the table: it has the files of epoch {}")
-SEND = Action("epoch {} loads the table without the task, and sends its commit")
+LOOK = Action("epoch {} loads the table without the task")
+SEND = Action("epoch {} learns that its claim is the newest, and sends its commit")
 COMMIT = Action("the table commit of epoch {} is executed")
 HEAR = Action("epoch {} hears that its table commit is done")
 SWAP = Action("epoch {} swaps the objects of epoch {} into the index; the task is closed")
 SWAP_LOST = Action("a swap of epoch {} with the objects of epoch {} is executed; its reply is lost", is_progress=False)
 LOSERS = Action("epoch {} deletes what epoch {} wrote")
 GIVE_BACK = Action("epoch {} gives the task back", is_progress=False)
+FENCE = Action("epoch {} fences the table, to drop the merge")
+CANCEL = Action("epoch {} drops the merge")
+TAKE_OVER = Action("epoch {} finds in the table that it fenced the files of epoch {}")
 DROP_MARK = Action("a commit of another task drops the mark of the task from the table", is_progress=False)
 OTHER = Action("a commit of another task changes the table", is_progress=False)
 DELETE_STREAM = Action("the stream is deleted and the task dropped", is_progress=False)
 SWEEP = Action("the orphan sweep forbids and deletes the {} of epoch {}", is_progress=False)
-MARK = Action("the sweep marks the dropped task in the table", is_progress=False)
+FORBID = Action("the orphan sweep forbids the data file of epoch {}", is_progress=False)
+SWEEP_FENCE = Action("the orphan sweep fences the table", is_progress=False)
+SWEEP_FILE = Action(
+    "the orphan sweep finds the data file of epoch {} in no snapshot, and deletes it", is_progress=False
+)
 UNUSED = Action("the sweep deletes the WAL object", is_progress=False)
 FORGET = Action("the store forgets the ban on the {} of epoch {}", is_progress=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionGuards:
-    """The rules of compaction and its sweeps."""
-
-    claim_epoch_in_prepare: bool = guard("only the newest claim prepares")
-    claim_epoch_in_swap: bool = guard("only the newest claim swaps")
-    prepare_before_table_commit: bool = guard("a worker sends its table commit only after its keys are the task's")
-    forbidden_keys_not_prepared: bool = guard("a forbidden key cannot be prepared")
-    registered_data_not_forbidden: bool = guard("the key of a data file that a task has prepared cannot be forbidden")
-    registered_kept_not_forbidden: bool = guard("the key of a kept object that a task has prepared cannot be forbidden")
-    swap_only_own_registered_keys: bool = guard("a swap names only keys that its task has prepared")
-    ban_outlives_claims: bool = guard("a ban is forgotten only when all claims of its time have ended")
-    object_ban_before_delete: bool = guard("an orphan is deleted only after it is forbidden")
-    refused_prepare_is_blamed: bool = guard(
-        "a refused key is the task's failure, which is counted, not an overtaken claim"
-    )
-    table_compare_and_swap: bool = guard("a table commit happens only to the version that its worker has looked at")
-    marks_in_table_commit: bool = guard("a table commit writes the task's mark")
-    winner_from_marks: bool = guard("a worker swaps in the files of the epoch that the table's mark names")
-    ends_checked_in_table_commit: bool = guard("a table that has reached the task's end gets no files of it any more")
-    references_before_delete: bool = guard("a WAL object is deleted only when the index does not name it")
-    live_snapshot_kept: bool = guard("a data file that a live snapshot names is not deleted")
-    dropped_task_marked_in_table: bool = guard(
-        "(proposed) data files of a dropped task are deleted only after the table has a mark that keeps its commits out"
-    )
-    losers_deleted_after_swap: bool = guard("a worker deletes other epochs' objects only after its swap")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionBounds:
-    """How much happens at most."""
-
-    claim_count: int = 2
-    failure_count: int = 2
-    """Failures after which the task is set aside."""
-    other_commit_count: int = 1
-    """Commits of other tasks to the table."""
 
 
 class CompactionPart:
     """See the module."""
 
-    name = "compaction"
     must_settle = True
 
     def __init__(self, bounds: CompactionBounds, guards: CompactionGuards) -> None:
+        self.name = "compaction-merge" if bounds.is_merge else "compaction"
         self._bounds = bounds
         self._guards = guards
 
     def initial(self) -> State:
         """The task is offered."""
         return State(
-            task=OPEN, is_held=False, failures=0, claims=(), version=0, files=0, is_twice=False, mark=0, is_reached=False, home=0,
+            task=OPEN, is_held=False, failures=0, claims=(), files=0, is_twice=False, mark=0, is_reached=False, home=0,
             is_wal_there=True,
         )  # fmt: skip
 
@@ -144,7 +116,8 @@ class CompactionPart:
         count = len(state.claims)
         if state.task == OPEN:
             if count < self._bounds.claim_count:
-                after = state._replace(claims=(*state.claims, Claim()), is_held=True)
+                results = sum(1 << epoch for epoch, claim in enumerate(state.claims, 1) if claim.is_prepared)
+                after = state._replace(claims=(*state.claims, Claim(results=results)), is_held=True)
                 found.append(Step(CLAIM, (WORKERS[count % 2], count + 1), after))
             found.append(Step(DELETE_STREAM, (), self._closed(state, DROPPED)))
         for epoch, claim in enumerate(state.claims, 1):
@@ -152,19 +125,20 @@ class CompactionPart:
             found += self._sweep(state, epoch, claim)
         if state.is_wal_there and (state.home or state.task == DROPPED or not self._guards.references_before_delete):
             found.append(Step(UNUSED, (), state._replace(is_wal_there=False)))
-        if state.task == DROPPED and not state.is_reached and self._guards.dropped_task_marked_in_table:
-            found.append(Step(MARK, (), state._replace(version=state.version + 1, is_reached=True)))
-        if state.version < self._bounds.other_commit_count + state.files.bit_count():
-            found.append(Step(OTHER, (), state._replace(version=state.version + 1)))
-            if state.mark and state.task in (DONE, DROPPED):
-                found.append(Step(DROP_MARK, (), state._replace(version=state.version + 1, mark=0)))
+        if (other := self._replaced(state)) != state:
+            found.append(Step(OTHER, (), other))
+        if state.mark and state.task in (DONE, DROPPED):
+            found.append(Step(DROP_MARK, (), self._replaced(state)._replace(mark=0)))
         return found
 
     # -- workers -------------------------------------------------------------------------------------------------
 
     def _work(self, state: State, epoch: int, claim: Claim) -> Iterator[Step[State]]:
-        if claim.commit and self._may_commit(state, claim):
+        if claim.is_sent:
             yield Step(COMMIT, (epoch,), self._listed(state, epoch))
+        if claim.has_looked:
+            yield self._ask(state, epoch, claim)
+        yield from self._drop(state, epoch, claim)
         if claim.stage == CLAIMED:
             if state.mark and self._guards.winner_from_marks:
                 yield from self._load(state, epoch, claim)  # an earlier epoch's commit took place
@@ -208,7 +182,7 @@ class CompactionPart:
     def _load(self, state: State, epoch: int, claim: Claim) -> Iterator[Step[State]]:
         """The worker loads the table and finds the task in it, or sends its commit for the version that it sees."""
         guards = self._guards
-        if claim.winner == 0 and claim.commit and not guards.marks_in_table_commit and state.files >> epoch & 1:
+        if claim.winner == 0 and not guards.marks_in_table_commit and state.files >> epoch & 1:
             heard = claim._replace(stage=LISTED, winner=epoch)
             yield Step(HEAR, (epoch,), state.with_claim(epoch, heard))
             return
@@ -218,9 +192,9 @@ class CompactionPart:
             yield self._refused(state, epoch, claim, "the table contradicts the task")
             return
         if is_left:
-            if claim.commit != state.version + 1 and claim.stage != CLAIMED:
-                sent = claim._replace(commit=state.version + 1)
-                yield Step(SEND, (epoch,), state.with_claim(epoch, sent))
+            if not (claim.has_looked or claim.is_sent) and claim.stage != CLAIMED:
+                looked = claim._replace(has_looked=True)
+                yield Step(LOOK, (epoch,), state.with_claim(epoch, looked))
             return
         winner = state.mark if guards.winner_from_marks else epoch
         if winner and state.claims[winner - 1].is_prepared:
@@ -229,24 +203,70 @@ class CompactionPart:
         else:
             yield self._refused(state, epoch, claim, "the table has the task, and does not say of which epoch")
 
+    def _ask(self, state: State, epoch: int, claim: Claim) -> Step[State]:
+        """The worker asks for its claim, and sends its commit for the version that it has loaded before."""
+        if self._guards.claim_checked_after_load and not self._is_current(state, epoch):
+            return Step(
+                OVERTAKEN, (epoch, "claim"), state.with_claim(epoch, claim._replace(stage=ENDED, has_looked=False))
+            )
+        return Step(SEND, (epoch,), state.with_claim(epoch, claim._replace(is_sent=True, has_looked=False)))
+
+    def _drop(self, state: State, epoch: int, claim: Claim) -> Iterator[Step[State]]:
+        """A merge cannot be done: the index has lost one of its inputs, or the table has."""
+        if not self._bounds.is_merge:
+            return
+        if claim.stage in (CLAIMED, PREPARED) and self._is_current(state, epoch):
+            prepared = [other for other in range(1, epoch) if claim.results >> other & 1]
+            if self._guards.fenced_before_cancelled and task_rules.may_list(prepared, is_prepared=claim.is_prepared):
+                winner = state.mark
+                if winner and state.claims[winner - 1].is_prepared:
+                    after = claim._replace(stage=LISTED, winner=winner, has_looked=False)
+                    yield Step(TAKE_OVER, (epoch, winner), state.with_claim(epoch, after))
+                else:
+                    fenced = state.with_claim(epoch, claim._replace(stage=FENCED, has_looked=False))
+                    yield Step(FENCE, (epoch,), self._replaced(fenced))
+            else:
+                yield self._cancelled(state, epoch, claim)
+        elif claim.stage == FENCED:
+            if self._is_current(state, epoch):
+                yield self._cancelled(state, epoch, claim)
+            else:
+                yield Step(OVERTAKEN, (epoch, "cancel"), state.with_claim(epoch, claim._replace(stage=ENDED)))
+        elif claim.stage == CANCELLER:
+            yield from self._delete_losers(state, epoch, 0)
+
+    def _cancelled(self, state: State, epoch: int, claim: Claim) -> Step[State]:
+        after = state.with_claim(epoch, claim._replace(stage=CANCELLER, has_looked=False))
+        return Step(CANCEL, (epoch,), self._closed(after, CANCELLED))
+
     def _is_left(self, state: State, epoch: int) -> bool:
         """Whether the table needs the worker's commit, by the product's rule. Raises `Conflict`."""
+        if self._bounds.is_merge:
+            seen = marks.Marks(ends={}, applied={TASK: state.mark} if state.mark else {})
+            change = TableChange(mark=TaskMark(task_id=TASK, epoch=epoch), add=())
+            is_left = bool(marks.decide(seen, [change], ()).changes)
+            if is_left and state.files:
+                raise Conflict("the table has not all inputs of the merge")
+            return is_left
         ends = {0: 1} if state.is_reached and self._guards.ends_checked_in_table_commit else {}
         seen = marks.Marks(ends=ends, applied={TASK: state.mark} if state.mark else {})
         change = TableChange(mark=TaskMark(task_id=TASK, epoch=epoch, ranges=RANGE), add=())
         return bool(marks.decide(seen, [change], ()).changes)
 
-    def _may_commit(self, state: State, claim: Claim) -> bool:
-        return claim.commit == state.version + 1 or not self._guards.table_compare_and_swap
-
     def _listed(self, state: State, epoch: int) -> State:
         """The table after the epoch's commit."""
         mark = epoch if self._guards.marks_in_table_commit else state.mark
         is_twice = state.is_twice or bool(state.files >> epoch & 1)
-        return state._replace(
-            version=state.version + 1, files=state.files | 1 << epoch, is_twice=is_twice, mark=mark,
-            is_reached=self._guards.marks_in_table_commit or state.is_reached,
-        )  # fmt: skip
+        is_reached = self._guards.marks_in_table_commit or state.is_reached
+        listed = state._replace(files=state.files | 1 << epoch, is_twice=is_twice, mark=mark, is_reached=is_reached)
+        return self._replaced(listed)
+
+    def _replaced(self, state: State) -> State:
+        """The table has a new version: who has looked at the former one looks again, and what was sent for it cannot happen any more."""
+        if not self._guards.table_compare_and_swap:
+            return state
+        claims = tuple(claim._replace(has_looked=False, is_sent=False) for claim in state.claims)
+        return state._replace(claims=claims)
 
     def _swap(self, state: State, epoch: int, claim: Claim) -> Iterator[Step[State]]:
         guards, winner = self._guards, claim.winner
@@ -305,7 +325,11 @@ class CompactionPart:
     def _sweep(self, state: State, epoch: int, claim: Claim) -> Iterator[Step[State]]:
         held = [len(state.claims)] if state.task == OPEN and state.is_held else []
         for name, one in ("data file", claim.data), ("kept object", claim.kept):
-            if one.is_there and self._may_delete(state, epoch, one, is_data=one is claim.data and name == "data file"):
+            if one is claim.data and name == "data file" and self._guards.fenced_before_swept:
+                yield from self._sweep_file(state, epoch, claim)
+            elif one.is_there and self._may_delete(
+                state, epoch, one, is_data=one is claim.data and name == "data file"
+            ):
                 ban = one.ban or len(state.claims) + 1
                 gone = one._replace(is_there=False, ban=ban if self._guards.object_ban_before_delete else one.ban)
                 yield Step(SWEEP, (name, epoch), state.with_claim(epoch, _with_object(claim, name, gone)))
@@ -314,13 +338,28 @@ class CompactionPart:
                     FORGET, (name, epoch), state.with_claim(epoch, _with_object(claim, name, one._replace(ban=0)))
                 )
 
+    def _sweep_file(self, state: State, epoch: int, claim: Claim) -> Iterator[Step[State]]:
+        """Forbid, fence, look, delete."""
+        one = claim.data
+        if not one.is_there or not self._may_delete(state, epoch, one, is_data=True):
+            return
+        if not one.ban:
+            banned = one._replace(ban=len(state.claims) + 1 if self._guards.object_ban_before_delete else 0)
+            if banned.ban:
+                yield Step(FORBID, (epoch,), state.with_claim(epoch, claim._replace(data=banned)))
+                return
+        if not one.is_fenced:
+            fenced = state.with_claim(epoch, claim._replace(data=one._replace(is_fenced=True)))
+            yield Step(SWEEP_FENCE, (), self._replaced(fenced))
+        else:
+            gone = one._replace(is_there=False)
+            yield Step(SWEEP_FILE, (epoch,), state.with_claim(epoch, claim._replace(data=gone)))
+
     def _may_delete(self, state: State, epoch: int, one: Object, *, is_data: bool) -> bool:
         guards, key = self._guards, one.key()
         if not (guards.registered_data_not_forbidden if is_data else guards.registered_kept_not_forbidden):
             key = key._replace(task_id=0)
         if is_data and guards.live_snapshot_kept and state.files >> epoch & 1:
-            return False
-        if is_data and state.task == DROPPED and guards.dropped_task_marked_in_table and not state.is_reached:
             return False
         if state.task == DROPPED and one.is_indexed:
             return True

@@ -18,12 +18,15 @@ WRITTEN: Final = 1  # its objects are stored
 PREPARED: Final = 2  # it knows that the task has its keys
 LISTED: Final = 3  # it knows whose files the table has
 ENDED: Final = 4  # done, given back, overtaken or blamed
+FENCED: Final = 5  # it has fenced the table, to drop the merge
+CANCELLER: Final = 6  # it has dropped the merge
 
 # The task.
 OPEN: Final = 0
 DONE: Final = 1
 DROPPED: Final = 2  # with its stream
 ASIDE: Final = 3
+CANCELLED: Final = 4  # a merge that cannot be done
 
 
 class Object(NamedTuple):
@@ -35,6 +38,8 @@ class Object(NamedTuple):
     ban: int = 0
     """0: none; else one more than the newest claim at its time."""
     is_indexed: bool = False
+    is_fenced: bool = False
+    """Whether the sweep has fenced the table since it forbade the key."""
 
     def key(self) -> KeyState:
         """What `metadata/task_rules.py` judges."""
@@ -49,8 +54,12 @@ class Claim(NamedTuple):
     kept: Object = Object()
     is_prepared: bool = False
     """Whether the store remembers its result."""
-    commit: int = 0
-    """A table commit that was sent: one more than the table's version that it is conditional on; 0: none."""
+    results: int = 0
+    """The epochs of which the store remembered results when this claim was given: a bit per epoch."""
+    has_looked: bool = False
+    """Whether it has loaded the version that the table has, without the task, and has not asked for its claim since."""
+    is_sent: bool = False
+    """Whether a table commit is under way that may be executed: it was sent, and replaces the version that the table has."""
     winner: int = 0
     """The epoch that the table has by this worker's knowledge; 0: unknown."""
 
@@ -63,8 +72,6 @@ class State(NamedTuple):
     """Whether the newest claim was not given back."""
     failures: int
     claims: tuple[Claim, ...]
-    version: int
-    """Of the table; grows with each commit."""
     files: int
     """The table's data files: a bit per epoch."""
     is_twice: bool

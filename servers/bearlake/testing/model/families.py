@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from bearlake.testing.model import guards as guarding
 from bearlake.testing.model.catalog import CatalogBounds, CatalogGuards, CatalogPart
-from bearlake.testing.model.compaction import CompactionBounds, CompactionGuards, CompactionPart
+from bearlake.testing.model.compaction import CompactionPart
+from bearlake.testing.model.compaction_guards import CompactionBounds, CompactionGuards
 from bearlake.testing.model.explorer import Report, explore
 from bearlake.testing.model.leases import LeaseBounds, LeaseGuards, LeasePart
 from bearlake.testing.model.offsets import OffsetBounds, OffsetGuards, OffsetPart
@@ -52,11 +53,12 @@ def _write(size: str, off: Collection[str]) -> list[AnyPart]:
 
 def _compaction(size: str, off: Collection[str]) -> list[AnyPart]:
     guards = guarding.without(CompactionGuards(), *off)
-    two = CompactionBounds(claim_count=2, other_commit_count=0)
+    two = CompactionBounds(claim_count=2)
+    merge = CompactionBounds(claim_count=2, is_merge=True)
     chosen = {
-        "small": (two,),
-        "medium": (CompactionBounds(),),
-        "large": (CompactionBounds(claim_count=3),),
+        "small": (two, merge),
+        "medium": (two, merge),
+        "large": (CompactionBounds(claim_count=3), CompactionBounds(claim_count=3, is_merge=True)),
     }[size]
     return [CompactionPart(bounds, guards) for bounds in chosen]
 
@@ -90,8 +92,10 @@ FAMILIES: Final[dict[str, Family]] = {
 
 REDUNDANT: Final[dict[str, str]] = {
     "superseded_server_refused": "a commit is judged by its token and its producers; the check only ends a replaced process sooner",
+    "claim_epoch_in_prepare": "whoever prepares late asks for its claim before its table commit, and a swap asks again",
     "claim_epoch_in_swap": "the table's mark names the winner, and the first swap closes the task, so whoever swaps swaps the same",
     "swap_only_own_registered_keys": "a worker swaps only what the table has, after its prepare; the sweep forbids nothing of that",
+    "ends_checked_in_table_commit": "a claim is asked for behind the load, and the mark stays for as long as its task is open",
     "live_server_takes": "a lease that a lapsed server takes is doubted at the first question",
     "count_noted_before_look": "a heartbeat comes before the look-up, and its count is the one that is used",
 }
