@@ -259,6 +259,13 @@ class Session:
         except failures.FOREIGN as error:
             raise failures.translated(error) from error
 
+    async def column(self, statement: str, *values: object) -> list[Any]:
+        """The first field of each row."""
+        try:
+            return [row[0] for row in await self.connection.fetch(self._sql(statement), *values)]
+        except failures.FOREIGN as error:
+            raise failures.translated(error) from error
+
     async def close(self) -> None:
         """Close, or cut when the other side does not answer."""
         try:
