@@ -81,10 +81,8 @@ async def test_a_migration_that_waits_for_another_process_names_it(postgresql_ur
     await (await open_postgresql(postgresql_url)).close()
     holder = await asyncpg.connect(postgresql_url, server_settings={"application_name": "another-server"})
     async with holder.transaction():
-        await holder.fetchval(
-            "select pg_advisory_xact_lock($1, $2)", LOCK_CLASS, zlib.crc32(b"bearlake") - 0x8000_0000
-        )
-        with pytest.raises(Unavailable, match="ExclusiveLock on advisory.*another-server"):
+        await holder.fetchval("select pg_advisory_xact_lock($1, $2)", LOCK_CLASS, zlib.crc32(b"bearlake") - 0x8000_0000)
+        with pytest.raises(Unavailable, match=r"ExclusiveLock on advisory.*another-server"):
             await open_postgresql(postgresql_url, PostgresqlSettings(migrate_timeout_ms=2_500))
     await holder.close()
 

@@ -13,7 +13,15 @@ import pytest
 
 from bearlake.errors import NotFound, Unavailable
 from bearlake.metadata import Metadata, registering
-from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectCommitted, OutcomeKind, ServerRef, Stream, StreamSpec
+from bearlake.metadata.model import (
+    BatchCommit,
+    ObjectCommit,
+    ObjectCommitted,
+    OutcomeKind,
+    ServerRef,
+    Stream,
+    StreamSpec,
+)
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import open_postgresql
 from fixtures.postgresql import ABSENT, PostgresqlServer, execute, find_program, in_thread
@@ -240,9 +248,7 @@ async def test_a_process_that_starts_while_the_standby_is_away_reads_and_leaves_
     assert await client.end() == 2
 
 
-async def test_reads_do_not_wait_behind_writes_that_hang(
-    pair: Pair, stack: AsyncExitStack
-) -> None:
+async def test_reads_do_not_wait_behind_writes_that_hang(pair: Pair, stack: AsyncExitStack) -> None:
     client = await opened(stack, Client.on(pair))
     pair.standby.kill()
     hanging = [asyncio.ensure_future(client.append(str(i))) for i in range(10)]

@@ -66,9 +66,7 @@ class PostgresqlLog:
             row = await self._database.row(COMMIT, *arguments(commit, runs))
         except failures.TokenKnown:
             # Not as a read: only a session's answers are known to be on the synchronous standby (`sessions.py`).
-            row = await self._database.row(
-                "select log_position, outcomes from bearlake.token_result($1)", commit.token
-            )
+            row = await self._database.row("select log_position, outcomes from bearlake.token_result($1)", commit.token)
         assert row is not None
         position, decided = row[0], row[1] or ()
         if len(decided) != 3 * len(runs.partitions):

@@ -33,7 +33,6 @@ from bearlake.metadata.postgresql.watch import Watch
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.subscriptions import CursorStore
 
-
 DURABLE = ("on", "remote_apply")
 """Levels of `synchronous_commit` at which a commit is on the disk of the synchronous standby, if there is one. `begin_session` repeats
 them, and pins the level of its connection."""
