@@ -2,11 +2,16 @@
 
 from collections.abc import Sequence
 
-from nemesis import network_faults, process_faults, store_faults
+from nemesis import network_faults, process_faults, standby_faults, store_faults
 from nemesis.process_faults import Fault
 from nemesis.world import World
 
-KINDS: Sequence[type[Fault]] = (*process_faults.KINDS, *store_faults.KINDS, *network_faults.KINDS)
+KINDS: Sequence[type[Fault]] = (
+    *process_faults.KINDS,
+    *store_faults.KINDS,
+    *standby_faults.KINDS,
+    *network_faults.KINDS,
+)
 
 
 def of(names: Sequence[str], world: World) -> tuple[list[type[Fault]], list[str]]:

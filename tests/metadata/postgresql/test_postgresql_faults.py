@@ -319,7 +319,7 @@ async def test_a_lock_that_is_not_given_in_time_is_unavailable(postgresql_url: s
 
 
 async def test_when_all_connections_are_busy_a_step_is_unavailable_in_time(postgresql_url: str) -> None:
-    metadata = await open_postgresql(postgresql_url, PostgresqlSettings(connections_max=1, acquire_timeout_ms=30))
+    metadata = await open_postgresql(postgresql_url, PostgresqlSettings(read_connections_max=1, acquire_timeout_ms=30))
     admin = await asyncpg.connect(postgresql_url)
     async with admin.transaction():
         await admin.execute("lock table bearlake.log_head in access exclusive mode")

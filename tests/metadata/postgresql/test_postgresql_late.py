@@ -222,20 +222,12 @@ async def admin(postgresql_url: str) -> AsyncIterator[asyncpg.Connection]:
     await connection.close()
 
 
-async def leave_backends_alone(admin: asyncpg.Connection) -> None:
-    """Let the database refuse to terminate backends, so that only their sessions end."""
-    await admin.execute(
-        "create or replace function bearlake.stop_backends(p_ids bigint[]) returns void language sql as ''"
-    )
-
-
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 async def test_what_a_network_delivers_late_has_no_effect(
     case: Case, postgresql_url: str, opened: Opening, admin: asyncpg.Connection
 ) -> None:
     proxy = Detained(postgresql_url)
     given = await Given.on(await opened(await proxy.start()))
-    await leave_backends_alone(admin)
     await outcome_of(case.warm(given))
     proxy.keeps_next_question = True
     given_up = asyncio.ensure_future(outcome_of(case.first(given)))
@@ -258,7 +250,6 @@ async def test_what_a_stopped_backend_finds_when_it_goes_on_has_no_effect(
     metadata = await opened(postgresql_url, replace(SETTINGS, statement_timeout_ms=100))
     given = await Given.on(metadata)
     await given.commit_offset(5)  # the statement is prepared on the connection then
-    await leave_backends_alone(admin)
     pid = await admin.fetchval("select pid from bearlake.session")
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -348,17 +339,13 @@ async def test_a_living_process_goes_on_after_its_sessions_were_deleted(
 async def test_a_new_session_forgets_those_of_backends_that_are_gone(
     postgresql_url: str, opened: Opening, admin: asyncpg.Connection
 ) -> None:
-    crashed, living = [await opened(postgresql_url) for _ in range(2)]
-    of_both = {row[0] for row in await admin.fetch("select pid from bearlake.session")}
-    of_living = await living._database.value("select pg_backend_pid()")
+    crashed, living, other = [await opened(postgresql_url) for _ in range(3)]
+    of_crashed, of_living = [await store._database.value("select pg_backend_pid()") for store in (crashed, living)]
     await crashed.close()
-    await until(admin, f"select count(*) = 1 from pg_stat_activity where pid in ({', '.join(map(str, of_both))})")
-    other = await opened(postgresql_url)
+    await until(admin, f"select not exists (select from pg_stat_activity where pid = {of_crashed})")
+    of_other = await other._database.value("select pg_backend_pid()")
 
-    assert {row[0] for row in await admin.fetch("select pid from bearlake.session")} == {
-        of_living,
-        await other._database.value("select pg_backend_pid()"),
-    }
+    assert {row[0] for row in await admin.fetch("select pid from bearlake.session")} == {of_living, of_other}
 
 
 async def test_every_table_is_guarded(postgresql_url: str, opened: Opening, admin: asyncpg.Connection) -> None:

@@ -1,13 +1,15 @@
 """The layout's versions: made once however many servers start, carried forward, never used when it is newer; and what a URL may say."""
 
 import asyncio
+import zlib
 from typing import Any
 
+import asyncpg
 import pytest
 
-from bearlake.errors import Denied, Invalid, NotFound, Unsupported
+from bearlake.errors import Denied, Invalid, NotFound, Unavailable, Unsupported
 from bearlake.metadata.model import StreamSpec
-from bearlake.metadata.postgresql.migrate import Migration, available
+from bearlake.metadata.postgresql.migrate import LOCK_CLASS, Migration, available
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import open_postgresql
 from fixtures.postgresql import execute
@@ -59,6 +61,30 @@ async def test_a_migration_that_fails_leaves_nothing_behind(postgresql_url: str)
     rows = await execute(postgresql_url, "select to_regclass('bearlake.half'), to_regclass('bearlake.stream')")
 
     assert tuple(rows[0]) == (None, None)
+
+
+async def test_a_migration_that_waits_for_a_table_gives_up_in_time_and_names_the_holder(postgresql_url: str) -> None:
+    await (await open_postgresql(postgresql_url)).close()
+    holder = await asyncpg.connect(postgresql_url, server_settings={"application_name": "a-long-report"})
+    limited = PostgresqlSettings(migrate_lock_timeout_ms=2_500)  # more than the pause before somebody looks
+    async with holder.transaction():
+        await holder.execute("select from bearlake.stream for update")
+        with pytest.raises(Unavailable, match=r"55P03.*AccessExclusiveLock on stream.*a-long-report") as raised:
+            await open_postgresql(postgresql_url, limited, migrations=[*available(), NEXT])
+        assert str(holder.get_server_pid()) in str(raised.value)
+    await holder.close()
+    newer = await open_postgresql(postgresql_url, limited, migrations=[*available(), NEXT])
+    await newer.close()
+
+
+async def test_a_migration_that_waits_for_another_process_names_it(postgresql_url: str) -> None:
+    await (await open_postgresql(postgresql_url)).close()
+    holder = await asyncpg.connect(postgresql_url, server_settings={"application_name": "another-server"})
+    async with holder.transaction():
+        await holder.fetchval("select pg_advisory_xact_lock($1, $2)", LOCK_CLASS, zlib.crc32(b"bearlake") - 0x8000_0000)
+        with pytest.raises(Unavailable, match=r"ExclusiveLock on advisory.*another-server"):
+            await open_postgresql(postgresql_url, PostgresqlSettings(migrate_timeout_ms=2_500))
+    await holder.close()
 
 
 async def test_a_newer_layout_is_refused(postgresql_url: str) -> None:

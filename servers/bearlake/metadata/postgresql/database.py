@@ -3,18 +3,20 @@
 Statements are written with the schema name `bearlake.`, which `Database` replaces by the configured one. Each runs in a transaction
 of its own (one statement, often one stored function).
 
-I12: a write that was given up cannot happen later. Each connection of the pool has a session in the store, and the store refuses
-writes of a session that was ended (`migrations/0017_sessions.sql`). A statement without an answer (timeout, cancellation, broken
-connection) closes its connection, and this process begins no write while it has a session whose connection is closed: it ends that
-session first. Then the outcome of the write is final, and a repeat finds what it did. Reads need none of this.
+I12: a write that was given up cannot happen later. A statement without an answer (timeout, cancellation, broken connection) closes its
+connection, and this process begins no write before the connection's session has ended (`sessions.py`). Then the outcome of the write is
+final, and a repeat finds what it did. Nothing here cancels a statement or ends a backend (`connection.py`).
+
+Reads have connections of their own, on which PostgreSQL refuses writes: they need no session, write nothing, and do not queue behind
+writes that hang. So they go on while the database cannot write (no space, a standby that is away, read-only).
 
 A pooler between must be in session mode: a session belongs to one connection of the database.
 """
 
 import asyncio
 import re
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ import asyncpg
 
 from bearlake.errors import BearlakeError, Invalid, Unavailable
 from bearlake.metadata.postgresql import failures
+from bearlake.metadata.postgresql.connection import Connection
+from bearlake.metadata.postgresql.sessions import Sessions
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 
 ATTEMPTS_MAX = 3
@@ -54,34 +58,38 @@ def split_url(url: str, schema: str) -> tuple[str, str]:
 
 
 class Database:
-    """A bounded pool of connections to one schema of one database."""
+    """Two bounded pools of connections to one schema of one database: for writes, and for reads."""
 
     def __init__(self, url: str, settings: PostgresqlSettings) -> None:
         self.settings = settings
         self._url = url
-        self._pool: asyncpg.Pool | None = None
+        self._writers: asyncpg.Pool | None = None
+        self._readers: asyncpg.Pool | None = None
         self._was_let_in = False
-        self._sessions: dict[int, asyncpg.Connection] = {}
-        """Sessions that may still write, by id; those whose connection is closed are ended before the next write."""
-        self._ending = asyncio.Lock()
+        self._sessions = Sessions(self._end_sessions)
 
     async def open(self) -> None:
-        """Make the pool, with one connection to show that it works. Raises `Unavailable`, `Denied`, `NotFound`, `Invalid`."""
+        """Make the pools, with one connection to show that it works. Raises `Unavailable`, `Denied`, `NotFound`, `Invalid`."""
         settings = self.settings
         try:
-            self._pool = await asyncpg.create_pool(
-                **self._arguments(settings.statement_timeout_ms),
-                min_size=1,
-                max_size=settings.connections_max,
-                max_inactive_connection_lifetime=300.0,
-                init=self._begin_session,
-                reset=_leave_as_it_is,
-            )
+            self._readers = await self._pool(1, settings.read_connections_max, default_transaction_read_only="on")
+            self._writers = await self._pool(0, settings.connections_max)
             self._was_let_in = True
         except failures.FOREIGN as error:
             raise failures.translated(error) from error
         except ValueError:
             raise Invalid(MALFORMED) from None
+
+    async def _pool(self, size_min: int, size_max: int, **parameters: str) -> asyncpg.Pool:
+        arguments = self._arguments(self.settings.statement_timeout_ms)
+        arguments["server_settings"] |= parameters
+        return await asyncpg.create_pool(
+            **arguments,
+            min_size=size_min,
+            max_size=size_max,
+            max_inactive_connection_lifetime=300.0,
+            reset=_leave_as_it_is,
+        )
 
     async def connect(self, statement_timeout_ms: int) -> "Session":
         """A connection beside the pool, with its own time limit; the caller closes it."""
@@ -94,11 +102,15 @@ class Database:
 
     def _arguments(self, statement_timeout_ms: int) -> dict[str, Any]:
         settings = self.settings
-        sessions = {
+        parameters = {
             "application_name": "bearlake",
             "statement_timeout": str(statement_timeout_ms),
             "lock_timeout": str(min(settings.lock_timeout_ms, statement_timeout_ms)),
             "idle_in_transaction_session_timeout": str(settings.idle_transaction_timeout_ms),
+            "client_connection_check_interval": str(settings.client_check_interval_ms),
+            "tcp_keepalives_idle": str(max(1, settings.client_silence_ms // 2000)),
+            "tcp_keepalives_interval": str(max(1, settings.client_silence_ms // 6000)),
+            "tcp_keepalives_count": "3",
             "default_transaction_isolation": "read committed",
             # Every statement here goes by an index, also when the planner's statistics are of the time when all was empty.
             "jit": "off",
@@ -114,7 +126,8 @@ class Database:
             "timeout": settings.connect_timeout_ms / 1000,
             "command_timeout": statement_timeout_ms / 1000 + GRACE_S,
             "statement_cache_size": settings.statement_cache_count,
-            "server_settings": sessions,
+            "server_settings": parameters,
+            "connection_class": Connection,
         }
 
     def _password(self) -> str:
@@ -170,24 +183,25 @@ class Database:
         return (await self.rows(statement, *values, is_repeatable=is_repeatable, is_read=is_read))[0][0]
 
     async def _run(self, statement: str, values: Sequence[object], is_read: bool) -> list[asyncpg.Record]:
+        if is_read:
+            async with self._acquired(self._readers) as connection:
+                return await self._fetched(connection, statement, values)
         while True:
-            if not is_read:
-                await self._end_sessions()
-            async with self._acquired() as connection:
-                if is_read or not self._closed_sessions():  # a connection may have closed while this one was awaited
+            await self._sessions.end_lost()
+            async with self._acquired(self._writers) as connection:
+                if not connection.session and not self._sessions.lost():
+                    await self._begin_session(connection)
+                if not self._sessions.lost():  # a connection may have closed while this one was awaited
                     return await self._fetched(connection, statement, values)
 
-    def _acquired(self) -> AbstractAsyncContextManager[asyncpg.Connection]:
-        if self._pool is None:
+    @asynccontextmanager
+    async def _acquired(self, pool: asyncpg.Pool | None) -> AsyncIterator[Connection]:
+        if pool is None:
             raise Unavailable("the metadata store is closed")
-        acquired: AbstractAsyncContextManager[asyncpg.Connection] = self._pool.acquire(
-            timeout=self.settings.acquire_timeout_ms / 1000
-        )
-        return acquired
+        async with pool.acquire(timeout=self.settings.acquire_timeout_ms / 1000) as connection:
+            yield connection.itself
 
-    async def _fetched(
-        self, connection: asyncpg.Connection, statement: str, values: Sequence[object]
-    ) -> list[asyncpg.Record]:
+    async def _fetched(self, connection: Connection, statement: str, values: Sequence[object]) -> list[asyncpg.Record]:
         """The statement's rows. A connection that owes an answer, or whose session has ended, is closed and never used again."""
         try:
             rows: list[asyncpg.Record] = await connection.fetch(statement, *values)
@@ -196,42 +210,32 @@ class Database:
                 connection.terminate()
             elif failures.is_session_over(error):
                 connection.terminate()
-                if self._pool is not None:
-                    await self._pool.expire_connections()  # the sessions of the others may have ended with it
+                if self._writers is not None:
+                    await self._writers.expire_connections()  # the sessions of the others may have ended with it
             raise
         return rows
 
-    async def _begin_session(self, connection: asyncpg.Connection) -> None:
-        session = await connection.fetchval(self.sql("select bearlake.begin_session()"))
-        self._sessions[session] = connection
+    async def _begin_session(self, connection: Connection) -> None:
+        statement = self.sql("select bearlake.begin_session($1::bigint)")
+        await self._sessions.begin(connection, lambda session: self._fetched(connection, statement, [session]))
 
-    def _closed_sessions(self) -> list[int]:
-        return [session for session, connection in self._sessions.items() if connection.is_closed()]
-
-    async def _end_sessions(self) -> None:
-        """End the sessions whose connections are closed: when this returns, nothing of them can happen any more.
-
-        Raises what the driver raises; 55P03 when one of them is in the middle of a transaction for longer than the lock timeout.
-        """
-        if not self._closed_sessions():
-            return
-        async with self._ending:
-            if closed := self._closed_sessions():
-                async with self._acquired() as connection:
-                    await self._fetched(connection, self.sql("select bearlake.end_sessions($1)"), [closed])
-                for session in closed:
-                    del self._sessions[session]
+    async def _end_sessions(self, sessions: Sequence[int]) -> None:
+        """On a connection as it is: were a session begun first, each attempt could leave one more backend that waits for a standby."""
+        async with self._acquired(self._writers) as connection:
+            await self._fetched(connection, self.sql("select bearlake.end_sessions($1)"), [sessions])
 
     async def close(self) -> None:
         """Close all connections; those still busy after a statement's time limit are cut."""
-        pool, self._pool = self._pool, None
-        if pool is None:
-            return
+        pools = [pool for pool in (self._writers, self._readers) if pool is not None]
+        self._writers = self._readers = None
+        await self._sessions.close()
         try:
             async with asyncio.timeout(self.settings.statement_timeout_ms / 1000 + GRACE_S):
-                await pool.close()
+                for pool in pools:
+                    await pool.close()
         except failures.FOREIGN:
-            pool.terminate()
+            for pool in pools:
+                pool.terminate()
 
 
 class Session:
@@ -252,6 +256,13 @@ class Session:
         """The first field of the first row. (Any: its type is the statement's.)"""
         try:
             return await self.connection.fetchval(self._sql(statement), *values)
+        except failures.FOREIGN as error:
+            raise failures.translated(error) from error
+
+    async def column(self, statement: str, *values: object) -> list[Any]:
+        """The first field of each row."""
+        try:
+            return [row[0] for row in await self.connection.fetch(self._sql(statement), *values)]
         except failures.FOREIGN as error:
             raise failures.translated(error) from error
 

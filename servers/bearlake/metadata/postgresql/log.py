@@ -65,9 +65,8 @@ class PostgresqlLog:
         try:
             row = await self._database.row(COMMIT, *arguments(commit, runs))
         except failures.TokenKnown:
-            row = await self._database.row(
-                "select log_position, outcomes from bearlake.token_result($1)", commit.token, is_read=True
-            )
+            # Not as a read: only a session's answers are known to be on the synchronous standby (`sessions.py`).
+            row = await self._database.row("select log_position, outcomes from bearlake.token_result($1)", commit.token)
         assert row is not None
         position, decided = row[0], row[1] or ()
         if len(decided) != 3 * len(runs.partitions):

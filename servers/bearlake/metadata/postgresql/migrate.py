@@ -6,11 +6,13 @@ advisory one of the database, numbered by the schema's name; it ends with the tr
 
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from importlib import resources
 from typing import NamedTuple
 
 from bearlake.errors import Unsupported
-from bearlake.metadata.postgresql.database import Database
+from bearlake.metadata.postgresql.database import Database, Session
+from bearlake.metadata.postgresql.waiting import HOLDERS, Waiting
 
 LOCK_CLASS = 0x4265_6172
 """First half of the advisory lock's number: "Bear"."""
@@ -34,34 +36,54 @@ def available() -> list[Migration]:
 async def migrate(database: Database, known: Sequence[Migration]) -> None:
     """Bring the layout up to date: all missing migrations in one transaction.
 
+    Waits for another process that migrates for `migrate_timeout_ms`, and for the lock of a table for `migrate_lock_timeout_ms`.
+
     Raises:
         Unsupported: a newer program has used this store; nothing was changed.
-        Unavailable: the store does not answer, or another process holds the lock for too long.
+        Unavailable: the store does not answer, or another transaction holds a lock for too long; the message names it. Try again.
     """
     session = await database.connect(database.settings.migrate_timeout_ms)
-    lock = zlib.crc32(database.settings.schema.encode()) - 0x8000_0000
     try:
-        await session.execute("begin; set local lock_timeout = 0")
-        await session.value("select pg_advisory_xact_lock($1, $2)", LOCK_CLASS, lock)
-        if await session.value("select to_regclass('bearlake.migration') is null"):
-            # A user who may not create schemas can be given one.
-            if await session.value("select to_regnamespace($1) is null", database.settings.schema):
-                await session.execute(f'create schema "{database.settings.schema}"')
-            await session.execute(
-                "create table bearlake.migration (version integer primary key, name text not null, applied_at timestamptz not null)"
+        pid = await session.value("select pg_backend_pid()")
+        async with Waiting(partial(_locks_awaited, database, pid)):
+            await _migrate(database, session, known)
+    finally:
+        await session.close()
+
+
+async def _migrate(database: Database, session: Session, known: Sequence[Migration]) -> None:
+    settings = database.settings
+    number = zlib.crc32(settings.schema.encode()) - 0x8000_0000
+    await session.execute(f"begin; set local lock_timeout = {settings.migrate_timeout_ms}")
+    await session.value("select pg_advisory_xact_lock($1, $2)", LOCK_CLASS, number)
+    await session.execute(f"set local lock_timeout = {settings.migrate_lock_timeout_ms}")
+    if await session.value("select to_regclass('bearlake.migration') is null"):
+        # A user who may not create schemas can be given one.
+        if await session.value("select to_regnamespace($1) is null", settings.schema):
+            await session.execute(f'create schema "{settings.schema}"')
+        await session.execute(
+            "create table bearlake.migration (version integer primary key, name text not null, applied_at timestamptz not null)"
+        )
+    present = await session.value("select coalesce(max(version), 0) from bearlake.migration")
+    if present > known[-1].version:
+        raise Unsupported(
+            f"the metadata store has layout {present}, this program knows layouts up to {known[-1].version}:"
+            " use a newer version of Bearlake"
+        )
+    for migration in known:
+        if migration.version > present:
+            await session.execute(migration.script)
+            await session.value(
+                "insert into bearlake.migration values ($1, $2, now())", migration.version, migration.name
             )
-        present = await session.value("select coalesce(max(version), 0) from bearlake.migration")
-        if present > known[-1].version:
-            raise Unsupported(
-                f"the metadata store has layout {present}, this program knows layouts up to {known[-1].version}:"
-                " use a newer version of Bearlake"
-            )
-        for migration in known:
-            if migration.version > present:
-                await session.execute(migration.script)
-                await session.value(
-                    "insert into bearlake.migration values ($1, $2, now())", migration.version, migration.name
-                )
-        await session.execute("commit")
+    # COMMIT is a script, so its limits would hold while it waits for a standby, and show it too early (`connection.py`).
+    await session.execute("set local statement_timeout = 0; set local lock_timeout = 0")
+    await session.execute("commit")
+
+
+async def _locks_awaited(database: Database, pid: int) -> list[str]:
+    session = await database.connect(database.settings.statement_timeout_ms)
+    try:
+        return [str(row) for row in await session.column(HOLDERS, pid)]
     finally:
         await session.close()

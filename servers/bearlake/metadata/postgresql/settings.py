@@ -7,12 +7,16 @@ from bearlake.errors import Invalid
 
 _AT_LEAST_ONE = (
     "connections_max",
+    "read_connections_max",
     "connect_timeout_ms",
     "acquire_timeout_ms",
     "statement_timeout_ms",
     "lock_timeout_ms",
     "idle_transaction_timeout_ms",
+    "client_check_interval_ms",
+    "client_silence_ms",
     "migrate_timeout_ms",
+    "migrate_lock_timeout_ms",
     "poll_interval_ms",
     "poll_interval_listening_ms",
     "page_slice_count_max",
@@ -33,7 +37,10 @@ class PostgresqlSettings:
     """File with the user's password, read anew for every new connection, so that it can be rotated. It wins over one in the URL."""
 
     connections_max: int = 8
-    """Connections of this process, besides one that listens for hints. More do not speed commits up: they end one by one."""
+    """Connections of this process that write. More do not speed commits up: they end one by one."""
+
+    read_connections_max: int = 4
+    """Connections that only read, besides one that listens for hints; so that reads do not queue behind writes that hang."""
 
     connect_timeout_ms: int = 5_000
     """How long a new connection may take."""
@@ -50,8 +57,18 @@ class PostgresqlSettings:
     idle_transaction_timeout_ms: int = 10_000
     """When the database ends a transaction whose client has fallen silent, so that a stalled host cannot keep the locks."""
 
+    client_check_interval_ms: int = 500
+    """How often the database looks whether the client of a running statement has closed its connection: a statement that was given up
+    and waits for a lock ends after this time. Shorter than `lock_timeout_ms`, so that the next write succeeds."""
+
+    client_silence_ms: int = 12_000
+    """After about this time the database's TCP takes a silent client host for gone (keepalives; whole seconds)."""
+
     migrate_timeout_ms: int = 60_000
-    """How long changes of the layout (and waiting for another process that makes them) may take when the store is opened."""
+    """How long a change of the layout, and waiting for another process that makes one, may take when the store is opened."""
+
+    migrate_lock_timeout_ms: int = 5_000
+    """How long a change of the layout waits for the lock of one table; statements of running servers queue behind it for that long."""
 
     statement_cache_count: int = 100
     """Prepared statements per connection; 0 disables them. A pooler between must be in session mode: sessions belong to connections."""

@@ -33,6 +33,10 @@ from bearlake.metadata.postgresql.watch import Watch
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.subscriptions import CursorStore
 
+DURABLE = ("on", "remote_apply")
+"""Levels of `synchronous_commit` at which a commit is on the disk of the synchronous standby, if there is one. `begin_session` repeats
+them, and pins the level of its connection."""
+
 
 class PostgresqlMetadata:
     """`metadata.Metadata` in one schema of a PostgreSQL database. Made by `open_postgresql`."""
@@ -58,14 +62,17 @@ class PostgresqlMetadata:
         await migrate(self._database, migrations)
         try:
             await self._database.open()
-            if await self._database.value("select current_setting('synchronous_commit')", is_read=True) == "off":
+            level = await self._database.value("select current_setting('synchronous_commit')", is_read=True)
+            if level not in DURABLE:
                 raise Invalid(
-                    "the metadata store runs with synchronous_commit = off and would lose acknowledged records in a crash:"
-                    " set it for this user or database, or add ?synchronous_commit=on to the URL"
+                    f"the metadata store runs with synchronous_commit = {level} and would lose acknowledged records in a crash or at a"
+                    f" fail-over: set it to one of {', '.join(DURABLE)} for this user or database, or add ?synchronous_commit=on to the URL"
                 )
-            await self._database.rows(
-                "insert into bearlake.cluster (id) values ($1) on conflict do nothing", _new_cluster_id(self._new_uuid)
-            )
+            if await self._database.row("select from bearlake.cluster", is_read=True) is None:
+                await self._database.rows(
+                    "insert into bearlake.cluster (id) values ($1) on conflict do nothing",
+                    _new_cluster_id(self._new_uuid),
+                )
         except BaseException:
             await self.close()
             raise

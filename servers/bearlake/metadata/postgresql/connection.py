@@ -1,0 +1,42 @@
+"""One connection to PostgreSQL, which never asks the database to cancel or end anything.
+
+A backend whose commit waits for a synchronous standby has committed already; only the wait hides the commit. `pg_cancel_backend`,
+`pg_terminate_backend` and the protocol's CancelRequest end this wait, and the commit becomes visible, but on the primary alone: a
+fail-over loses what clients have read meanwhile. Nobody can tell from outside whether a backend is about to enter the wait, so nothing
+here sends any of them. The driver sends a CancelRequest when a statement times out or its task is cancelled; this class closes the
+connection instead.
+
+What ends a backend that its client gave up: `statement_timeout`, `lock_timeout`, and `client_connection_check_interval`.
+
+- PostgreSQL raises `client_connection_check_interval`, `idle_in_transaction_session_timeout` and `transaction_timeout` where it checks for
+  interrupts, and a commit is not such a place.
+- `statement_timeout` and `lock_timeout` cancel as a CancelRequest does. In the extended protocol PostgreSQL stops the statement's timer
+  and drops a pending cancellation before it reads the Sync message, which commits. A lock that the commit itself takes (NOTIFY) must
+  be awaited without `lock_timeout`: `migrations/0021_lazy_sessions.sql`. A script with COMMIT (simple protocol) must switch both off first:
+  `migrate.py`.
+
+Source: PostgreSQL, `SyncRepWaitForLSN` (syncrep.c), `ProcessInterrupts`, `PostgresMain` and `exec_execute_message` (postgres.c),
+`PreCommit_Notify` (async.c).
+"""
+
+from typing import Any
+
+import asyncpg
+
+
+class Connection(asyncpg.Connection):  # type: ignore[misc] # the driver has no types
+    """A connection of the driver."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:  # Any: the driver's own
+        super().__init__(*arguments, **options)
+        self.session = 0
+        """The id of the session that was begun on it (`sessions.py`); 0 before its first write."""
+
+    @property
+    def itself(self) -> "Connection":
+        """The connection behind the pool's proxy for it."""
+        return self
+
+    def _cancel_current_command(self, *_: Any) -> None:  # Any: the driver's futures, which closing completes
+        """Close instead of sending a CancelRequest; at once, but not inside of the protocol's own step."""
+        self._loop.call_soon(self.terminate)
