@@ -37,6 +37,9 @@ class EmptyCheckpoint:
     def partition(self, key: PartitionKey, stream: StreamState) -> PartitionState:
         return PartitionState(stream)
 
+    def is_registered(self, key: PartitionKey, producer_id: int) -> bool:
+        return True
+
 
 class History:
     """Batches as producers make them: mostly right, often repeated, sometimes out of order, of an older or newer epoch.
