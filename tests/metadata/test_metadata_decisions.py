@@ -189,6 +189,7 @@ async def test_a_producer_that_expired_must_start_a_new_epoch(scene: Any, peer: 
     other = await scene.commit(scene.batch(partition, producer=busy, sequence=7))
     newest = (await scene.metadata.producers.allocate(1))[0]
     new = await scene.commit(scene.batch(partition, producer=newest, sequence=1), by=peer)
+    scene.seen = await scene.metadata.log.head()
     bumped = await scene.commit(scene.batch(partition, producer=old, epoch=1, sequence=0))
 
     kinds = [committed.outcomes[0].kind for committed in (head, other, new, bumped)]
