@@ -261,6 +261,8 @@ class Scene:
         self.metadata = metadata
         self.server = server
         self.object_count = 0
+        self.seen = 0
+        """The log position that the server names in its commits."""
 
     @classmethod
     async def on(cls, backend: Backend, metadata: Metadata) -> "Scene":
@@ -307,8 +309,17 @@ class Scene:
             position += batch.length
         self.object_count += 1
         return ObjectCommit(
-            token=token or f"wal/{self.object_count:08}", server=server or self.server, size=position, batches=laid
+            token=token or f"wal/{self.object_count:08}",
+            server=server or self.server,
+            size=position,
+            batches=laid,
+            seen=self.seen,
         )
+
+    @staticmethod
+    def seeing(commit: ObjectCommit, position: int) -> ObjectCommit:
+        """The same of a server that knew of this log position before the batches came."""
+        return replace(commit, seen=position)
 
     async def commit(self, *batches: BatchCommit, token: str = "", by: Metadata | None = None) -> ObjectCommitted:
         return await (by or self.metadata).log.commit(self.object(*batches, token=token))

@@ -15,7 +15,9 @@ from bearlake.metadata.model import (
     partition_key,
 )
 
-ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER = OutcomeKind
+ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER, UNSURE = (
+    OutcomeKind
+)
 KEY = partition_key(1, 0)
 
 
@@ -31,6 +33,9 @@ class EmptyCheckpoint:
 
     def partition(self, key: PartitionKey, stream: StreamState) -> PartitionState:
         return PartitionState(stream)
+
+    def is_registered(self, key: PartitionKey, producer_id: int) -> bool:
+        return True
 
 
 @pytest.fixture

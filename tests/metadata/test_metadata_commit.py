@@ -10,7 +10,9 @@ from bearlake.metadata import Metadata
 from bearlake.metadata.model import Outcome, OutcomeKind, ServerRef, Slice, partition_key
 from fixtures import by_name
 
-ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER = OutcomeKind
+ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER, UNSURE = (
+    OutcomeKind
+)
 SEQUENCE_MAX = 2**31 - 1
 
 

@@ -7,7 +7,9 @@ import pytest
 
 from bearlake.metadata.model import BATCH_NAMED, Outcome, OutcomeKind, partition_key
 
-ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER = OutcomeKind
+ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER, UNSURE = (
+    OutcomeKind
+)
 
 
 @pytest.fixture

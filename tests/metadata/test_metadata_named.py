@@ -8,7 +8,9 @@ from bearlake.errors import Fenced, Invalid, NotFound
 from bearlake.metadata.model import BATCH_IN_STEP, BATCH_NAMED, NamedProducer, Outcome, OutcomeKind, partition_key
 from fixtures import by_name
 
-ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER = OutcomeKind
+ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER, UNSURE = (
+    OutcomeKind
+)
 IN_STEP = BATCH_NAMED | BATCH_IN_STEP
 DAY_MS = 86_400_000
 

@@ -12,7 +12,9 @@ from bearlake.metadata.producers import (
     judge_named,
 )
 
-ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER = OutcomeKind
+ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER, UNSURE = (
+    OutcomeKind
+)
 SEQUENCE_MAX = 2**31 - 1
 KNOWN: Producer = (4, 1_000, 10, 14, 110, 5, 9, 105)
 """Epoch 4; sequences [10, 14] at offset 110, before them [5, 9] at 105."""

@@ -8,7 +8,7 @@ and its siblings. So a failed, cancelled or crashed transaction leaves no trace 
 States are fetched on demand from a `Checkpoint`, which may be *newer* than the entries that are replayed on top of it: replay is
 idempotent, because offsets only grow. A partition that entries behind the checkpoint have changed is never evicted.
 
-The rules for producers are in `producers.py`.
+The rules for a single batch are in `judging.py`, those for producers in `producers.py`.
 
 Transactions have their place here: a partition's state gets `producer id -> first offset` of its open transactions (last stable
 offset = the smallest of them, else the end), fed by the flags that `ProducerBatch` rows carry already; a marker (control batch)
@@ -20,13 +20,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from bearlake import kernel
+from bearlake.metadata.judging import Unknowns, judged, refused
 from bearlake.metadata.model import (
     BATCH_CONTROL,
     BATCH_IN_STEP,
     BATCH_NAMED,
     BatchCommit,
     Outcome,
-    OutcomeKind,
     PartitionBounds,
     PartitionKey,
     ProducerState,
@@ -36,18 +36,12 @@ from bearlake.metadata.model import (
 )
 from bearlake.metadata.producers import (
     ACCEPTED,
-    DUPLICATE,
     HEAD_FIELDS,
     KEPT,
-    NOT_FOUND,
     SEQUENCE_MASK,
-    TERMINATED,
-    UNEXPECTED_OFFSET,
     Producer,
     advanced,
     advanced_named,
-    judge,
-    judge_named,
 )
 
 NOT_BY_RECORDS = BATCH_CONTROL | BATCH_NAMED
@@ -62,9 +56,18 @@ record count, base offset, flags. (A plain tuple, as `Change`: a commit makes on
 class StreamState:
     """What the ledger needs to know of a stream; changed in place when the stream changes."""
 
-    __slots__ = ("is_deleted", "is_open", "is_terminated", "partition_count")
+    __slots__ = ("former_producer_id", "is_deleted", "is_open", "is_terminated", "partition_count")
 
-    def __init__(self, partition_count: int, *, is_deleted: bool = False, is_terminated: bool = False) -> None:
+    def __init__(
+        self,
+        partition_count: int,
+        *,
+        is_deleted: bool = False,
+        is_terminated: bool = False,
+        former_producer_id: int = -1,
+    ) -> None:
+        """`former_producer_id`: the largest id given out before the stream replaced a deleted one of its name; -1 if it replaced none."""
+        self.former_producer_id = former_producer_id
         self.become(partition_count, is_deleted=is_deleted, is_terminated=is_terminated)
 
     def become(self, partition_count: int, *, is_deleted: bool, is_terminated: bool) -> None:
@@ -121,6 +124,9 @@ class Checkpoint(Protocol):
     def partition(self, key: PartitionKey, stream: StreamState) -> PartitionState:
         """The partition's state; an empty one when nothing was ever written to it."""
 
+    def is_registered(self, key: PartitionKey, producer_id: int) -> bool:
+        """Whether a producer of the partition has this id and a name."""
+
 
 class _States(dict[PartitionKey, PartitionState]):
     """States by key; a missing one is loaded. Unknown partitions get a state of their own kind, which is not kept."""
@@ -153,38 +159,6 @@ class Decision(NamedTuple):
     changes: dict[PartitionKey, Change]
 
 
-def judged(
-    batch: BatchCommit, known: Producer | None, partition_epoch: int, end: int, now_ms: int, expired_id: int
-) -> tuple[OutcomeKind, int, Producer | None]:
-    """What becomes of a batch at its turn, by all the rules: its kind, the base offset of its outcome, the producer's state after it.
-
-    The base offset is a duplicate's original one, or the end offset that was not expected, else -1. The expected offset is looked at last,
-    so that a duplicate stays one.
-    """
-    _, _, _, count, _, producer_id, epoch, sequence, flags, expected, after = batch
-    kind, base, made = ACCEPTED, -1, None
-    if producer_id >= 0 and flags & BATCH_NAMED:
-        is_in_step = flags & BATCH_IN_STEP != 0
-        kind, base = judge_named(known, partition_epoch, epoch, sequence, after, is_in_step=is_in_step)
-        made = advanced_named(known, now_ms, epoch, sequence, end, is_in_step=is_in_step)
-    elif producer_id >= 0 and not flags & BATCH_CONTROL:
-        kind, base = judge(known, epoch, sequence, count, may_have_expired=producer_id <= expired_id)
-        made = advanced(known, now_ms, epoch, sequence, count, end)
-    if kind is ACCEPTED and expected >= 0 and expected != end:
-        return UNEXPECTED_OFFSET, end, None
-    return kind, base, made
-
-
-def refused(
-    batch: BatchCommit, state: PartitionState, known: Producer | None, end: int, now_ms: int, expired_id: int
-) -> Outcome:
-    """The outcome of a batch for a stream that takes none: it is terminated, or it was deleted. A duplicate stays one."""
-    if state.stream.is_deleted:
-        return Outcome(NOT_FOUND, -1, -1)
-    kind, base, _ = judged(batch, known, state.epoch, end, now_ms, expired_id)
-    return Outcome(kind, base, state.start) if kind is DUPLICATE else Outcome(TERMINATED, -1, state.start)
-
-
 class Ledger:
     """The state after all entries up to `applied`, of which those up to `rolled` are in the checkpoint too."""
 
@@ -196,6 +170,8 @@ class Ledger:
         self.rolled = 0
         self.expired_id = -1
         """The largest id of an idempotent producer whose state ever expired; not in the log, kept by the backend."""
+        self.position_floor = 0
+        """The position floor (`producers.py`); so with this."""
         self.partitions: dict[PartitionKey, PartitionState] = _States(self)
         self.streams: dict[int, StreamState] = {}
         self.unrolled: dict[PartitionKey, PartitionState] = {}
@@ -228,8 +204,9 @@ class Ledger:
         self.unrolled.clear()
         self.applied = self.rolled = rolled
 
-    def decide(self, batches: Iterable[BatchCommit], now_ms: int) -> Decision:
-        """Judge the batches in order, each knowing what became of those before it. Changes nothing."""
+    def decide(self, batches: Iterable[BatchCommit], now_ms: int, *, seen: int = 0) -> Decision:
+        """Judge the batches in order, each knowing what became of those before it; `seen` as in `ObjectCommit`. Changes nothing."""
+        unknowns = Unknowns(self.expired_id, self.position_floor, seen, self._checkpoint.is_registered)
         outcomes: list[Outcome] = []
         slices: list[Slice] = []
         rows: list[ProducerBatch] = []
@@ -249,9 +226,7 @@ class Ledger:
                     state = self.partitions[partition]
                     end, size, producers = state.end, state.size, {}
             if not state.stream.is_open:
-                outcomes.append(
-                    refused(given[at], state, state.producers.get(producer_id), end, now_ms, self.expired_id)
-                )
+                outcomes.append(refused(given[at], state, state.producers.get(producer_id), end, now_ms, unknowns))
                 at += 1
                 continue
             if producer_id >= 0 or expected >= 0:
@@ -263,7 +238,7 @@ class Ledger:
                     or expected >= 0
                     or flags & NOT_BY_RECORDS
                 ):
-                    kind, base, made = judged(given[at], known, state.epoch, end, now_ms, self.expired_id)
+                    kind, base, made = judged(given[at], state, known, end, now_ms, unknowns)
                     if kind is not ACCEPTED:
                         outcomes.append(Outcome(kind, base, state.start))
                         at += 1

@@ -128,12 +128,16 @@ BATCH_IN_STEP = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectCommit:
-    """A WAL object to commit. `token` is the object's key; `batches` lie by position, one partition's batches back to back."""
+    """A WAL object to commit. `token` is the object's key; `batches` lie by position, one partition's batches back to back.
+
+    `seen` is a log position that the server knew of before it received any of the batches (0: none).
+    """
 
     token: str
     server: ServerRef
     size: int
     batches: Sequence[BatchCommit]
+    seen: int = 0
 
 
 class OutcomeKind(IntEnum):
@@ -156,7 +160,15 @@ class OutcomeKind(IntEnum):
     TERMINATED = 6
     """The stream was terminated (`StreamCatalog.terminate`): it takes no more batches. What was stored before stays a DUPLICATE."""
     UNKNOWN_PRODUCER = 7
-    """The sequence is not 0, and the producer's state may have expired (`ProducerIds.expire`): it must start a new epoch at 0."""
+    """The sequence is not 0, and the producer's state may have expired (`ProducerIds.expire`): it must start a new epoch at 0.
+
+    Of a named producer: neither its state nor its registration is there (any more). It must register its name again.
+    """
+    UNSURE = 8
+    """The batch may be stored already, by a commit of a producer whose state has expired since, so nothing was decided (I9).
+
+    Its server received the batch before it knew of that commit (`ObjectCommit.seen`). Sent again, the batch is judged anew.
+    """
 
 
 class Outcome(NamedTuple):
@@ -215,7 +227,7 @@ class EntryKind(IntEnum):
     TRIM = 2
     """A partition's start offset moved to `Trim.start`."""
     STREAM = 3
-    """The stream `stream_number` was created, altered, grown or deleted: read it again."""
+    """The stream `stream_number` was created, altered, grown or deleted, or some producers expired, of it and of others: read it again."""
     SWAP = 4
     """Offsets have a new home (compaction): what is known of where `ranges` lie is out of date. No offset or bound changes."""
 

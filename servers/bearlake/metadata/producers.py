@@ -3,7 +3,15 @@
 *Idempotent* producers follow Kafka's ProducerStateManager: KIP-98 (a sequence per record, 31 bits, no gaps), KAFKA-5793 (the last
 five batches are remembered). Unlike in Kafka, an unknown producer starts at 0 (I9): a later sequence shows that a batch before it is
 missing, and clients take its success for the success of the missing batch. Which refusal it gets depends on its id. Ids only grow, so
-an id above the largest one whose state ever expired has lost no state: OUT_OF_ORDER. Any other may have: UNKNOWN_PRODUCER.
+an id above the largest one whose state ever expired has lost no state: OUT_OF_ORDER. Any other may have: UNKNOWN_PRODUCER. So may an
+id that was given out before its stream was created in place of a deleted one of that name: the former stream had its state.
+
+When a state expires, the store forgets which batches it has, and a commit that hung for all that time could store one of them again. So
+expiry writes an entry to the log and raises the *position floor* to it, in the same transaction. Each commit says which log position its
+server knew of before the server received any of the batches. A batch at sequence 0 of a producer that may have expired is UNSURE if that
+position is below the floor: it may be stored already. If not, the server received the batch after the expiry, so the batch is no copy that
+hung since before it. No clock takes part. (The position of the forgotten producers' newest commits would be too low a floor: a copy
+that a server receives after the batch was stored, and whose commit then hangs, has seen that position.)
 
 *Named* producers (`BATCH_NAMED`) count appends: 64 bits that never wrap, one number per batch, whatever it holds.
 
@@ -13,10 +21,14 @@ an id above the largest one whose state ever expired has lost no state: OUT_OF_O
 | last + 1 | accepted | accepted |
 | more than that | accepted: sequences may skip | out of order |
 | `after_sequence` > the last one | out of order: what was sent before is not stored | no such thing |
-| unknown producer | accepted, after nothing | accepted at 0, else out of order |
+| unknown producer, registered | accepted, after nothing | accepted at 0, else out of order |
+| unknown producer, not registered | unknown producer | unknown producer |
 | older epoch than its own | fenced | fenced |
 | newer epoch | as in the same: the sequence goes on | accepted at 0, else out of order; the former epoch is forgotten |
 | epoch older than the partition's | fenced | the partition has no say |
+
+A named producer begins by registration (`ProducerIds.named`), which gives a name a new id, and its state and its registration are
+forgotten together. So an id that has neither never begins again: its client registers the name anew.
 
 Where sequences may skip, a batch that got lost would not be missed, and when it is sent again it would pass for a duplicate. So each
 batch names the one that was sent before it.
@@ -47,21 +59,38 @@ Producer = tuple[int, ...]
 Flat and immutable: one small object per producer and partition, replaced by each batch.
 """
 
-ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER = OutcomeKind
+ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER, UNSURE = (
+    OutcomeKind
+)
+
+
+def is_unsure(producer_id: int, expired_id: int, seen: int, floor: int) -> bool:
+    """Whether a batch that is the producer's first, as far as the store knows, may be stored already.
+
+    `expired_id` is the largest id whose state ever expired; `seen` is the log position that the commit's server knew of before it
+    received the batch; `floor` is the position floor.
+    """
+    return producer_id <= expired_id and seen < floor
 
 
 def judge(
-    known: Producer | None, epoch: int, sequence: int, record_count: int, *, may_have_expired: bool
+    known: Producer | None,
+    epoch: int,
+    sequence: int,
+    record_count: int,
+    *,
+    may_have_expired: bool,
+    may_be_stored: bool = False,
 ) -> tuple[OutcomeKind, int]:
     """What becomes of an idempotent producer's batch, with the original base offset of a duplicate (else -1).
 
-    `known` is the producer's state in the partition, if there is one. `may_have_expired`: the producer's id is not above the largest
-    one whose state ever expired.
+    `known` is the producer's state in the partition, if there is one. `may_have_expired`: the producer may have had a state that is gone.
+    `may_be_stored`: see `is_unsure`.
     Source: org.apache.kafka.storage.internals.log.ProducerAppendInfo and ProducerStateEntry (rules; see the module's docstring).
     """
     if known is None:
         if sequence == 0:
-            return ACCEPTED, -1
+            return (UNSURE if may_be_stored else ACCEPTED), -1
         return (UNKNOWN_PRODUCER if may_have_expired else OUT_OF_ORDER), -1
     if epoch < known[0]:
         return FENCED, -1
@@ -75,15 +104,25 @@ def judge(
 
 
 def judge_named(
-    known: Producer | None, partition_epoch: int, epoch: int, sequence: int, after: int = -1, *, is_in_step: bool
+    known: Producer | None,
+    partition_epoch: int,
+    epoch: int,
+    sequence: int,
+    after: int = -1,
+    *,
+    is_in_step: bool,
+    is_registered: bool = True,
 ) -> tuple[OutcomeKind, int]:
     """What becomes of a named producer's batch sent behind that of sequence `after`, with a duplicate's original base offset (else -1).
 
+    `is_registered` matters only if `known` is None: whether the producer's id is that of a name.
     Source: Apache Pulsar, MessageDeduplication and AbstractTopic (topic epoch); Durable Streams protocol, "Idempotent producers".
     """
     if epoch < (0 if is_in_step else partition_epoch):
         return FENCED, -1
     if known is None:
+        if not is_registered:
+            return UNKNOWN_PRODUCER, -1
         return (OUT_OF_ORDER if (sequence != 0 if is_in_step else after >= 0) else ACCEPTED), -1
     if epoch < known[0]:
         return FENCED, -1

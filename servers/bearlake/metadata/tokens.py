@@ -2,7 +2,8 @@
 
 A token is decided once: committed, refused (nothing of it was accepted) or forbidden. The store remembers each decision. A memory must
 end some day, so the store has a *floor*, a token that only grows: whatever removes a decision first raises the floor to its token, in the
-same transaction. A commit whose token is not above the floor and has no remembered decision is `Fenced`. So no commit can come too late.
+same transaction. A commit whose token is not above the floor and has no remembered decision is `Forgotten`: nothing is decided, and whether
+it was decided before nobody knows. So no commit can come too late.
 
 Tokens are keys of WAL objects and sort by time: `wal/<yyyymmddhh>/<uuid>`, by the clock of the server that sealed the object. A decision is
 forgotten only when its token's hour is also older than the store's memory. Therefore:
@@ -17,8 +18,19 @@ Other keys that can be forbidden (data files, kept objects) are no commit tokens
 
 from datetime import UTC, datetime, timedelta
 
+from bearlake.errors import Fenced
+
 PREFIX = "wal/"
 _HOUR_FORMAT = "%Y%m%d%H"
+
+
+class Forgotten(Fenced):
+    """The token is not above the floor: stop, as when fenced; but whether its batches are stored nobody knows."""
+
+
+def surely_not_stored(refusal: Fenced) -> bool:
+    """Whether nothing of a refused commit is stored, or ever will be, if each earlier attempt with its token was refused, too."""
+    return not isinstance(refusal, Forgotten)
 
 
 def hour_prefix(time_ms: int, prefix: str = PREFIX) -> str:

@@ -44,7 +44,7 @@ class Append(NamedTuple):
 
 
 class Verdict(IntEnum):
-    """What became of a batch, in the words of the waist. The first eight are those of `metadata.model.OutcomeKind`."""
+    """What became of a batch, in the words of the waist. The first nine are those of `metadata.model.OutcomeKind`."""
 
     ACCEPTED = 0
     DUPLICATE = 1
@@ -55,7 +55,9 @@ class Verdict(IntEnum):
     TERMINATED = 6
     UNKNOWN_PRODUCER = 7
     UNAVAILABLE = 8
-    """The stores did not answer in time; the batch may or may not be stored. Retry with the same sequence."""
+    """The batch may or may not be stored: the stores did not answer in time, or the commit cannot tell (`OutcomeKind.UNSURE`).
+
+    Retry with the same sequence."""
     SERVER_FENCED = 9
     """This server lost its registration and stops; nothing was stored. Ask another one."""
     NOT_STORED = 10

@@ -20,7 +20,7 @@ Entry: TypeAlias = tuple[AppendCall, int, Append]
 class WriteBuffer:
     """Batches for one WAL object, by partition; those of one partition in the order they came (I3)."""
 
-    __slots__ = ("count", "partitions", "since", "size")
+    __slots__ = ("count", "partitions", "seen", "since", "size")
 
     def __init__(self, since: float) -> None:
         self.partitions: dict[PartitionKey, list[Entry]] = {}
@@ -29,15 +29,21 @@ class WriteBuffer:
         """Batches."""
         self.since = since
         """Loop time of the first batch."""
+        self.seen = 0
+        """Log position that this server knew of when the first batch came."""
 
 
 class Sealed(NamedTuple):
-    """A WAL object's bytes, its batches as a commit wants them, and the entry of each, in the same order; `size` as in the buffer."""
+    """A WAL object's bytes, its batches as a commit wants them, and the entry of each, in the same order.
+
+    `size` and `seen` are those of the buffer.
+    """
 
     entries: list[Entry]
     buffer: bytearray
     batches: list[BatchCommit]
     size: int
+    seen: int
 
 
 def seal(buffer: WriteBuffer, server: ServerRef) -> Sealed:
@@ -51,7 +57,7 @@ def seal(buffer: WriteBuffer, server: ServerRef) -> Sealed:
     all_entries = list(chain.from_iterable(groups))
     batches = kernel.place_appends(BatchCommit, all_entries, sealed.positions[0])
     kernel.release_appends(all_entries)
-    return Sealed(all_entries, sealed.buffer, batches, buffer.size)
+    return Sealed(all_entries, sealed.buffer, batches, buffer.size, buffer.seen)
 
 
 def _owner(entries: list[Entry]) -> tuple[bytes, PartitionKey]:

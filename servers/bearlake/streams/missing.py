@@ -7,6 +7,8 @@ answer after that: "unknown producer" is fatal for librdkafka once it has sent a
   whose producer has expired must start a new epoch. All others are NOT_STORED: send again.
 - A later batch of an idempotent producer is refused (I9), because a sequence before it is missing. Its client has not heard of that yet,
   and librdkafka would start a new epoch without knowing what became of the first batch. So it is NOT_STORED, too.
+
+A batch that the commit found UNSURE is missing for those behind it, too, but its own answer is that it may be stored.
 """
 
 import logging
@@ -15,7 +17,7 @@ from dataclasses import replace
 
 from bearlake.errors import BearlakeError
 from bearlake.metadata import CommitLog
-from bearlake.metadata.model import BATCH_NAMED, BatchCommit, ObjectCommit, PartitionKey
+from bearlake.metadata.model import BATCH_NAMED, BatchCommit, ObjectCommit, OutcomeKind, PartitionKey
 from bearlake.streams.append import NOT_STORED, Result, Verdict
 
 log = logging.getLogger(__name__)
@@ -38,17 +40,21 @@ class Missing:
 
         Batches in objects up to number `last` may have been sent before their clients know of it.
         """
+        self.unsure(batches, judged, last)
         answers: list[Result] = []
         for batch, result in zip(batches, judged, strict=True):
             if result[0] not in (Verdict.UNEXPECTED_OFFSET, Verdict.NOT_STORED):
                 answers.append(self._answer(number, batch, result))
                 continue
             answers.append(NOT_STORED)
-            if _is_idempotent(batch):
-                key = batch.partition, batch.producer_id
-                is_first = batch.base_sequence == 0 or self._missing.get(key, (0, False))[1]
-                self._missing[key] = last, is_first
+            self._miss(batch, last)
         return answers
+
+    def unsure(self, batches: Sequence[BatchCommit], results: Sequence[Result], last: int) -> None:
+        """Some of an object's batches were UNSURE; `last` as in `failed`."""
+        for batch, result in zip(batches, results, strict=True):
+            if result[0] == OutcomeKind.UNSURE:
+                self._miss(batch, last)
 
     def answers(self, number: int, batches: Sequence[BatchCommit], results: Sequence[Result]) -> list[Result]:
         """The answers for object `number`, which was committed with these results."""
@@ -67,6 +73,12 @@ class Missing:
             except BearlakeError as error:
                 log.warning("batches of an object that was not stored are not judged", extra={"error": repr(error)})
         return [NOT_STORED] * len(commit.batches)
+
+    def _miss(self, batch: BatchCommit, last: int) -> None:
+        if _is_idempotent(batch):
+            key = batch.partition, batch.producer_id
+            is_first = batch.base_sequence == 0 or self._missing.get(key, (0, False))[1]
+            self._missing[key] = last, is_first
 
     def _answer(self, number: int, batch: BatchCommit, result: Result) -> Result:
         last, is_first = self._missing.get((batch.partition, batch.producer_id), (-1, False))

@@ -119,6 +119,7 @@ class Streams:
             settings.writer,
             self.clock,
             random_source or random.SystemRandom(),
+            lambda: self._follower.head,
             self._on_committed,
             on_fenced,
             on_unknown or on_fenced,

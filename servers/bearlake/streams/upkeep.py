@@ -29,7 +29,8 @@ class UpkeepSettings:
     entry_count_min: int = 2_000
     """Newest entries that always stay, for followers that are a little behind. Those further behind start over at the head."""
     producer_idle_ms: int = 86_400_000
-    """How long (ms) a producer is remembered without a batch: a day, as Kafka does (KIP-854). What it sends again later may be doubled."""
+    """How long (ms) a producer is remembered without a batch: a day, as Kafka does (KIP-854). What its client sends again after that may
+    be stored twice."""
     producer_pause_ms: int = 600_000
     """Pause (ms) between searches for idle producers."""
 

@@ -7,6 +7,7 @@
 - A batch is acknowledged only after its object is durable and its commit is known (I1). A lost reply is neither success nor
   failure: the commit is asked again with the same token until it is known or this server is fenced. A server that does not know for
   `commit_unknown_ms_max` stops instead, so that its clients go elsewhere; the token is decided once, however late a commit comes (I8).
+- A commit names the log position that this server knew of when the object's first batch came (`metadata/producers.py`).
 - Memory is bounded by `bytes_max`: over it, protocol servers stop reading their sockets (`is_over_budget`, `on_relief`).
 
 Flush policy ("natural batching"): at once when nothing is in flight and `flush_when_idle`; when `flush_bytes` are waiting and an
@@ -24,8 +25,10 @@ from bearlake import kernel
 from bearlake.clock import Clock
 from bearlake.errors import BearlakeError, Conflict, Fenced, Overloaded, Unavailable
 from bearlake.metadata import CommitLog
-from bearlake.metadata.model import ObjectCommit, ObjectCommitted, ObjectRef, ServerRef
+from bearlake.metadata.model import ObjectCommit, ObjectCommitted, ObjectRef, OutcomeKind, ServerRef
+from bearlake.metadata.tokens import surely_not_stored
 from bearlake.objects import ObjectStore
+from bearlake.streams import outcomes
 from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Result
 from bearlake.streams.attempt import Attempt
 from bearlake.streams.buffer import Entry, Sealed, WriteBuffer, seal
@@ -34,8 +37,6 @@ from bearlake.telemetry import metrics
 from bearlake.wal import keys as wal_keys
 
 log = logging.getLogger(__name__)
-
-_ACCEPTED = metrics.LOG_BATCHES.labels("accepted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,7 @@ class Writer:
         settings: WriterSettings,
         clock: Clock,
         random_source: random.Random,
+        head: Callable[[], int],
         on_committed: Callable[[ObjectRef, bytearray, ObjectCommitted], None],
         on_fenced: Callable[[], None],
         on_unknown: Callable[[], None],
@@ -87,6 +89,7 @@ class Writer:
         """`on_committed` gets every committed object (its buffer is given away); `on_fenced` is called once when fenced.
 
         `on_unknown` is called instead when a commit was not answered for `commit_unknown_ms_max`, or a bug ended a write.
+        `head` is the newest log position that this server has heard of.
         """
         self._store = store
         self._loop = asyncio.get_running_loop()  # Python 3.11 asks the kernel for the process id each time
@@ -96,6 +99,7 @@ class Writer:
         self._settings = settings
         self._keys = wal_keys.KeySource(clock, random_source.getrandbits)
         self._random = random_source
+        self._seen = outcomes.Seen(commit_log, head)
         self._on_committed = on_committed
         self._on_fenced = on_fenced
         self._on_unknown = on_unknown
@@ -139,6 +143,7 @@ class Writer:
             before = buffer.size
             if not before:
                 buffer.since = loop.time()
+                buffer.seen = self._seen.position()
             first = at
             at, buffer.size = kernel.queue_appends(call, call.appends, at, buffer.partitions, before, limit)
             self._pending_bytes += buffer.size - before
@@ -257,13 +262,13 @@ class Writer:
     async def _write(
         self, sealed: Sealed, number: int, before: asyncio.Future[None] | None, done: asyncio.Future[None]
     ) -> None:
-        entries, buffer, batches, size = sealed
+        entries, buffer, batches, size, seen = sealed
         try:
             if self._is_fenced:
                 self._resolve(entries, [SERVER_FENCED] * len(entries))
                 return
             key = self._keys.next()
-            commit = ObjectCommit(token=key, server=self._server, size=len(buffer), batches=batches)
+            commit = ObjectCommit(token=key, server=self._server, size=len(buffer), batches=batches, seen=seen)
             is_next = before is None or before.done()
             attempt = Attempt(self._commit_here, commit) if is_next and self._commit_here is not None else None
             try:
@@ -293,9 +298,12 @@ class Writer:
             if result is None:
                 self._resolve(entries, [SERVER_FENCED] * len(entries))
                 return
-            _count(result, size)
+            others = outcomes.count(result, size)
             if result.position:
                 self._on_committed(ObjectRef(key, len(buffer)), buffer, result)
+            if OutcomeKind.UNSURE in others:
+                await self._seen.look()
+                self._missing.unsure(batches, result.outcomes, self._flush_count + len(self._full) + 1)
             self._resolve(entries, self._missing.answers(number, batches, result.outcomes))
         finally:
             if not done.done():
@@ -307,7 +315,8 @@ class Writer:
 
         Raises:
             Conflict: known once, but forgotten.
-            Unavailable: unknown, and never asked again: this server is over, or fenced after an attempt that was not answered.
+            Unavailable: unknown, and never asked again: this server is over, or fenced after an attempt that was not answered, or the
+                store has forgotten whether it was decided (I8).
         """
         loop = self._loop
         started = loop.time()
@@ -317,6 +326,7 @@ class Writer:
             try:
                 result = await self._commit_log.commit(commit)
             except Fenced as error:
+                is_unknown = is_unknown or not surely_not_stored(error)
                 log.warning("commit refused, this server stops", extra={"key": commit.token, "error": repr(error)})
                 self._end(self._on_fenced)
             except (Unavailable, Overloaded) as error:
@@ -386,12 +396,3 @@ class Writer:
         for call in kernel.resolve_appends(entries, results):
             self._calls.pop(call, None)
             call.done()
-
-
-def _count(result: ObjectCommitted, size_bytes: int) -> None:
-    others = [outcome.kind for outcome in result.outcomes if outcome.kind]
-    _ACCEPTED.value += len(result.outcomes) - len(others)
-    for kind in others:
-        metrics.LOG_BATCHES.labels(kind.name.lower()).inc()
-    metrics.APPEND_BYTES.value += size_bytes
-    metrics.APPEND_RECORDS.value += sum(piece.record_count for piece in result.slices)

@@ -28,6 +28,9 @@ IN_FLIGHT_MAX = 5
 """Requests that a producer sends ahead (KIP-98: no more, so that the last five batches suffice to find duplicates)."""
 REQUEST_TIMEOUT_S = 4.0
 
+_GAPS = (Verdict.OUT_OF_ORDER, Verdict.UNKNOWN_PRODUCER)
+"""Of the oldest batch without an answer: a new epoch is needed."""
+
 
 class Client:
     """What all clients have: a process, a source of randomness, and at most one connection."""
@@ -181,7 +184,7 @@ class IdempotentProducer(Client):
             assert told.partition is not None
             self.world.promised_absent(told.partition, item.sent, told.result)
             lane.unknown.remove(item)
-        elif told.result is not None and told.result[0] == Verdict.OUT_OF_ORDER and item is lane.unknown[0]:
+        elif told.result is not None and told.result[0] in _GAPS and item is lane.unknown[0]:
             lane.epoch += 1  # nothing before it is unknown: the gap stays (KIP-360: the next epoch, from 0)
             self._forget(lane)
         elif told.partition is None or (told.result is not None and told.result[0] == Verdict.NOT_FOUND):

@@ -46,6 +46,8 @@ def contradiction(partition: "Partition", batch: BatchCommit, kind: OutcomeKind,
         if is_repeated(partition, batch):
             return "it is stored"
         return "no batch before it is missing" if _wrongly_accepted(known, batch) is None else None
+    if kind is OutcomeKind.UNKNOWN_PRODUCER:
+        return None if known is None and batch.base_sequence > 0 else "the producer has a state, or begins here"
     if kind is OutcomeKind.UNEXPECTED_OFFSET:
         is_expected = batch.expected_offset in (-1, base)
         return None if base == partition.end and not is_expected else "the partition ends where it was expected to"

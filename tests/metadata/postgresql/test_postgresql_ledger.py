@@ -15,6 +15,7 @@ from bearlake.metadata.model import (
     BatchCommit,
     ObjectCommit,
     ObjectCommitted,
+    OutcomeKind,
     PartitionKey,
     StreamSpec,
     stream_number,
@@ -26,16 +27,20 @@ FROZEN_MS = 1_700_000_000_000
 
 
 class EmptyCheckpoint:
-    """Everything the ledger knows is what it has adopted."""
+    """Everything the ledger knows is what it has adopted. In all partitions but one, the named producers are registered."""
 
-    def __init__(self, streams: dict[int, StreamState]) -> None:
+    def __init__(self, streams: dict[int, StreamState], unregistered: PartitionKey) -> None:
         self.streams = streams
+        self.unregistered = unregistered
 
     def stream(self, number: int) -> StreamState | None:
         return self.streams.get(number)
 
     def partition(self, key: PartitionKey, stream: StreamState) -> PartitionState:
         return PartitionState(stream)
+
+    def is_registered(self, key: PartitionKey, producer_id: int) -> bool:
+        return key != self.unregistered
 
 
 class History:
@@ -116,7 +121,16 @@ async def test_random_commits_are_decided_as_the_ledger_decides(
     known = {one.number: StreamState(one.partition_count, is_deleted=one.name == "s2") for one in streams}
     partitions = [streams[0].partition(i) for i in (0, 31, 32, 39)] + [streams[1].partition(3), streams[2].partition(0)]
     partitions += [PartitionKey(streams[1].partition(39) + 1), PartitionKey(99 << 20)]
-    ledger = Ledger(EmptyCheckpoint(known))
+    known[streams[1].number].former_producer_id = 1
+    await postgresql_backend.execute(
+        f"update bearlake.stream set former_producer_id = 1 where number = {streams[1].number}"
+    )
+    ledger = Ledger(EmptyCheckpoint(known, partitions[1]))
+    for key in partitions[:1] + partitions[2:]:
+        for producer in range(4, 8):
+            await postgresql_backend.execute(
+                f"insert into bearlake.producer_name values ({key}, 'p{producer}', {producer}, 0)"
+            )
     history = History(seed, partitions)
     lease = await metadata.leases.acquire("dispatch", writer.server)
     for turn in range(40):
@@ -129,11 +143,16 @@ async def test_random_commits_are_decided_as_the_ledger_decides(
             history.partition_epochs[raised] = ledger.partitions[raised].epoch
         if turn % 9 == 5:  # as if the states of producers up to this one had expired, which they may have elsewhere
             ledger.expired_id += 1
-            await postgresql_backend.execute(f"update bearlake.cluster set producer_id_expired = {ledger.expired_id}")
+            ledger.position_floor = await metadata.log.head()
+            await postgresql_backend.execute(
+                f"update bearlake.cluster set producer_id_expired = {ledger.expired_id}, position_floor = {ledger.position_floor}"
+            )
         ledger.applied = await metadata.log.head()
-        decision = ledger.decide(batches, FROZEN_MS)
-        commit = ObjectCommit(token=f"wal/{turn}", server=writer.server, size=1 << 20, batches=batches)
-        committed = await (metadata.log.commit(commit) if turn % 3 else commit_as_before(metadata, commit))
+        seen = max(0, ledger.position_floor - (turn % 2)) if turn % 3 else 0
+        decision = ledger.decide(batches, FROZEN_MS, seen=seen)
+        commit = ObjectCommit(token=f"wal/{turn}", server=writer.server, size=1 << 20, batches=batches, seen=seen)
+        is_as_before = turn % 3 == 0 and all(outcome.kind is not OutcomeKind.UNSURE for outcome in decision.outcomes)
+        committed = await (commit_as_before(metadata, commit) if is_as_before else metadata.log.commit(commit))
 
         assert committed.outcomes == decision.outcomes
         assert list(committed.slices) == decision.slices
@@ -148,4 +167,5 @@ async def test_random_commits_are_decided_as_the_ledger_decides(
         state = ledger.existing(partition) if stream_number(partition) in known else None
         if state is not None:
             assert (await metadata.log.bounds([partition]))[partition] == state.bounds()
-            assert await metadata.log.producers(partition) == ledger.producers(state)
+            idempotent = [one for one in ledger.producers(state) if one.producer_id < 4]
+            assert [one for one in await metadata.log.producers(partition) if one.producer_id < 4] == idempotent

@@ -125,6 +125,7 @@ def arguments(commit: ObjectCommit, runs: Runs) -> tuple[object, ...]:
         named,
         runs.afters if named is not None else None,
         runs.some_expected(),
+        commit.seen,
     )
 
 

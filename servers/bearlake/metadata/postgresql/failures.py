@@ -16,6 +16,7 @@ from bearlake.errors import (
     OutOfRange,
     Unavailable,
 )
+from bearlake.metadata.tokens import Forgotten
 
 FOREIGN = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 """What a call of the driver may raise."""
@@ -35,6 +36,7 @@ _OWN = {
     "BL005": AlreadyExists,
     "BL006": Invalid,
     TOKEN_KNOWN: TokenKnown,
+    "BL011": Forgotten,
 }
 
 _SESSION_OVER = "BL010"

@@ -32,7 +32,7 @@ SEQUENCE_MASK = 0x7FFF_FFFF
 RETAIN_PARTITION_COUNT_MAX = 256
 """Partitions that one step trims by rule: what a commit may have to wait for."""
 
-COMMIT = f"select log_position, outcomes from bearlake.commit_object({', '.join(f'${i}' for i in range(1, 19))})"
+COMMIT = f"select log_position, outcomes from bearlake.commit_object({', '.join(f'${i}' for i in range(1, 20))})"
 SWAP = f"select bearlake.swap_rows({', '.join(f'${i}' for i in range(1, 25))})"
 FOLLOW = """
 select h.position as head, t.truncated, l.*

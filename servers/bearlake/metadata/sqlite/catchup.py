@@ -21,7 +21,7 @@ COMMIT, TRIM, STREAM, SWAP = (
 
 class Heads(NamedTuple):
     """The log's ends in one snapshot: newest position, newest rolled up, newest truncated, counts of forgettings and of raised epochs;
-    the largest id of an idempotent producer whose state expired."""
+    the largest id of an idempotent producer whose state expired, and the position floor (`metadata/producers.py`)."""
 
     head: int
     rolled: int
@@ -29,6 +29,7 @@ class Heads(NamedTuple):
     forgotten_count: int
     raised_count: int
     expired_producer_id: int
+    position_floor: int
 
 
 def read_heads(connection: sqlite3.Connection) -> Heads:
@@ -36,7 +37,7 @@ def read_heads(connection: sqlite3.Connection) -> Heads:
     return Heads._make(
         connection.execute(
             "SELECT coalesce((SELECT max(position) FROM log), rolled_position), rolled_position, truncated_position, forgotten_count,"
-            " raised_count, expired_producer_id"
+            " raised_count, expired_producer_id, position_floor"
             " FROM store"
         ).fetchone()
     )
@@ -51,9 +52,12 @@ class SqliteCheckpoint:
     def stream(self, number: int) -> StreamState | None:
         """The stream as it is in the snapshot."""
         row = self._connection.execute(
-            "SELECT partition_count, is_deleted, is_terminated FROM streams WHERE number = ?", (number,)
+            "SELECT partition_count, is_deleted, is_terminated, former_producer_id FROM streams WHERE number = ?",
+            (number,),
         ).fetchone()
-        return None if row is None else StreamState(row[0], is_deleted=bool(row[1]), is_terminated=bool(row[2]))
+        if row is None:
+            return None
+        return StreamState(row[0], is_deleted=bool(row[1]), is_terminated=bool(row[2]), former_producer_id=row[3])
 
     def partition(self, key: PartitionKey, stream: StreamState) -> PartitionState:
         """The partition with all its producers; both empty when nothing was rolled up yet."""
@@ -74,6 +78,13 @@ class SqliteCheckpoint:
             stream, start=start, end=end, size=size, size_before=size_before, epoch=epoch, producers=producers
         )
 
+    def is_registered(self, key: PartitionKey, producer_id: int) -> bool:
+        """Whether the id is that of a name. Only looked at for the first batch of a named producer."""
+        row = self._connection.execute(
+            "SELECT 1 FROM producer_names WHERE partition = ? AND producer_id = ?", (key, producer_id)
+        ).fetchone()
+        return row is not None
+
 
 class Follower:
     """Keeps a ledger abreast of the file."""
@@ -90,6 +101,7 @@ class Follower:
         ledger = self.ledger
         ledger.evict()
         ledger.expired_id = heads.expired_producer_id
+        ledger.position_floor = heads.position_floor
         if heads.forgotten_count != self.forgotten_count or ledger.applied < heads.truncated:
             ledger.reset(heads.rolled)  # cached producers are stale, or entries that were not applied are gone
             self.forgotten_count = heads.forgotten_count

@@ -35,7 +35,8 @@ def first_result(connection: sqlite3.Connection, commit: ObjectCommit) -> Object
     """The result of the commit that had this token, None when there was none. Nothing was accepted by a result of position 0.
 
     Raises:
-        Fenced: the token is forbidden, or so old that it is never decided any more.
+        Fenced: the token is forbidden.
+        Forgotten: it is so old that it is never decided any more, and may have been decided.
         Conflict: it was committed or refused, but so long ago that its result is forgotten.
     """
     token = commit.token
@@ -53,7 +54,7 @@ def first_result(connection: sqlite3.Connection, commit: ObjectCommit) -> Object
     if row is None:
         (floor,) = connection.execute("SELECT token_floor FROM store").fetchone()
         if (refusal := tokens.below_floor(token, floor)) is not None:
-            raise Fenced(refusal)
+            raise tokens.Forgotten(refusal)
         return None
     if row[1] is None:
         raise Conflict(f"the object {token} was committed long ago; its result is forgotten")

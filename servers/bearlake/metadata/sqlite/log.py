@@ -191,7 +191,7 @@ class SqliteLog:
                 return first
             check_server(connection, commit.server)
             now_ms = self._clock.now_ms()
-            decision = ledger.decide(commit.batches, now_ms)
+            decision = ledger.decide(commit.batches, now_ms, seen=commit.seen)
             if not decision.slices:
                 write_refusal(connection, now_ms, commit, decision)
                 return ObjectCommitted(position=0, outcomes=decision.outcomes, slices=())
@@ -205,7 +205,7 @@ class SqliteLog:
         ledger = self._follower.ledger
         ledger.evict()
         now_ms = self._clock.now_ms()
-        decision = ledger.decide(commit.batches, now_ms)
+        decision = ledger.decide(commit.batches, now_ms, seen=commit.seen)
         position = ledger.applied + 1
         follower, server = self._follower, commit.server
         fence = (follower.forgotten_count, server.node_id, server.epoch, follower.raised_count)

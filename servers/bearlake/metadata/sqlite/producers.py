@@ -42,7 +42,9 @@ class SqliteProducerIds:
 
     async def expire(self, *, idle_ms: int, limit: int) -> int:
         """See `ProducerIds.expire`. States of partitions whose newest entries are not rolled up yet are left for a later call."""
-        return await self._database.run(self._log.upkeep.forget_producers, idle_ms, limit)
+        count, position = await self._database.run(self._log.upkeep.forget_producers, idle_ms, limit)
+        self._log.notify(position)
+        return count
 
     # Steps, on the writer's thread.
 

@@ -78,8 +78,16 @@ class SqliteStreams:
             if newest(connection, spec.name) != spec.after:
                 raise Conflict(f"stream {spec.name!r} was created and deleted meanwhile")
             number = connection.execute(
-                "INSERT INTO streams (id, name, partition_count, configs, created_ms, is_deleted, version) VALUES (?, ?, ?, ?, ?, 0, 0)",
-                (self._new_uuid().bytes, spec.name, spec.partition_count, dumped(spec.configs), self._clock.now_ms()),
+                "INSERT INTO streams (id, name, partition_count, configs, created_ms, is_deleted, version, former_producer_id)"
+                " SELECT ?1, ?2, ?3, ?4, ?5, 0, 0, CASE WHEN ?6 > 0 THEN next_producer_id - 1 ELSE -1 END FROM store",
+                (
+                    self._new_uuid().bytes,
+                    spec.name,
+                    spec.partition_count,
+                    dumped(spec.configs),
+                    self._clock.now_ms(),
+                    spec.after,
+                ),
             ).lastrowid
             assert number is not None
             return self._write(connection, number)

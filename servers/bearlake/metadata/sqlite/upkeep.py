@@ -3,7 +3,8 @@
 import sqlite3
 
 from bearlake.clock import Clock
-from bearlake.metadata.sqlite.catchup import Follower, read_heads
+from bearlake.metadata.model import PartitionKey, stream_number
+from bearlake.metadata.sqlite.catchup import STREAM, Follower, read_heads
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.rollup import RollUp
 from bearlake.metadata.sqlite.settings import SqliteSettings
@@ -45,12 +46,16 @@ class Upkeep:
         self._follower.ledger.rolled_up(rolled)
         return rolled - heads.rolled
 
-    def forget_producers(self, idle_ms: int, limit: int) -> int:
-        """Step of `ProducerIds.expire`: forget producer states that the checkpoint has and that idled for `idle_ms`, and their names."""
+    def forget_producers(self, idle_ms: int, limit: int) -> tuple[int, int]:
+        """Step of `ProducerIds.expire`: forget producer states that the checkpoint has and that idled for `idle_ms`, and their names.
+
+        Returns how many states, and the position of the log's entry for that (0: there is none).
+        """
         self.roll_up()
-        before_ms = self._clock.now_ms() - idle_ms
+        now_ms = self._clock.now_ms()
+        before_ms, position = now_ms - idle_ms, 0
         with self._database.writing() as connection:
-            self._follower.catch_up()
+            head = self._follower.catch_up().head
             unrolled = self._follower.ledger.unrolled
             idle = connection.execute(
                 "SELECT partition, producer_id FROM partition_producers p WHERE last_ms <= ?1 AND NOT EXISTS (SELECT 1"
@@ -66,18 +71,32 @@ class Upkeep:
                 (before_ms, limit),
             ).fetchall()
             unused = [row for row in unused if row[0] not in unrolled]
-            _raise_expired_id(connection, idle)
+            idempotent = _idempotent(connection, idle)
+            if idempotent:
+                position = head + 1
+                _raise_floors(connection, idempotent, position, now_ms)
             connection.executemany("DELETE FROM partition_producers WHERE partition = ? AND producer_id = ?", idle)
             connection.executemany(
                 "DELETE FROM producer_names WHERE partition = ? AND producer_id = ?", [*idle, *unused]
             )
-            if idle:
+            if idle or unused:  # whoever decided by a state, a name or a floor of before decides again
                 connection.execute("UPDATE store SET forgotten_count = forgotten_count + 1")
-        return len(idle)
+        return len(idle), position
 
 
-def _raise_expired_id(connection: sqlite3.Connection, forgotten: list[tuple[int, int]]) -> None:
-    """Remember that producers up to the largest of these ids may have lost a state; named producers have rules of their own (I9)."""
+def _idempotent(connection: sqlite3.Connection, forgotten: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Those that have no name: named producers have rules of their own (I9)."""
     find = "SELECT 1 FROM producer_names WHERE partition = ? AND producer_id = ?"
-    largest = max((row[1] for row in forgotten if connection.execute(find, row).fetchone() is None), default=-1)
-    connection.execute("UPDATE store SET expired_producer_id = max(expired_producer_id, ?)", (largest,))
+    return [row for row in forgotten if connection.execute(find, row).fetchone() is None]
+
+
+def _raise_floors(connection: sqlite3.Connection, forgotten: list[tuple[int, int]], position: int, now_ms: int) -> None:
+    """Remember which idempotent producers may have lost a state, and when: by an entry of the log, so that all servers hear of it."""
+    connection.execute(
+        "INSERT INTO log (position, kind, created_ms, stream_number) VALUES (?, ?, ?, ?)",
+        (position, STREAM, now_ms, stream_number(PartitionKey(forgotten[0][0]))),
+    )
+    connection.execute(
+        "UPDATE store SET expired_producer_id = max(expired_producer_id, ?), position_floor = ?",
+        (max(producer_id for _, producer_id in forgotten), position),
+    )

@@ -18,14 +18,16 @@ PRODUCER_ID = 7
 ACCEPTED, DUPLICATE = int(OutcomeKind.ACCEPTED), int(OutcomeKind.DUPLICATE)
 OUT_OF_ORDER, UNEXPECTED_OFFSET = int(OutcomeKind.OUT_OF_ORDER), int(OutcomeKind.UNEXPECTED_OFFSET)
 FENCED, UNKNOWN_PRODUCER = int(OutcomeKind.FENCED), int(OutcomeKind.UNKNOWN_PRODUCER)
+UNSURE = int(OutcomeKind.UNSURE)
 
 NEVER = 1 << 62
 """An expected offset that no partition reaches (`streams/missing.py`)."""
 
 Judged = tuple[int, int, Producer]
 """Kind of outcome, original base offset of a duplicate (else 0), state of the producer afterwards (empty: unknown)."""
-Judge = Callable[[Producer, int, int, int, int, bool], Judged]
-"""Judges a batch of one record: producer's state, end offset, epoch, sequence, expected offset, whether the state may have expired.
+Judge = Callable[[Producer, int, int, int, int, bool, int, int], Judged]
+"""Judges a batch of one record: producer's state, end offset, epoch, sequence, expected offset, whether the state may have expired, the
+position that its server had seen, and the position floor.
 
 Epoch and sequence are -1 for a batch without idempotence; the expected offset is -1 for any.
 """
@@ -56,15 +58,29 @@ class SequenceGuards(Protocol):
     @property
     def expected_offset_checked(self) -> bool: ...  # noqa: D102
 
+    @property
+    def position_floor_checked_in_commit(self) -> bool: ...  # noqa: D102
+
 
 def judge_by(guards: SequenceGuards) -> Judge:
     """The ledger's judgement, but for the guards that are off."""
 
     @cache
-    def judge(known: Producer, end: int, epoch: int, sequence: int, expected: int, may_have_expired: bool) -> Judged:
+    def judge(
+        known: Producer,
+        end: int,
+        epoch: int,
+        sequence: int,
+        expected: int,
+        may_have_expired: bool,
+        seen: int,
+        floor: int,
+    ) -> Judged:
         if not guards.expected_offset_checked and expected != NEVER:
             expected = -1
-        kind, base = ask_ledger(known, end, epoch, sequence, expected, may_have_expired)
+        if not guards.position_floor_checked_in_commit:
+            floor = 0
+        kind, base = ask_ledger(known, end, epoch, sequence, expected, may_have_expired, seen, floor)
         if (kind in (OUT_OF_ORDER, UNKNOWN_PRODUCER) and _is_let_in(guards, known, end, epoch)) or (
             kind == FENCED and not guards.older_epoch_fenced
         ):
@@ -94,13 +110,16 @@ def ask_ledger(
     sequence: int,
     expected: int,
     may_have_expired: bool,
+    seen: int = 0,
+    floor: int = 0,
 ) -> tuple[int, int]:
     """Kind and base offset (0 if there is none) of the outcome that `Ledger.decide` gives one batch of one record."""
     ledger = Ledger(_Tiny(known, end))
     ledger.expired_id = PRODUCER_ID if may_have_expired else PRODUCER_ID - 1
+    ledger.position_floor = floor
     producer_id = PRODUCER_ID if epoch >= 0 else -1
     batch = BatchCommit(PARTITION, 0, 1, 1, 0, producer_id, epoch, sequence, 0, expected)
-    outcome = ledger.decide([batch], 0).outcomes[0]
+    outcome = ledger.decide([batch], 0, seen=seen).outcomes[0]
     return int(outcome.kind), max(outcome.base_offset, 0)
 
 
@@ -116,3 +135,6 @@ class _Tiny:
 
     def partition(self, key: PartitionKey, stream: StreamState) -> PartitionState:
         return PartitionState(stream, end=self._end, producers={PRODUCER_ID: self._known} if self._known else {})
+
+    def is_registered(self, key: PartitionKey, producer_id: int) -> bool:
+        return False

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bearlake.metadata.tokens import below_floor
+from bearlake.metadata.tokens import Forgotten, below_floor, surely_not_stored
 from bearlake.testing.model import producers, rules
 from bearlake.testing.model.guards import guard
 from bearlake.testing.model.part import Action, Step
@@ -52,7 +52,10 @@ ANSWER_OF: Final = {
     rules.FENCED: PRODUCER_FENCED,
     rules.UNEXPECTED_OFFSET: UNEXPECTED_OFFSET,
     rules.UNKNOWN_PRODUCER: UNKNOWN_PRODUCER,
+    rules.UNSURE: UNSURE,
 }
+BELOW_FLOOR: Final = SERVER_FENCED if surely_not_stored(Forgotten()) else UNSURE
+"""What a client is told, by the product's rule, when its token is below the floor."""
 
 SEND = Action("the client sends batch {} (epoch {}, sequence {}) to server {}, as attempt {}")
 TAKE = Action("server {} takes attempt {}: its token is {}, its object is stored, and the commit is sent")
@@ -105,9 +108,13 @@ class WriteGuards:
     )
     expected_offset_checked: bool = guard("a batch that expects an offset is accepted only there")
     superseded_server_refused: bool = guard("a commit of a superseded server is refused")
-    expire_only_below_floor: bool = guard(
-        "a producer's state expires only when tokens of its attempts are below the floor"
+    expiry_raises_position_floor: bool = guard(
+        "expiry of a producer's state writes an entry of the log, and raises the position floor to it"
     )
+    position_floor_checked_in_commit: bool = guard(
+        "a commit that had not seen the position floor decides no first batch of a producer that may have expired"
+    )
+    seen_before_batches: bool = guard("a commit names a position that its server had seen before the batches came")
     requests_end_before_expiry: bool = guard(
         "(assumed) no request waits at a server for longer than its producer's state is kept"
     )
@@ -150,14 +157,16 @@ class WritePart:
         self._guards = guards
         self._judge = rules.judge_by(guards)
         self._is_idempotent = client in producers.IDEMPOTENT
+        self._counts = int(self._is_idempotent and bounds.store_trouble)
+        """Whether positions matter: only expiry makes them do."""
 
     def initial(self) -> State:
         """An old batch is in the log, and nothing was sent; a client that came back has used sequence 0 long ago."""
         came_back = self._bounds.came_back
         return State(
-            attempts=(), servers=(False, False), log=(OLD,), start=0, producer=(), may_have_expired=came_back, floor=0, epoch=0,
-            first=-int(came_back),
-            batches=(UNSENT,) * self._bounds.batch_count, is_bumping=False, is_over=False, is_blind=False,
+            attempts=(), servers=(False, False), log=(OLD,), start=0, producer=(), may_have_expired=came_back, floor=0, position=0,
+            position_floor=0, epoch=0, first=-int(came_back), batches=(UNSENT,) * self._bounds.batch_count, is_bumping=False, is_over=False,
+            is_blind=False,
         )  # fmt: skip
 
     def violation(self, state: State) -> str:
@@ -251,7 +260,7 @@ class WritePart:
         if guards.commits_in_seal_order and any(other.stage == COMMITTING for other in earlier):
             return
         for is_recent in (False, True) if self._bounds.store_trouble else (True,):
-            sent = one._replace(stage=COMMITTING, is_sent=True, is_there=True, is_recent=is_recent)
+            sent = one._replace(stage=COMMITTING, is_sent=True, is_there=True, is_recent=is_recent, seen=state.position)
             if not guards.acknowledge_third:
                 sent = sent._replace(stage=ANSWERED, answer=STORED)
             found.append(Step(TAKE, (server, at, SPANS[is_recent]), state.with_attempt(at, sent)))
@@ -264,7 +273,8 @@ class WritePart:
         if not self._is_idempotent:
             return one
         known, end = state.producer, len(state.log)
-        kind, base, _ = self._judge(known, end, one.epoch, one.sequence, rules.NEVER, state.may_have_expired)
+        behind = state.may_have_expired, state.position, state.position_floor
+        kind, base, _ = self._judge(known, end, one.epoch, one.sequence, rules.NEVER, *behind)
         answer = ANSWER_OF[kind]
         if answer not in (STORED, UNKNOWN_PRODUCER, PRODUCER_FENCED):
             return one
@@ -288,17 +298,22 @@ class WritePart:
         if one.row != NO_ROW and (guards.token_decided_once or one.row == FORBIDDEN):
             return (SERVER_FENCED if one.row == FORBIDDEN else one.result), state
         if guards.floor_checked_in_commit and IS_BELOW[one.is_recent, state.floor]:
-            return (UNSURE if guards.below_floor_is_unsure else SERVER_FENCED), state
+            return (BELOW_FLOOR if guards.below_floor_is_unsure else SERVER_FENCED), state
         if guards.superseded_server_refused and state.servers[one.server]:
             return SERVER_FENCED, state
         known, end = state.producer, len(state.log)
         epoch, sequence = (one.epoch, one.sequence) if self._is_idempotent else (-1, -1)
         expected = one.batch + 1 if self._client is Client.CONDITIONAL else -1
-        kind, base, made = self._judge(known, end, epoch, sequence, expected, state.may_have_expired)
+        seen = one.seen if guards.seen_before_batches else state.position
+        behind = state.may_have_expired, seen, state.position_floor
+        kind, base, made = self._judge(known, end, epoch, sequence, expected, *behind)
         answer = ANSWER_OF[kind]
         if kind == rules.ACCEPTED:
             row = one._replace(row=COMMITTED, result=answer, offset=end)
-            return answer, state.with_attempt(at, row)._replace(log=(*state.log, at + 1), producer=made)
+            after = state.with_attempt(at, row)
+            return answer, after._replace(
+                log=(*state.log, at + 1), producer=made, position=state.position + self._counts
+            )
         if not guards.refused_leaves_trace:
             return answer, state
         offset = base if kind == rules.DUPLICATE else 0
@@ -337,13 +352,12 @@ class WritePart:
             self._expire(state, found)
 
     def _expire(self, state: State, found: list[Step[State]]) -> None:
-        if self._guards.expire_only_below_floor and not all(
-            state.floor and not one.is_recent for one in state.attempts if one.is_sent
-        ):
-            return
         if self._guards.retries_end_before_expiry and any(status in (SENT, RETRY) for status in state.batches):
             return
-        after = state._replace(producer=(), may_have_expired=True)
+        entry = state.position + 1
+        after = state._replace(producer=(), may_have_expired=True, position=entry)
+        if self._guards.expiry_raises_position_floor:
+            after = after._replace(position_floor=entry)
         if self._guards.requests_end_before_expiry:
             attempts = tuple(
                 one._replace(stage=HEARD) if one.stage == REQUESTED and not one.is_awaited else one

@@ -32,7 +32,7 @@ UNKNOWN_PRODUCER: Final = 3
 PRODUCER_FENCED: Final = 4
 UNEXPECTED_OFFSET: Final = 5
 SERVER_FENCED: Final = 6  # nothing of this token is stored, ever
-UNSURE: Final = 7  # the token is below the floor, and nothing is known of it
+UNSURE: Final = 7  # the token, or what its server had seen, is below a floor: nobody knows whether the batch is stored
 UNAVAILABLE: Final = 8  # the object was not stored, and its commit was never sent
 ANSWERS: Final = (
     "no answer", "stored", "out of order", "unknown producer", "producer fenced", "unexpected offset", "server fenced", "unsure",
@@ -65,6 +65,8 @@ class Attempt(NamedTuple):
     stage: int = REQUESTED
     is_recent: bool = False
     """Whether the token was made in the recent span of time, by its server's clock."""
+    seen: int = 0
+    """The log position that its server had seen before it took the request."""
     is_sent: bool = False
     """Whether the commit was sent."""
     is_there: bool = False
@@ -91,7 +93,10 @@ class State(NamedTuple):
     may_have_expired: bool
     """Whether the state of this producer id, or of a younger one, ever expired."""
     floor: int
-    """0: below all tokens; 1: old tokens are below it."""
+    """Of tokens. 0: below all tokens; 1: old tokens are below it."""
+    position: int
+    """Of the log's newest entry: commits and expiries have one each."""
+    position_floor: int
     epoch: int
     """The client's producer epoch."""
     first: int

@@ -155,7 +155,12 @@ class AppendRoutes:
                     await self._appending.still_open(view, order.partition, base + len(records))
                     return _Done(base + len(records), _echo(claim.epoch, claim.sequence), is_last=True)
                 error = error_of(verdict)
-                if error is not None and verdict not in (Verdict.OUT_OF_ORDER, Verdict.FENCED):
+                # A name that was forgotten, with all that it wrote, has a new id.
+                if error is not None and verdict not in (
+                    Verdict.OUT_OF_ORDER,
+                    Verdict.FENCED,
+                    Verdict.UNKNOWN_PRODUCER,
+                ):
                     raise error
             last = await self._producers.last(partition, claim)
             decision = producers.decide(claim, last)

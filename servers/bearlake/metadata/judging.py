@@ -1,0 +1,90 @@
+"""What becomes of one batch at its turn, as pure functions: rules for producers (`producers.py`), expected offsets, closed streams."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from bearlake.metadata.model import (
+    BATCH_CONTROL,
+    BATCH_IN_STEP,
+    BATCH_NAMED,
+    BatchCommit,
+    Outcome,
+    OutcomeKind,
+    PartitionKey,
+)
+from bearlake.metadata.producers import (
+    ACCEPTED,
+    DUPLICATE,
+    NOT_FOUND,
+    TERMINATED,
+    UNEXPECTED_OFFSET,
+    UNSURE,
+    Producer,
+    advanced,
+    advanced_named,
+    is_unsure,
+    judge,
+    judge_named,
+)
+
+if TYPE_CHECKING:
+    from bearlake.metadata.ledger import PartitionState
+
+
+class Unknowns(NamedTuple):
+    """What decides about batches of producers without a state, for one commit (`producers.py`)."""
+
+    expired_id: int
+    position_floor: int
+    seen: int
+    is_registered: Callable[[PartitionKey, int], bool]
+
+
+def judged(
+    batch: BatchCommit, state: "PartitionState", known: Producer | None, end: int, now_ms: int, unknowns: Unknowns
+) -> tuple[OutcomeKind, int, Producer | None]:
+    """What becomes of a batch at its turn, by all the rules: its kind, the base offset of its outcome, the producer's state after it.
+
+    The base offset is a duplicate's original one, or the end offset that was not expected, else -1. The expected offset is looked at last,
+    so that a duplicate stays one.
+    """
+    partition, _, _, count, _, producer_id, epoch, sequence, flags, expected, after = batch
+    kind, base, made = ACCEPTED, -1, None
+    if producer_id >= 0 and flags & BATCH_NAMED:
+        is_in_step = flags & BATCH_IN_STEP != 0
+        kind, base = judge_named(
+            known,
+            state.epoch,
+            epoch,
+            sequence,
+            after,
+            is_in_step=is_in_step,
+            is_registered=known is not None or unknowns.is_registered(partition, producer_id),
+        )
+        made = advanced_named(known, now_ms, epoch, sequence, end, is_in_step=is_in_step)
+    elif producer_id >= 0 and not flags & BATCH_CONTROL:
+        expired_id, floor, seen, _ = unknowns
+        kind, base = judge(
+            known,
+            epoch,
+            sequence,
+            count,
+            may_have_expired=producer_id <= max(expired_id, state.stream.former_producer_id),
+            may_be_stored=is_unsure(producer_id, expired_id, seen, floor),
+        )
+        made = advanced(known, now_ms, epoch, sequence, count, end)
+    if kind is ACCEPTED and expected >= 0 and expected != end:
+        return UNEXPECTED_OFFSET, end, None
+    return kind, base, made
+
+
+def refused(
+    batch: BatchCommit, state: "PartitionState", known: Producer | None, end: int, now_ms: int, unknowns: Unknowns
+) -> Outcome:
+    """The outcome of a batch for a stream that takes none: it is terminated, or it was deleted. A duplicate stays one, and so does
+    a batch that may be one.
+    """
+    if state.stream.is_deleted:
+        return Outcome(NOT_FOUND, -1, -1)
+    kind, base, _ = judged(batch, state, known, end, now_ms, unknowns)
+    return Outcome(kind, base, state.start) if kind in (DUPLICATE, UNSURE) else Outcome(TERMINATED, -1, state.start)

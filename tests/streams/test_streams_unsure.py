@@ -1,0 +1,126 @@
+"""The write path: batches that may be stored already, because their producer was forgotten or their token is too old to be decided."""
+
+import asyncio
+from typing import Any
+
+from bearlake.metadata.model import ObjectCommit, ObjectCommitted
+from bearlake.metadata.tokens import Forgotten
+from bearlake.streams.append import AppendCall
+from bearlake.testing.loop import virtual_time
+from fixtures.deployment import (
+    Deployment,
+    append,
+    append_of,
+    batch_of,
+    create,
+    deployment,
+    fetch,
+    submit,
+    values_of,
+    verdicts_of,
+)
+from fixtures.failing_stores import Failing, FailingLog, SlowStore, failing, settings
+
+DAY_MS = 86_400_000
+
+
+class HeldLog(FailingLog):
+    """Commits arrive when they are let go."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.are_let_go = asyncio.Event()
+
+    async def commit(self, commit: ObjectCommit) -> ObjectCommitted:
+        await self.are_let_go.wait()
+        return await super().commit(commit)
+
+
+class DeafLog(FailingLog):
+    """Nobody hears of new entries."""
+
+    async def wait(self, after: int, *, wait_ms: int) -> None:
+        await asyncio.Event().wait()
+
+
+async def expire(stores: Deployment) -> None:
+    """The store's clock jumps, and all producers are forgotten."""
+    stores.clock.advance(30 * DAY_MS)
+    while await stores.metadata.producers.expire(idle_ms=DAY_MS, limit=100):
+        pass
+
+
+@virtual_time
+async def test_a_batch_whose_commit_hung_until_its_producer_expired_is_stored_once() -> None:
+    async with deployment() as stores:
+        held = HeldLog(stores.metadata.log)
+        first = await stores.serve(settings(deadline_ms=1_000), metadata=Failing(stores.metadata, held))  # type: ignore[arg-type]
+        other = await stores.serve(settings())
+        view = await create(other)
+        await asyncio.sleep(2)
+        told: list[Any] = []
+        first.submit(AppendCall([append_of(view, batch_of(b"a", producer=1))], lambda call: told.append(call.results)))
+        await asyncio.sleep(2)
+        again = await append(other, view, batch_of(b"a", producer=1))
+        await expire(stores)
+        held.are_let_go.set()
+        await first.drain()
+
+        assert verdicts_of(told[0]) == ["UNAVAILABLE"]
+        assert verdicts_of(again) == ["ACCEPTED"]
+        assert values_of(await fetch(other, view)) == [(0, b"a")]
+
+
+@virtual_time
+async def test_a_batch_that_waited_in_a_server_until_its_producer_expired_is_stored_once() -> None:
+    """The server heard of the expiry before it sent the commit, but the batch came earlier."""
+    async with deployment() as stores:
+        slow = await stores.serve(settings(linger_ms=10_000, flush_when_idle=False))
+        other = await stores.serve(settings())
+        view = await create(other)
+        await asyncio.sleep(2)
+        waiting = submit(slow, view, batch_of(b"a", producer=1))
+        await asyncio.sleep(1)
+        await append(other, view, batch_of(b"a", producer=1))
+        await expire(stores)
+        await asyncio.sleep(2)
+
+        assert not waiting.done()
+        assert verdicts_of(await waiting) == ["UNAVAILABLE"]
+        assert values_of(await fetch(other, view)) == [(0, b"a")]
+
+
+@virtual_time
+async def test_a_server_whose_follower_stands_still_stores_what_comes_again() -> None:
+    """Batches behind the one that may be stored are surely not: their client sends them again, in order."""
+    async with deployment(SlowStore(0.1)) as stores:
+        other = await stores.serve(settings())
+        view = await create(other)
+        deaf = await stores.serve(settings(), metadata=Failing(stores.metadata, DeafLog(stores.metadata.log)))  # type: ignore[arg-type]
+        await append(other, view, batch_of(b"old", producer=5))
+        await expire(stores)
+        batches = [batch_of(b"a", producer=3), batch_of(b"b", producer=3, sequence=1)]
+        waiting = [submit(deaf, view, batches[0])]
+        await asyncio.sleep(0.05)
+        waiting.append(submit(deaf, view, batches[1]))
+        refused = [verdicts_of(await one) for one in waiting]
+        again = await append(deaf, view, *batches)
+
+        assert refused == [["UNAVAILABLE"], ["NOT_STORED"]]
+        assert verdicts_of(again) == ["ACCEPTED", "ACCEPTED"]
+        assert values_of(await fetch(other, view)) == [(0, b"old"), (1, b"a"), (2, b"b")]
+
+
+@virtual_time
+async def test_a_commit_below_the_token_floor_is_unknown_and_ends_the_server() -> None:
+    """Its decision may be forgotten: 'nothing was stored' would let a client store it twice."""
+    async with deployment() as stores:
+        told: list[str] = []
+        metadata = failing(stores, Forgotten("too old"))
+        streams = await stores.serve(settings(), metadata=metadata, on_fenced=lambda: told.append("fenced"))
+        view = await create(streams)
+        first = await append(streams, view, batch_of(b"a", producer=1))
+        later = await append(streams, view, batch_of(b"b", producer=1, sequence=1))
+
+        assert verdicts_of(first) == ["UNAVAILABLE"]
+        assert (told, verdicts_of(later)) == (["fenced"], ["SERVER_FENCED"])
