@@ -99,7 +99,8 @@ class Streams:
 
         `on_unknown` (if None, `on_fenced`) is called instead when nobody knows what became of a write: the process has to stop,
         and to register anew. `peers` are the servers that coordinate groups; None: this one alone does.
-        `tenure` is what this server knows of its own lapses, its owner closes it; None: nobody sends heartbeats, and only lapses that others declare count.
+        `tenure` is what this server knows of its own lapses, and its owner closes it; None: nobody sends heartbeats, and only lapses that
+        others declare count.
         """
         settings = settings or StreamsSettings()
         self.settings = settings
