@@ -135,9 +135,8 @@ class Streams:
         self._reader = Reader(metadata.log, self._tail, self._history, self._cache, settings.reader)
         self._offsets = Offsets(metadata.log, self._history, self._cache)
         peers = peers or Alone(server)
-        self._own_tenure = Tenure(metadata.servers, server) if tenure is None else None
-        tenure = tenure or self._own_tenure
-        assert tenure is not None
+        self._owns_tenure = tenure is None
+        tenure = self.tenure = tenure or Tenure(metadata.servers, server)
         self.coordinator = Coordinator(metadata, server, settings.groups, peers.may_coordinate, tenure)
         """Consumer groups that this server coordinates: for clients that go to the coordinator by themselves."""
         self.groups = Groups(self.coordinator, server, peers)
@@ -185,8 +184,8 @@ class Streams:
         await self._writer.close()
         await self._history.close()
         await self._cache.close()
-        if self._own_tenure is not None:
-            await self._own_tenure.close()
+        if self._owns_tenure:
+            await self.tenure.close()
 
     # -- produce -------------------------------------------------------------------------------------------------
 

@@ -38,7 +38,6 @@ class BeatingStreams(Streams):
         loop = asyncio.get_running_loop()
         tenure = Tenure(metadata.servers, server, timeout_ms=LIVE_MS, boot_time_s=loop.time)
         self._on_fenced = on_fenced
-        self._tenure = tenure
         self._beats = Beats(metadata.servers, tenure, HEARTBEAT_MS)
         super().__init__(metadata, store, server, settings, on_fenced=on_fenced, tenure=tenure, **named)
 
@@ -51,7 +50,7 @@ class BeatingStreams(Streams):
     async def close(self) -> None:
         """See `Streams.close`."""
         await super().close()
-        await self._tenure.close()
+        await self.tenure.close()
 
     async def _beat(self) -> None:
         try:
