@@ -2,9 +2,8 @@
 
 from bearlake.metadata.schemas import GLOBAL_SUBJECT, Deletion, SchemaStore, SubjectKey, SubjectState
 from bearlake.streams.schemas import names, rules
-from bearlake.streams.schemas.model import Mode
+from bearlake.streams.schemas.model import Document, Mode
 from bearlake.streams.schemas.problems import NotPermitted
-from bearlake.streams.schemas.rules import Document
 
 
 class Ruler:
