@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bearlake.errors import Fenced, Invalid, NotFound, TooLarge
+from bearlake.errors import Conflict, Fenced, Invalid, NotFound, TooLarge
 from bearlake.metadata.model import partition_key
 from bearlake.metadata.subscriptions import (
     ACKNOWLEDGED_BYTES_MAX,
@@ -28,7 +28,9 @@ async def key(scene: Any) -> Any:
 
 
 async def create(scene: Any, key: Any, name: str = "sub", mark_delete: int = EARLIEST, **properties: str) -> Cursor:
-    return await scene.metadata.cursors.create(key, name, mark_delete=mark_delete, properties=properties)
+    cursors = scene.metadata.cursors
+    after = await cursors.deletion_count(key)
+    return await cursors.create(key, name, mark_delete=mark_delete, properties=properties, after=after)
 
 
 async def lease_of(scene: Any, key: Any) -> Any:
@@ -46,7 +48,7 @@ async def test_a_cursor_starts_inside_its_partition(scene: Any, key: Any) -> Non
 async def test_a_cursor_is_created_once(scene: Any, key: Any, peer: Any) -> None:
     first = await create(scene, key, "sub", EARLIEST, color="blue")
     await scene.commit(scene.batch(key, 9))
-    again = await peer.cursors.create(key, "sub", mark_delete=LATEST, properties={})
+    again = await peer.cursors.create(key, "sub", mark_delete=LATEST, properties={}, after=0)
 
     assert first == again
     assert (first.partition, first.name, first.mark_delete, first.acknowledged) == (key, "sub", 0, b"")
@@ -145,6 +147,21 @@ async def test_a_save_brings_no_cursor_back(scene: Any, key: Any) -> None:
     assert (await create(scene, key, "sub", LATEST)).mark_delete == 4
 
 
+async def test_a_creation_that_arrives_late_brings_no_deleted_subscription_back(
+    scene: Any, key: Any, peer: Any
+) -> None:
+    lease = await lease_of(scene, key)
+    late = await scene.metadata.cursors.deletion_count(key)
+    await create(scene, key)
+    await scene.metadata.cursors.delete(key, ["sub"], lease)
+
+    with pytest.raises(Conflict):
+        await peer.cursors.create(key, "sub", mark_delete=0, properties={}, after=late)
+    assert await scene.metadata.cursors.load(key) == []
+    assert (await create(scene, key)).name == "sub"
+    assert (await peer.cursors.create(key, "sub", mark_delete=0, properties={}, after=late)).name == "sub"
+
+
 async def test_limits_are_told(scene: Any, key: Any) -> None:
     cursors = scene.metadata.cursors
     lease = await lease_of(scene, key)
@@ -170,7 +187,7 @@ async def test_properties_are_any_text(scene: Any, key: Any) -> None:
     properties = {"": "", "ä": '\0\n"', "𝄞": "x" * 1000}
 
     assert (
-        await scene.metadata.cursors.create(key, "sub", mark_delete=0, properties=properties)
+        await scene.metadata.cursors.create(key, "sub", mark_delete=0, properties=properties, after=0)
     ).properties == properties
     assert (await scene.metadata.cursors.load(key))[0].properties == properties
 

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from bearlake.errors import Fenced, Invalid, NotFound
+from bearlake.errors import Conflict, Fenced, Invalid, NotFound
 from bearlake.metadata.model import BATCH_IN_STEP, BATCH_NAMED, NamedProducer, Outcome, OutcomeKind, partition_key
 from fixtures import by_name
+from fixtures.liveness import lapse
 
 ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER, UNSURE = (
     OutcomeKind
@@ -121,6 +122,53 @@ async def test_a_raised_epoch_fences_every_name(scene: Any, key: Any, peer: Any)
     assert kinds(await send(scene, key, idle, 0)) == [FENCED]
     assert kinds(await send(scene, key, writer, 7, 8, epoch=1)) == [DUPLICATE, ACCEPTED]
     assert await peer.producers.named(key, "writer") == NamedProducer(writer, 1, 8, 1)
+
+
+async def test_a_server_that_lapsed_writes_nothing_for_its_exclusive_producer_once_others_share(
+    scene: Any, key: Any, peer: Any
+) -> None:
+    one, two = await scene.register(scene.metadata, "one"), await scene.register(scene.metadata, "two")
+    lease = await scene.metadata.leases.acquire("produce", one)
+    alone = (await scene.metadata.producers.named(key, "alone")).producer_id
+    shared = (await peer.producers.named(key, "shared")).producer_id
+    epoch = await scene.metadata.producers.raise_epoch(key, lease)
+    with pytest.raises(Conflict):
+        await peer.producers.share_epoch(key, "produce")
+    assert await lapse(scene.metadata, one)
+    told = await peer.producers.share_epoch(key, "produce")
+    await scene.metadata.servers.heartbeat(one)  # it goes on
+
+    assert kinds(await send(scene, key, alone, 0, epoch=epoch)) == [FENCED]
+    assert kinds(await send(scene, key, shared, 0, epoch=told)) == [ACCEPTED]
+    assert await peer.producers.share_epoch(key, "produce") == told
+    assert await scene.metadata.leases.holder("produce") is None
+    with pytest.raises(Fenced):
+        await scene.metadata.producers.raise_epoch(key, lease)
+    assert (await scene.metadata.leases.acquire("produce", two)).epoch > lease.epoch
+
+
+async def test_an_exclusive_producer_fences_those_that_were_told_the_epoch_before(
+    scene: Any, key: Any, peer: Any
+) -> None:
+    shared = (await scene.metadata.producers.named(key, "shared")).producer_id
+    told = await scene.metadata.producers.share_epoch(key, "produce")
+    lease = await peer.leases.acquire("produce", scene.server)
+    await peer.producers.raise_epoch(key, lease)
+
+    assert kinds(await send(scene, key, shared, 0, epoch=told)) == [FENCED]
+
+
+async def test_sharing_after_an_exclusive_producer_has_left_fences_what_it_had_on_its_way(scene: Any, key: Any) -> None:
+    lease = await scene.metadata.leases.acquire("produce", scene.server)
+    alone = (await scene.metadata.producers.named(key, "alone")).producer_id
+    epoch = await scene.metadata.producers.raise_epoch(key, lease)
+    await scene.metadata.leases.release(lease)
+    told = [await scene.metadata.producers.share_epoch(key, "produce") for _ in range(2)]
+
+    assert told == [epoch + 1] * 2
+    assert kinds(await send(scene, key, alone, 0, epoch=epoch)) == [FENCED]
+    with pytest.raises(NotFound):
+        await scene.metadata.producers.share_epoch(partition_key(999, 0), "produce")
 
 
 async def test_a_raised_epoch_leaves_others_alone(scene: Any) -> None:

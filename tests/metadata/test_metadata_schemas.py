@@ -13,6 +13,7 @@ from bearlake.metadata.schemas import (
     GLOBAL_SUBJECT,
     Deletion,
     Registration,
+    Rules,
     SchemaStore,
     SubjectKey,
     VersionKey,
@@ -94,11 +95,27 @@ async def test_a_decision_on_an_old_revision_is_refused(metadata: Metadata, peer
     assert len((await metadata.schemas.subject(ORDERS)).versions) == 1
 
 
+async def set_config(store: SchemaStore, subject: SubjectKey, config: str | None) -> None:
+    await store.set_config(subject, config, revision=(await store.subject(subject)).revision)
+
+
+async def test_a_config_or_mode_that_arrives_late_overwrites_no_newer_one(metadata: Metadata, peer: Metadata) -> None:
+    store = metadata.schemas
+    before = (await store.subject(ORDERS)).revision
+    await set_config(peer.schemas, ORDERS, "newer")
+
+    with pytest.raises(Conflict):
+        await store.set_config(ORDERS, "late", revision=before)
+    with pytest.raises(Conflict):
+        await store.set_mode(ORDERS, "late", revision=before)
+    assert (await peer.schemas.subject(ORDERS)).rules[0] == Rules("newer", None)
+
+
 @pytest.mark.parametrize("level", [ORDERS, GLOBAL, SubjectKey(".elsewhere", GLOBAL_SUBJECT)])
 async def test_changed_rules_of_any_level_change_the_revision(metadata: Metadata, level: SubjectKey) -> None:
     subject = ORDERS if level.context == DEFAULT_CONTEXT else ELSEWHERE
     before = (await metadata.schemas.subject(subject)).revision
-    await metadata.schemas.set_config(level, "{}")
+    await set_config(metadata.schemas, level, "{}")
 
     with pytest.raises(Conflict):
         await register(metadata.schemas, subject, "one", revision=before)
@@ -106,11 +123,12 @@ async def test_changed_rules_of_any_level_change_the_revision(metadata: Metadata
 
 async def test_rules_are_kept_per_level_and_can_be_unset(metadata: Metadata, peer: Metadata) -> None:
     store = metadata.schemas
-    await store.set_config(GLOBAL, "of all")
-    await store.set_mode(SubjectKey(".elsewhere", GLOBAL_SUBJECT), "of the context")
-    await store.set_config(ELSEWHERE, "of the subject")
+    await set_config(store, GLOBAL, "of all")
+    whole = SubjectKey(".elsewhere", GLOBAL_SUBJECT)
+    await store.set_mode(whole, "of the context", revision=(await store.subject(whole)).revision)
+    await set_config(store, ELSEWHERE, "of the subject")
     state = await peer.schemas.subject(ELSEWHERE)
-    await store.set_config(ELSEWHERE, None)
+    await set_config(store, ELSEWHERE, None)
     later = await peer.schemas.subject(ELSEWHERE)
 
     assert [rules.config for rules in state.rules] == ["of the subject", None, "of all"]
@@ -185,7 +203,7 @@ async def test_subjects_versions_and_usages_are_listed_in_pages(metadata: Metada
     for subject in (PAYMENTS, ORDERS, ELSEWHERE):
         await register(store, subject, "one")
     await register(store, ORDERS, "two")
-    await store.set_config(SubjectKey(DEFAULT_CONTEXT, "no versions"), "{}")
+    await set_config(store, SubjectKey(DEFAULT_CONTEXT, "no versions"), "{}")
     await store.delete(PAYMENTS, [1], is_permanent=False, revision=(await store.subject(PAYMENTS)).revision)
 
     async def names(deletion: Deletion, **more: Any) -> list[SubjectKey]:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from bearlake.metadata.compaction import OffsetRange, SwapObject, TaskKind
+from bearlake.metadata.compaction import DataFileEntry, OffsetRange, SwapObject, TaskKind
 from bearlake.metadata.model import EntryKind, ObjectKind, PartitionKey, Slice, stream_number
 from fixtures import by_name
 from fixtures.compaction_scene import Compaction, joined
@@ -81,7 +81,7 @@ class History:
         metadata = self.compaction.metadata
         if kind is TaskKind.MERGE:
             streams = sorted({stream_number(key) for key in self.model.starts})
-            files = await metadata.objects.data_files(self.random.choice(streams)) if streams else []
+            files = await self._files_with_rows(self.random.choice(streams)) if streams else []
             if not files:
                 return None
             chosen = self.random.sample(list(files), self.random.randint(1, min(3, len(files))))
@@ -107,6 +107,14 @@ class History:
         if not made:
             return None
         return await self.compaction.claim(), ranges
+
+    async def _files_with_rows(self, number: int) -> list[DataFileEntry]:
+        """The data files of a stream that a worker merges: of the others all that is left are trimmed rows, not forgotten yet. An
+        earlier merge has taken the rest, so that their ranges are another file's (`compaction/worker.py`, `_read_inputs`)."""
+        files = await self.compaction.metadata.objects.data_files(number)
+        ranges = [(one.partition, one.base_offset, one.end_offset) for file in files for one in file.segments]
+        named = {found.object_key for found in await self.compaction.slices(*ranges)}
+        return [file for file in files if file.object.key in named]
 
     async def _swap(self, kind: TaskKind, *, is_final: bool = True) -> None:
         claimed = await self._claim(kind)

@@ -7,7 +7,7 @@ import pytest
 
 from bearlake.errors import Conflict, Fenced
 from bearlake.metadata import Metadata, task_rules
-from bearlake.metadata.compaction import TaskClaim
+from bearlake.metadata.compaction import OffsetRange, TaskClaim
 from bearlake.metadata.model import ObjectKind
 from bearlake.metadata.task_rules import UNKNOWN, KeyState
 from fixtures import by_name
@@ -160,7 +160,13 @@ async def test_the_heir_swaps_in_what_an_earlier_epoch_prepared(three: Compactio
     await three.metadata.tasks.prepare(claim, b"result", [file.object.key])
     heir = await heir_of(three, peer)
 
-    await peer.log.swap(three.swap(heir, file))
+    position = await peer.log.swap(three.swap(heir, file))
+
+    found = await peer.log.slices([OffsetRange(key, 0, 10)])
+    assert {located.object_key for located in found} == {file.object.key}
+    assert [(located.slice.base_offset, located.slice.end_offset) for located in found] == [(0, 10)]
+    assert position == await peer.log.head()
+    assert await three.metadata.tasks.list() == []
 
 
 async def test_a_released_task_can_be_kept_waiting(three: Compaction) -> None:

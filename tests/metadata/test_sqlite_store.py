@@ -186,7 +186,7 @@ async def test_no_sqlite_error_leaks_from_any_method(opened: Opened) -> None:
         store.producers.expire(idle_ms=1, limit=1),
         store.producers.named(key, "n"),
         store.producers.raise_epoch(key, lease),
-        store.cursors.create(key, "s", mark_delete=0, properties={}),
+        store.cursors.create(key, "s", mark_delete=0, properties={}, after=0),
         store.cursors.load(key),
         store.cursors.save([CursorSave(key, [CursorUpdate("s", 1, b"", 1)], lease)]),
         store.cursors.delete(key, ["s"], lease),
@@ -357,7 +357,7 @@ async def test_a_deleted_stream_leaves_no_rows_behind(opened: Opened) -> None:
     key = opened.stream.partition(1)
     lease = await store.leases.acquire("l", opened.server)
     await store.groups.commit_offsets("g", {}, lease)
-    await store.cursors.create(key, "s", mark_delete=0, properties={})
+    await store.cursors.create(key, "s", mark_delete=0, properties={}, after=0)
     await store.producers.named(key, "n")
     await store.producers.raise_epoch(key, lease)
     for number in range(3):

@@ -226,7 +226,8 @@ async def test_endless_changes_by_others_end_in_an_answer(closing: AsyncExitStac
 
     class Restless(Counting):
         async def register(self, registration: Any) -> Any:
-            await self.inner.set_config(registration.subject, None)
+            state = await self.inner.subject(registration.subject)
+            await self.inner.set_config(registration.subject, None, revision=state.revision)
             return await self.inner.register(registration)
 
     restless = on(closing, Restless(metadata.schemas), attempt_count_max=3)

@@ -316,6 +316,18 @@ class ProducerIds(Protocol):
         Source: Apache Pulsar PIP-68 (exclusive producers, topic epoch).
         """
 
+    async def share_epoch(self, partition: PartitionKey, lease_name: str) -> int:
+        """The partition's epoch for a producer beside others. The first call after a `raise_epoch` raises it, too: so whoever was alone
+        before, and does not know that it is not any more, is fenced. A raise after this call fences its caller.
+
+        `lease_name` is that of the lease under which epochs are raised. Of a holder that is not live it is taken away, which a holder
+        that comes back learns when it looks.
+
+        Raises:
+            NotFound: no such partition.
+            Conflict: a live server holds the lease.
+        """
+
     async def expire(self, *, idle_ms: int, limit: int) -> int:
         """Forget at most `limit` producer states without a batch for `idle_ms` of the store's time; returns how many.
 

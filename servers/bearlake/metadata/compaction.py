@@ -293,4 +293,6 @@ class ObjectRegister(Protocol):
 
     async def data_files(self, stream_number: int, *, after: int = 0, limit: int = 1000) -> Sequence[DataFileEntry]:
         """Data files of the stream that the index names, by (position, key) with position > `after`; files of one swap come together
-        even above `limit`. Segments are those that the swap brought, also if they were trimmed since."""
+        even above `limit`. Segments are those that the swap brought, also if they were trimmed since.
+        A file that a merge has replaced is told until its trimmed rows are forgotten: ask `CommitLog.slices` before merging it again.
+        """

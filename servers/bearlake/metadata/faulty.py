@@ -53,6 +53,7 @@ class MetadataFaults:
 
 READS = frozenset(
     {"cluster_id", "now_ms", "get", "newest", "list", "by_numbers", "live", "last_epoch", "load", "offsets", "holder"}
+    | {"incarnations", "lapse_count", "deletion_count"}
     | {"follow", "wait", "head", "bounds", "locate", "locate_timestamp", "locate_max_timestamp", "producers", "usage"}
     | {
         "slices",

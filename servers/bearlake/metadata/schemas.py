@@ -137,11 +137,11 @@ class SchemaStore(Protocol):
     ) -> None:
         """Delete versions softly, or for good. Raises `Conflict`: as for `register`, or a live schema references one of them."""
 
-    async def set_config(self, subject: SubjectKey, config: str | None) -> None:
-        """Set (None: unset) the subject's config; see `GLOBAL_SUBJECT`."""
+    async def set_config(self, subject: SubjectKey, config: str | None, *, revision: int) -> None:
+        """Set (None: unset) the subject's config; see `GLOBAL_SUBJECT`. Raises `Conflict`: the state's revision is another one."""
 
-    async def set_mode(self, subject: SubjectKey, mode: str | None) -> None:
-        """Set (None: unset) the subject's mode; see `GLOBAL_SUBJECT`."""
+    async def set_mode(self, subject: SubjectKey, mode: str | None, *, revision: int) -> None:
+        """Set (None: unset) the subject's mode; see `GLOBAL_SUBJECT`. Raises `Conflict` as `set_config`."""
 
     async def subjects(
         self, *, context: str | None, prefix: str = "", deletion: Deletion, after: SubjectKey | None = None, limit: int

@@ -91,16 +91,23 @@ class CursorStore(Protocol):
     """Cursors of durable subscriptions. Moves carry the dispatcher's lease; what an overtaken one sends changes nothing."""
 
     async def create(
-        self, partition: PartitionKey, name: str, *, mark_delete: int, properties: Mapping[str, str]
+        self, partition: PartitionKey, name: str, *, mark_delete: int, properties: Mapping[str, str], after: int
     ) -> Cursor:
         """Make the cursor at `mark_delete`, moved into the partition's `[start, end]` as of now (`EARLIEST`, `LATEST`), or return
         the one that exists, unchanged. Any server may; safe to repeat.
 
+        `after` is the partition's `deletion_count` that the caller has read: so a creation that arrives late brings no subscription back
+        that was deleted meanwhile (I12).
+
         Raises:
+            Conflict: there is none, and cursors of the partition were deleted since.
             NotFound: no such partition.
             Invalid: an empty name, or one longer than `CURSOR_NAME_BYTES_MAX`.
             TooLarge: `properties` have more than `PROPERTIES_BYTES_MAX`.
         """
+
+    async def deletion_count(self, partition: PartitionKey) -> int:
+        """How often cursors of the partition were deleted, as of now."""
 
     async def load(self, partition: PartitionKey) -> Sequence[Cursor]:
         """All cursors of the partition, by name, as of now; none when the partition does not exist."""

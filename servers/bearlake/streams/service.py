@@ -99,7 +99,8 @@ class Streams:
 
         `on_unknown` (if None, `on_fenced`) is called instead when nobody knows what became of a write: the process has to stop,
         and to register anew. `peers` are the servers that coordinate groups; None: this one alone does.
-        `tenure` is what this server knows of its own lapses; None: nobody sends heartbeats, and only lapses that others declare count.
+        `tenure` is what this server knows of its own lapses, and its owner closes it; None: nobody sends heartbeats, and only lapses that
+        others declare count.
         """
         settings = settings or StreamsSettings()
         self.settings = settings
@@ -135,7 +136,8 @@ class Streams:
         self._reader = Reader(metadata.log, self._tail, self._history, self._cache, settings.reader)
         self._offsets = Offsets(metadata.log, self._history, self._cache)
         peers = peers or Alone(server)
-        tenure = tenure or Tenure(metadata.servers, server)
+        self._owns_tenure = tenure is None
+        tenure = self.tenure = tenure or Tenure(metadata.servers, server)
         self.coordinator = Coordinator(metadata, server, settings.groups, peers.may_coordinate, tenure)
         """Consumer groups that this server coordinates: for clients that go to the coordinator by themselves."""
         self.groups = Groups(self.coordinator, server, peers)
@@ -183,6 +185,8 @@ class Streams:
         await self._writer.close()
         await self._history.close()
         await self._cache.close()
+        if self._owns_tenure:
+            await self.tenure.close()
 
     # -- produce -------------------------------------------------------------------------------------------------
 

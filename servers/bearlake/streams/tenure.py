@@ -38,7 +38,7 @@ Instant = tuple[float, float]
 
 
 class Tenure:
-    """This server's own registration. Used from the event loop's thread only."""
+    """This server's own registration. Used from the event loop's thread only. Whoever makes it closes it; all others only ask."""
 
     def __init__(
         self,

@@ -134,6 +134,12 @@ class _Producers(_Noun):
         known.epoch = epoch
         return epoch
 
+    async def share_epoch(self, partition: PartitionKey, lease_name: str) -> int:
+        epoch: int = await self._inner.share_epoch(partition, lease_name)
+        known = self._truth.partition(partition)
+        known.epoch = max(known.epoch, epoch)
+        return epoch
+
 
 class ObservedMetadata:
     """`metadata.Metadata` with `Truth` watching commits, trims, stream changes and registrations."""

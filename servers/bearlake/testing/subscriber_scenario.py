@@ -47,6 +47,11 @@ class BeatingStreams(Streams):
             group.create_task(super().run())
             group.create_task(self._beat())
 
+    async def close(self) -> None:
+        """See `Streams.close`."""
+        await super().close()
+        await self.tenure.close()
+
     async def _beat(self) -> None:
         try:
             await self._beats.run()

@@ -12,6 +12,7 @@ from bearlake.streams.offsets import OffsetQuestion
 from bearlake.streams.service import StreamsSettings
 from bearlake.streams.writer import WriterSettings
 from fixtures.kafka_server import until
+from fixtures.liveness import lapse
 from fixtures.pulsar_server import Make, PulsarClient, PulsarNode
 
 NOTHING = 2**64 - 1
@@ -332,6 +333,52 @@ async def test_a_topic_is_shared_again_when_nobody_is_alone(pulsar_cluster: Make
             assert opened.error == pb.ProducerBusy
 
     assert opened.producer_ready
+
+
+async def shared_after_lapse(cluster: list[PulsarNode], client: PulsarClient) -> None:
+    """A producer beside others, by a client of the second server, while the first one counts as dead."""
+    async with asyncio.timeout(20):
+        while True:  # a heartbeat of the first server may come in between
+            await lapse(cluster[0].streams.metadata, cluster[0].streams.server)
+            opened = await client.produce("t")
+            if not isinstance(opened, pb.CommandError):
+                return
+            assert opened.error == pb.ProducerBusy
+
+
+@pytest.mark.parametrize("deduplication", ["true", "false"])
+async def test_an_exclusive_producer_whose_server_stood_still_writes_nothing_beside_a_shared_one(
+    pulsar_cluster: Make, deduplication: str
+) -> None:
+    cluster = await pulsar_cluster(2)
+    await cluster[0].create("t", pulsar_deduplication=deduplication)
+    alone, shared = await cluster[0].client(), await cluster[1].client()
+    await alone.produce("t", producer_name="alone", producer_access_mode=pb.Exclusive)
+    for _ in range(2):
+        await sent(alone, b"alone", 0)
+    before = await end_offset(cluster[0], "t")
+    await shared_after_lapse(cluster, shared)
+    await sent(shared, b"shared", 0)
+    alone.send_message(b"late", 1)
+    await alone.receive("close_producer")
+    await sent(shared, b"shared", 1)
+
+    assert before == (1 if deduplication == "true" else 2)
+    assert await end_offset(cluster[1], "t") == before + 2
+
+
+async def test_a_server_that_lost_an_exclusive_partition_learns_it_before_it_refuses_anybody(
+    pulsar_cluster: Make,
+) -> None:
+    cluster = await pulsar_cluster(2)
+    alone, beside, remote = await cluster[0].client(), await cluster[0].client(), await cluster[1].client()
+    await alone.produce("t", producer_access_mode=pb.Exclusive)
+    await shared_after_lapse(cluster, remote)
+
+    opened = await beside.produce("t")
+
+    assert not isinstance(opened, pb.CommandError)
+    await alone.receive("close_producer")
 
 
 async def test_a_fencing_producer_closes_the_others_here_and_fences_those_elsewhere(pulsar_cluster: Make) -> None:

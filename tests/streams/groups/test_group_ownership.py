@@ -110,6 +110,9 @@ QUESTIONS: dict[str, Question] = {
     "join": lambda it, member: it.join("g", request(member)),
     "leave": lambda it, member: it.leave("g", member, None),
     "commit of nothing": lambda it, member: it.commit("g", member, None, 1, {}),
+    "commit of a stranger": lambda it, member: it.commit("g", "stranger", None, 1, {}),
+    "commit of another generation": lambda it, member: it.commit("g", member, None, 2, {}),
+    "deletion": lambda it, member: it.delete("g"),
     "describe": lambda it, member: it.describe("g"),
 }
 

@@ -168,7 +168,7 @@ async def test_a_sync_is_refused_by_generation_state_and_protocol():
 
 
 @virtual_time
-async def test_a_failed_save_makes_everybody_join_again():
+async def test_a_failed_save_sends_everybody_back_and_keeps_the_generation():
     scene = Scene()
     a, b = await scene.completing("a", "b")
     scene.saves_by_hand = True
@@ -177,11 +177,12 @@ async def test_a_failed_save_makes_everybody_join_again():
 
     scene.machine.save_failed(scene.saves[-1])
 
-    assert [sync.answer for sync in syncs] == [Problem.REBALANCE_IN_PROGRESS] * 2
-    assert scene.state is GroupState.PREPARING
+    assert [sync.answer for sync in syncs] == [Problem.COORDINATOR_UNAVAILABLE] * 2
+    assert scene.state is GroupState.COMPLETING
     scene.saves_by_hand = False
-    scene.join(id=a.id)
-    assert scene.join(id=b.id).answer.generation == scene.generation
+    generations = [scene.join(id=member.id).answer.generation for member in (b, a)]
+    await scene.settle()
+    assert generations == [scene.generation] * 2
 
 
 @virtual_time

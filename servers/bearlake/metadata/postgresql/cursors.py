@@ -33,19 +33,27 @@ class PostgresqlCursors:
         self._database = database
 
     async def create(
-        self, partition: PartitionKey, name: str, *, mark_delete: int, properties: Mapping[str, str]
+        self, partition: PartitionKey, name: str, *, mark_delete: int, properties: Mapping[str, str], after: int
     ) -> Cursor:
         """See `CursorStore.create`."""
         check_cursor_name(name)
         row = await self._database.row(
-            f"select {COLUMNS} from bearlake.create_cursor($1, $2, $3, $4)",
+            f"select {COLUMNS} from bearlake.create_cursor_after($1, $2, $3, $4, $5)",
             partition,
             name,
             mark_delete,
             pack_properties(properties),
+            after,
         )
         assert row is not None
         return _cursor(row)
+
+    async def deletion_count(self, partition: PartitionKey) -> int:
+        """See `CursorStore.deletion_count`."""
+        row = await self._database.row(
+            "select deletion_count from bearlake.partition_epoch where partition = $1", partition, is_read=True
+        )
+        return 0 if row is None else int(row[0])
 
     async def load(self, partition: PartitionKey) -> Sequence[Cursor]:
         """See `CursorStore.load`."""

@@ -42,6 +42,11 @@ class PostgresqlProducerIds:
         )
         return epoch
 
+    async def share_epoch(self, partition: PartitionKey, lease_name: str) -> int:
+        """See `ProducerIds.share_epoch`."""
+        epoch: int = await self._database.value("select bearlake.share_partition_epoch($1, $2)", partition, lease_name)
+        return epoch
+
     async def expire(self, *, idle_ms: int, limit: int) -> int:
         """See `ProducerIds.expire`."""
         removed: int = await self._database.value("select bearlake.expire_producers($1, $2)", idle_ms, limit)

@@ -106,13 +106,19 @@ class PostgresqlSchemas:
             is_permanent,
         )
 
-    async def set_config(self, subject: SubjectKey, config: str | None) -> None:
+    async def set_config(self, subject: SubjectKey, config: str | None, *, revision: int) -> None:
         """See `SchemaStore.set_config`."""
-        await self._database.rows("select bearlake.set_schema_rule($1, $2, 'config', $3)", *subject, config)
+        await self._set(subject, "config", config, revision)
 
-    async def set_mode(self, subject: SubjectKey, mode: str | None) -> None:
+    async def set_mode(self, subject: SubjectKey, mode: str | None, *, revision: int) -> None:
         """See `SchemaStore.set_mode`."""
-        await self._database.rows("select bearlake.set_schema_rule($1, $2, 'mode', $3)", *subject, mode)
+        await self._set(subject, "mode", mode, revision)
+
+    async def _set(self, subject: SubjectKey, what: str, value: str | None, revision: int) -> None:
+        # Repeatable: the second time the revision is another one.
+        await self._database.rows(
+            "select bearlake.set_schema_rule_at($1, $2, $3, $4, $5)", *subject, revision, what, value
+        )
 
     async def subjects(
         self, *, context: str | None, prefix: str = "", deletion: Deletion, after: SubjectKey | None = None, limit: int

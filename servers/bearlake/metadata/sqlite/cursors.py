@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 
 from bearlake.clock import Clock
-from bearlake.errors import Fenced, NotFound
+from bearlake.errors import Conflict, Fenced, NotFound
 from bearlake.metadata.model import Lease, PartitionKey, partition_key, stream_number
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.log import SqliteLog
@@ -45,11 +45,15 @@ class SqliteCursors:
         self._clock = clock
 
     async def create(
-        self, partition: PartitionKey, name: str, *, mark_delete: int, properties: Mapping[str, str]
+        self, partition: PartitionKey, name: str, *, mark_delete: int, properties: Mapping[str, str], after: int
     ) -> Cursor:
         """See `CursorStore.create`."""
         check_cursor_name(name)
-        return await self._database.run(self._create, partition, name, mark_delete, pack_properties(properties))
+        return await self._database.run(self._create, partition, name, mark_delete, pack_properties(properties), after)
+
+    async def deletion_count(self, partition: PartitionKey) -> int:
+        """See `CursorStore.deletion_count`."""
+        return await self._database.run_read(self._deletion_count, partition)
 
     async def load(self, partition: PartitionKey) -> Sequence[Cursor]:
         """See `CursorStore.load`."""
@@ -75,7 +79,11 @@ class SqliteCursors:
 
     # Steps, on the writer's thread.
 
-    def _create(self, partition: PartitionKey, name: str, mark_delete: int, properties: str) -> Cursor:
+    def _deletion_count(self, partition: PartitionKey) -> int:
+        with self._database.reading() as connection:
+            return _deletion_count(connection, partition)
+
+    def _create(self, partition: PartitionKey, name: str, mark_delete: int, properties: str, after: int) -> Cursor:
         which = (partition, name, stream_number(partition))
         with self._database.looking() as connection:  # who comes back finds it: without the write lock
             row = connection.execute(FIND, which).fetchone()
@@ -86,6 +94,9 @@ class SqliteCursors:
             state = self._log.follower.ledger.existing(partition)
             if state is None:
                 raise NotFound(f"there is no partition {partition}")
+            row = connection.execute(FIND, which).fetchone()
+            if row is None and _deletion_count(connection, partition) != after:
+                raise Conflict(f"subscriptions of partition {partition} were deleted meanwhile")
             connection.execute(
                 f"INSERT OR IGNORE INTO cursors ({COLUMNS}) VALUES (?, ?, ?, x'', ?, ?, 0)",
                 (partition, name, min(max(mark_delete, state.start), state.end), properties, self._clock.now_ms()),
@@ -105,9 +116,19 @@ class SqliteCursors:
     def _delete(self, partition: PartitionKey, names: Collection[str], lease: Lease) -> None:
         with self._database.writing() as connection:
             check_lease(connection, lease)
+            connection.execute(
+                "INSERT INTO cursor_deletions VALUES (?, 1) ON CONFLICT DO UPDATE SET deletion_count = deletion_count + 1",
+                (partition,),
+            )
             connection.executemany(
                 "DELETE FROM cursors WHERE partition = ? AND name = ?", [(partition, name) for name in names]
             )
+
+
+def _deletion_count(connection: sqlite3.Connection, partition: PartitionKey) -> int:
+    find = "SELECT deletion_count FROM cursor_deletions WHERE partition = ?"
+    row = connection.execute(find, (partition,)).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def _moves(save: CursorSave) -> Moves:

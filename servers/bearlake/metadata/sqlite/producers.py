@@ -7,14 +7,14 @@ process as soon as the transaction is over: each looks at `raised_count` before 
 import sqlite3
 
 from bearlake.clock import Clock
-from bearlake.errors import Invalid, NotFound
+from bearlake.errors import Conflict, Invalid, NotFound
 from bearlake.metadata.ledger import PartitionState
 from bearlake.metadata.model import PRODUCER_NAME_BYTES_MAX, Lease, NamedProducer, PartitionKey
 from bearlake.metadata.names import check_name
 from bearlake.metadata.producers import ASKED_STEP_MS, HEAD_FIELDS
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.log import SqliteLog
-from bearlake.metadata.sqlite.servers import check_lease
+from bearlake.metadata.sqlite.servers import check_lease, lease_of, may_take
 
 
 class SqliteProducerIds:
@@ -39,6 +39,10 @@ class SqliteProducerIds:
     async def raise_epoch(self, partition: PartitionKey, lease: Lease) -> int:
         """See `ProducerIds.raise_epoch`."""
         return await self._database.run(self._raise_epoch, partition, lease)
+
+    async def share_epoch(self, partition: PartitionKey, lease_name: str) -> int:
+        """See `ProducerIds.share_epoch`."""
+        return await self._database.run(self._share_epoch, partition, lease_name)
 
     async def expire(self, *, idle_ms: int, limit: int) -> int:
         """See `ProducerIds.expire`. States of partitions whose newest entries are not rolled up yet are left for a later call."""
@@ -73,15 +77,20 @@ class SqliteProducerIds:
         with self._database.writing() as connection:
             check_lease(connection, lease)
             self._existing(partition)
-            (number,) = connection.execute(
-                "UPDATE store SET raised_count = raised_count + 1 RETURNING raised_count"
-            ).fetchone()
-            (epoch,) = connection.execute(
-                "INSERT INTO partition_epochs VALUES (?, 1, ?) ON CONFLICT (partition) DO UPDATE"
-                " SET epoch = epoch + 1, number = excluded.number RETURNING epoch",
-                (partition, number),
-            ).fetchone()
-        return int(epoch)
+            return _raised(connection, partition, is_exclusive=True)
+
+    def _share_epoch(self, partition: PartitionKey, lease_name: str) -> int:
+        with self._database.looking() as connection:  # mostly nobody was ever alone: without the write lock
+            epoch = self._existing(partition).epoch
+            if lease_of(connection, lease_name) is None and not _is_exclusive(connection, partition):
+                return epoch
+        with self._database.writing() as connection:
+            epoch = self._existing(partition).epoch
+            held = lease_of(connection, lease_name)
+            if held is not None and not may_take(connection, held.holder):
+                raise Conflict(f"the lease {lease_name!r} is held by server {held.holder.node_id}")
+            connection.execute("UPDATE leases SET node_id = NULL, server_epoch = NULL WHERE name = ?", (lease_name,))
+            return _raised(connection, partition, is_exclusive=False) if _is_exclusive(connection, partition) else epoch
 
     def _existing(self, partition: PartitionKey) -> PartitionState:
         self._log.follower.catch_up()
@@ -89,6 +98,21 @@ class SqliteProducerIds:
         if state is None:
             raise NotFound(f"there is no partition {partition}")
         return state
+
+
+def _raised(connection: sqlite3.Connection, partition: PartitionKey, *, is_exclusive: bool) -> int:
+    (number,) = connection.execute("UPDATE store SET raised_count = raised_count + 1 RETURNING raised_count").fetchone()
+    (epoch,) = connection.execute(
+        "INSERT INTO partition_epochs VALUES (?1, 1, ?2, ?3) ON CONFLICT (partition) DO UPDATE"
+        " SET epoch = epoch + 1, number = ?2, is_exclusive = ?3 RETURNING epoch",
+        (partition, number, is_exclusive),
+    ).fetchone()
+    return int(epoch)
+
+
+def _is_exclusive(connection: sqlite3.Connection, partition: PartitionKey) -> bool:
+    row = connection.execute("SELECT is_exclusive FROM partition_epochs WHERE partition = ?", (partition,)).fetchone()
+    return row is not None and bool(row[0])
 
 
 def _next_ids(connection: sqlite3.Connection, count: int) -> range:

@@ -62,13 +62,13 @@ class SqliteSchemas:
         """See `SchemaStore.delete`."""
         await self._database.run(self._delete, subject, versions, is_permanent, revision)
 
-    async def set_config(self, subject: SubjectKey, config: str | None) -> None:
+    async def set_config(self, subject: SubjectKey, config: str | None, *, revision: int) -> None:
         """See `SchemaStore.set_config`."""
-        await self._database.run(self._set, subject, "config", config)
+        await self._database.run(self._set, subject, "config", config, revision)
 
-    async def set_mode(self, subject: SubjectKey, mode: str | None) -> None:
+    async def set_mode(self, subject: SubjectKey, mode: str | None, *, revision: int) -> None:
         """See `SchemaStore.set_mode`."""
-        await self._database.run(self._set, subject, "mode", mode)
+        await self._database.run(self._set, subject, "mode", mode, revision)
 
     async def subjects(
         self, *, context: str | None, prefix: str = "", deletion: Deletion, after: SubjectKey | None = None, limit: int
@@ -179,8 +179,9 @@ class SqliteSchemas:
             )
             _touch(connection, subject)
 
-    def _set(self, subject: SubjectKey, column: str, value: str | None) -> None:
+    def _set(self, subject: SubjectKey, column: str, value: str | None, revision: int) -> None:
         with self._database.writing() as connection:
+            _check_revision(connection, subject, revision)
             _touch(connection, subject)
             connection.execute(
                 f"UPDATE schema_subjects SET {column} = ? WHERE context = ? AND subject = ?", (value, *subject)

@@ -15,6 +15,7 @@ LEFT_BEHIND = (
     ("producer_names", "partition, name"),
     ("partition_epochs", "partition"),
     ("cursors", "partition, name"),
+    ("cursor_deletions", "partition"),
     ("group_offsets", "name, partition"),
     ("partitions", "partition"),
 )

@@ -7,9 +7,14 @@
 
 Whoever is alone has it from the server that holds the lease `produce/<partition>`, which it keeps as long as somebody is or waits to
 be alone. Becoming the only one raises the partition's epoch in the metadata store, so that whatever others send from then on, through any
-server, is refused by the commit. A producer that comes back with the epoch that it was given goes on, unless that was raised since.
+server, is refused by the commit. The first producer beside others that comes afterwards raises it once more, so a server that stood still
+and lost its lease cannot write on for its exclusive producer. A producer that comes back with the epoch that it was given goes on, unless
+that was raised since.
 
-What cannot be known here: producers on other servers. An Exclusive producer is not refused because of them; it fences them.
+A server looks its leases up when it has lapsed, and before it answers a producer that wants to be on a claimed partition (I14).
+
+What cannot be known here: producers on other servers. An Exclusive producer is not refused because of them; it fences them. Without
+deduplication producers beside others have no name in the store, so that nothing fences them.
 
 Source: PIP-68 (exclusive producers), PIP-79 (reduced number of connections), PIP-119 (ExclusiveWithFencing).
 """
@@ -19,11 +24,12 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from bearlake.errors import BearlakeError, Conflict
+from bearlake.errors import BearlakeError, Conflict, Fenced
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import Lease, PartitionKey, ServerRef
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.proto.commands_pb2 import Exclusive, ExclusiveWithFencing
+from bearlake.streams.tenure import HeldLease, Tenure
 
 if TYPE_CHECKING:
     from bearlake.protocols.pulsar.producers import Producer
@@ -34,9 +40,11 @@ log = logging.getLogger(__name__)
 class Claim:
     """A partition that one producer of this server has for itself, and those that wait for it."""
 
-    __slots__ = ("holder", "waiting")
+    __slots__ = ("held", "holder", "waiting")
 
     def __init__(self) -> None:
+        self.held: HeldLease | None = None
+        """The lease; None until the first producer has it."""
         self.holder: Producer | None = None
         self.waiting: deque[Producer] = deque()
 
@@ -44,19 +52,51 @@ class Claim:
 class Access:
     """Claims of one server. What decides is not `async`, so nobody comes in between."""
 
-    def __init__(self, metadata: Metadata, server: ServerRef) -> None:
+    def __init__(self, metadata: Metadata, tenure: Tenure) -> None:
         self._leases = metadata.leases
         self._producers = metadata.producers
-        self._server = server
+        self._tenure = tenure
+        self._server = tenure.server
         self._claims: dict[PartitionKey, Claim] = {}
         self._lock = asyncio.Lock()
         """Of taking and giving up leases, so that none is given up that was just taken again."""
 
-    async def check_elsewhere(self, partition: PartitionKey) -> None:
-        """Raise `Refused` (ProducerBusy) when another server has a producer that is alone. Raises `Unavailable`."""
-        lease = await self._leases.holder(lease_name(partition))
-        if lease is not None and lease.holder != self._server:
-            raise Refused("ProducerBusy", "the topic has an exclusive producer")
+    async def share_elsewhere(self, partition: PartitionKey) -> int:
+        """The epoch for a producer beside others. Raises `Refused` (ProducerBusy): one is alone; `NotFound`, `Unavailable`."""
+        await self.confirm(partition)
+        try:
+            return await self._producers.share_epoch(partition, lease_name(partition))
+        except Conflict as error:
+            raise Refused("ProducerBusy", "the topic has an exclusive producer") from error
+
+    async def confirm(self, partition: PartitionKey) -> None:
+        """Return when it is sure that a claim on the partition, if there is one, is this server's still. Raises `Unavailable`."""
+        claim = self._claims.get(partition)
+        if claim is None or claim.held is None:
+            return
+        try:
+            await claim.held.confirm()
+        except Fenced:
+            self._lost(partition, claim)
+
+    async def verify(self) -> None:
+        """After a lapse: look all leases up without being asked; those that the store does not show are looked up at the next call."""
+        for partition, claim in list(self._claims.items()):
+            if claim.held is not None and claim.held.is_doubted:
+                try:
+                    await self.confirm(partition)
+                except BearlakeError as error:
+                    log.info("lease not looked up", extra={"lease": lease_name(partition), "error": repr(error)})
+                    return
+
+    def _lost(self, partition: PartitionKey, claim: Claim) -> None:
+        """Somebody else produces to the partition: whoever is or waits to be alone here opens its producer again."""
+        if self._claims.get(partition) is not claim:
+            return
+        del self._claims[partition]
+        log.warning("another server has taken an exclusive partition over", extra={"partition": partition})
+        for producer in [one for one in (claim.holder, *claim.waiting) if one is not None]:
+            producer.overtaken()
 
     async def holder(self, partition: PartitionKey) -> ServerRef | None:
         """The live server whose producer is, or waits to be, alone. Raises `Unavailable`."""
@@ -98,7 +138,7 @@ class Access:
             Unavailable: the store did not answer.
         """
         partition = producer.partition
-        lease = await self._acquire(partition)
+        lease = await self._acquire(producer)
         if known_epoch is not None:
             now = (await self._producers.named(partition, producer.stored_name)).partition_epoch
             if now > known_epoch:
@@ -125,10 +165,15 @@ class Access:
             del self._claims[partition]
             producer.connection.server.run(self._release(partition))
 
-    async def _acquire(self, partition: PartitionKey) -> Lease:
+    async def _acquire(self, producer: "Producer") -> Lease:
+        partition = producer.partition
         try:
             async with self._lock:
-                return await self._leases.acquire(lease_name(partition), self._server)
+                held = await HeldLease.take(self._tenure, self._leases, lease_name(partition))
+                claim = self._claims.get(partition)
+                if claim is not None and claim.holder is producer:
+                    claim.held = held
+                return held.lease
         except Conflict as error:
             raise Refused("ProducerBusy", "the topic has an exclusive producer") from error
 

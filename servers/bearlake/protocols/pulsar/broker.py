@@ -49,7 +49,7 @@ class Broker:
         self.settings = settings
         self.entry_reader = EntryReader(settings.uncompressed_bytes_max)
         self.topics = Topics(streams, settings)
-        self.access = Access(streams.metadata, streams.server)
+        self.access = Access(streams.metadata, streams.tenure)
         self.schemas = Schemas(registry, self.topics)
         self.watchers = Watchers(self.topics, streams.catalog)
         self.is_draining = False

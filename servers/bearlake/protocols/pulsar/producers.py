@@ -93,7 +93,8 @@ class Producer:
         self.topic_epoch: int | None = None
         """Of an exclusive producer: the partition's epoch that made it the only one."""
         self._stored: NamedProducer | None = None
-        """Its name in the metadata store, by which what it sends again is known; None without deduplication."""
+        """Its name in the metadata store, by which what it sends again is known, and by which it is fenced; None without both."""
+        self._is_deduplicated = True
         self.since = datetime.now(UTC)
         self._newest_sequence_id = -1
         """Of what is stored under its name or was appended since: the next SEND is not stored without that."""
@@ -108,14 +109,19 @@ class Producer:
         """Its name in the metadata store."""
         return _PREFIX + self.name
 
+    @property
+    def fenced_name(self) -> str:
+        """A name of this session alone, for an exclusive producer without deduplication: its sequences are counted here."""
+        return f"{_PREFIX}fenced:{self.connection.broker.new_producer_name()}"
+
     def named(self, topic: Topic, name: str) -> None:
         """It is to produce to `topic` under this name. Raises `Refused` (ProducerBusy)."""
         self.topic, self.partition, self.name = topic, topic.partition, name
         self.connection.broker.register(self)
 
-    def opened(self, stored: NamedProducer | None, topic_epoch: int | None) -> None:
+    def opened(self, stored: NamedProducer | None, topic_epoch: int | None, *, is_deduplicated: bool) -> None:
         """It produces from now on."""
-        self._stored, self.topic_epoch = stored, topic_epoch
+        self._stored, self.topic_epoch, self._is_deduplicated = stored, topic_epoch, is_deduplicated
         self._newest_sequence_id = self.last_sequence_id
         self.state = State.OPEN
 
@@ -249,6 +255,8 @@ class Producer:
         if stored is None:
             return _NO_NAMES
         before = self._newest_sequence_id
+        if not self._is_deduplicated:
+            sequence_id = before + 1
         if sequence_id > before:
             self._newest_sequence_id = sequence_id
         return stored.producer_id, stored.partition_epoch, sequence_id, BATCH_NAMED, -1, before

@@ -24,6 +24,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     Shared,
 )
 from bearlake.streams.principal import Operation
+from bearlake.streams.subscriptions.creating import create_cursor
 
 if TYPE_CHECKING:
     from bearlake.protocols.pulsar.connection import Connection
@@ -60,8 +61,7 @@ async def open_producer(connection: "Connection", request: CommandProducer) -> b
         schema = request.schema if request.HasField("schema") else None
         producer.schema_version = await broker.schemas.for_producer(connection.who, topic, schema)
         is_alone = request.producer_access_mode != Shared
-        if not is_alone:
-            await broker.access.check_elsewhere(topic.partition)
+        shared_epoch = None if is_alone else await broker.access.share_elsewhere(topic.partition)
         _check_open(producer)
         # From here to the claim nothing waits, so that nobody comes in between.
         producer.named(topic, request.producer_name or broker.new_producer_name())
@@ -69,36 +69,43 @@ async def open_producer(connection: "Connection", request: CommandProducer) -> b
             broker.access.share(topic.partition)
         elif not broker.access.claim(producer, request.producer_access_mode, broker.others(producer)):
             return _waits(producer)
-        await _open(producer, is_alone=is_alone)
+        await _open(producer, shared_epoch)
     except BaseException:
         producer.abandoned()
         raise
     return _opened(producer, request.request_id)
 
 
-async def _open(producer: Producer, *, is_alone: bool) -> None:
-    """What a producer needs of the metadata store. Raises what it is refused with."""
+async def _open(producer: Producer, shared_epoch: int | None) -> None:
+    """What a producer needs of the metadata store; `shared_epoch` is the partition's for one beside others, None: it is to be alone.
+
+    Raises what it is refused with.
+    """
     broker, request = producer.connection.broker, producer.request
-    epoch: int | None = None
-    if is_alone:
+    topic_epoch: int | None = None
+    if shared_epoch is None:
         known_epoch = request.topic_epoch if request.HasField("topic_epoch") else None
-        epoch = await broker.access.enter(producer, known_epoch)
+        topic_epoch = await broker.access.enter(producer, known_epoch)
     stored: NamedProducer | None = None
-    if producer.topic.view.stream.configs.get(DEDUPLICATION, "true").lower() == "true":
-        stored = await broker.streams.metadata.producers.named(producer.partition, producer.stored_name)
+    is_deduplicated = producer.topic.view.stream.configs.get(DEDUPLICATION, "true").lower() == "true"
+    if is_deduplicated or topic_epoch is not None:  # who is alone needs a name in any case: by it the commit fences it
+        name = producer.stored_name if is_deduplicated else producer.fenced_name
+        stored = await broker.streams.metadata.producers.named(producer.partition, name)
     if request.initial_subscription_name:
         cursors = broker.streams.metadata.cursors
-        await cursors.create(producer.partition, request.initial_subscription_name, mark_delete=EARLIEST, properties={})
+        await create_cursor(cursors, producer.partition, request.initial_subscription_name, EARLIEST, {})
     _check_open(producer)
+    # Not the epoch that came with the name: if it was raised since, this producer is to be fenced.
+    epoch = topic_epoch if shared_epoch is None else shared_epoch
     if stored is not None and epoch is not None:
         stored = stored._replace(partition_epoch=epoch)
-    producer.opened(stored, epoch)
+    producer.opened(stored, topic_epoch, is_deduplicated=is_deduplicated)
 
 
 async def _open_when_granted(producer: Producer) -> None:
     connection, request_id = producer.connection, producer.request.request_id
     try:
-        await _open(producer, is_alone=True)
+        await _open(producer, None)
     except BearlakeError as error:
         producer.abandoned()
         connection.refuse(request_id, error)

@@ -188,6 +188,7 @@ class PulsarServer:
 
     def _sweep(self) -> None:
         self.sweep()
+        self.run(self.broker.access.verify())
         self._sweeper = self.loop.call_later(SWEEP_MS / 1000, self._sweep)
 
     def _expose(self) -> None:

@@ -17,6 +17,7 @@ from bearlake.serving.groups import packing
 from bearlake.serving.groups.packing import Document
 from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.groups.revisions import Outdated
 from bearlake.telemetry import metrics
 
 WAIT_S = 5.0
@@ -45,7 +46,9 @@ class GroupRoutes:
     def join(self, asked: Document) -> Awaitable[web.Response]:
         """Join or rejoin."""
         request = packing.unpack_request(asked["request"])
-        return _waited(self._coordinator.join(asked["group"], request), packing.pack_joined)
+        joining = self._coordinator.join(asked["group"], request, revision=asked.get("revision"))
+        revision = self._revision(asked["group"], request.member_id, request.instance_id)
+        return _waited(joining, lambda joined: {**packing.pack_joined(joined), **revision()}, revision)
 
     def sync(self, asked: Document) -> Awaitable[web.Response]:
         """Give or get assignments."""
@@ -53,7 +56,7 @@ class GroupRoutes:
         kind, name = asked["protocol"]
         assignments = {member: packing.octets(value) for member, value in asked["assignments"].items()}
         waiting = self._coordinator.sync(asked["group"], *who, (kind, name), assignments)
-        return _waited(waiting, packing.pack_synced)
+        return _waited(waiting, packing.pack_synced, dict)
 
     def heartbeat(self, asked: Document) -> Awaitable[web.Response]:
         """Members are alive; one problem, or null, for each."""
@@ -61,18 +64,28 @@ class GroupRoutes:
 
     def leave(self, asked: Document) -> Awaitable[web.Response]:
         """A member leaves."""
-        left = self._coordinator.leave(asked["group"], asked["member_id"], asked["instance_id"])
-        return _answered(left, lambda member_id: {"member_id": member_id})
+        who = asked["member_id"], asked["instance_id"]
+        left = self._coordinator.leave(asked["group"], *who, revision=asked.get("revision"))
+        revision = self._revision(asked["group"], *who)
+        return _answered(left, lambda member_id: {"member_id": member_id, **revision()})
 
     def commit(self, asked: Document) -> Awaitable[web.Response]:
         """Commit offsets."""
-        who = asked["member_id"], asked["instance_id"], asked["generation"]
+        who = asked["member_id"], asked["instance_id"]
         offsets = packing.unpack_offsets(asked["offsets"])
-        return _answered(self._coordinator.commit(asked["group"], *who, offsets), lambda _: {})
+        committed = self._coordinator.commit(
+            asked["group"], *who, asked["generation"], offsets, revision=asked.get("revision")
+        )
+        revision = self._revision(asked["group"], *who)
+        return _answered(committed, lambda _: revision())
 
     def describe(self, asked: Document) -> Awaitable[web.Response]:
         """The group as it is now."""
         return _answered(self._coordinator.describe(asked["group"]), packing.pack_group)
+
+    def _revision(self, group: str, member_id: str, instance_id: str | None) -> Callable[[], Document]:
+        """What an answer says of the member's newest revision."""
+        return lambda: {"revision": self._coordinator.revision(group, member_id, instance_id)}
 
     async def _beat(self, beats: Sequence[tuple[Any, ...]]) -> web.Response:
         problems = await asyncio.gather(*(self._problem(beat) for beat in beats))  # together: they share confirmations
@@ -102,6 +115,8 @@ class GroupRoutes:
                 return await work
             except GroupRefusal as refusal:
                 return web.json_response(packing.pack_refusal(refusal), status=409)
+            except Outdated as outdated:
+                return web.json_response({"revision": outdated.revision}, status=412)
             finally:
                 self._open_count -= 1
 
@@ -112,12 +127,14 @@ async def _answered(work: Awaitable[T], pack: Callable[[T], Document]) -> web.Re
     return web.json_response(pack(await work))
 
 
-async def _waited(waiting: Awaitable[T], pack: Callable[[T], Document]) -> web.Response:
+async def _waited(
+    waiting: Awaitable[T], pack: Callable[[T], Document], pack_waiting: Callable[[], Document]
+) -> web.Response:
     try:
         async with asyncio.timeout(WAIT_S):
             return await _answered(waiting, pack)
     except TimeoutError:
-        return web.json_response({}, status=202)
+        return web.json_response(pack_waiting(), status=202)
 
 
 async def _document(request: web.Request) -> Document:

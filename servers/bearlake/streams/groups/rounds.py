@@ -237,7 +237,10 @@ class Rounds:
                 self.expect(present)
 
     def save_failed(self, ticket: int) -> None:
-        """The group as of this ticket could not be saved: those who waited for it join again."""
+        """The group as of this ticket could not be saved: those who waited for it come back, and the generation stays.
+
+        The leader brings the assignment again. A new generation would fail in the same way, and so on without a pause.
+        """
         group = self.group
         if ticket != self._ticket:
             return
@@ -246,9 +249,15 @@ class Rounds:
             if member_id in group.members:
                 refuse_join(group.members[member_id], Problem.COORDINATOR_UNAVAILABLE)
         if group.state is GroupState.COMPLETING and ticket == self._assignment_ticket:
+            self._assignment_ticket = 0
             for member in group.members.values():
                 member.assignment = b""
-            self.prepare()
+                if member.syncing is not None:
+                    refuse_sync(member, Problem.COORDINATOR_UNAVAILABLE)
+                    self._unsynced.add(member.member_id)
+                    self.expect(member)
+            if self._sync_timer is None:
+                self._arm_sync(group.rebalance_timeout_ms)
 
     def _sync_over(self) -> None:
         """Start over without those who joined and did not sync within the rebalance timeout (the leader, perhaps)."""

@@ -4,8 +4,10 @@ The contracts are those of `Schemas.delete_subject` and `Schemas.delete_version`
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 
-from bearlake.metadata.schemas import SchemaStore, SubjectKey, SubjectState, VersionKey, VersionRow
+from bearlake.errors import Conflict, Unavailable
+from bearlake.metadata.schemas import Rules, SchemaStore, SubjectKey, SubjectState, VersionKey, VersionRow
 from bearlake.streams.schemas import names, rules
 from bearlake.streams.schemas.library import Library
 from bearlake.streams.schemas.model import Mode
@@ -19,6 +21,9 @@ from bearlake.streams.schemas.problems import (
     VersionNotSoftDeleted,
     VersionSoftDeleted,
 )
+
+ATTEMPTS_MAX = 16
+"""Tries to unset the rules of a deleted subject that others change meanwhile."""
 
 
 class Remover:
@@ -66,11 +71,19 @@ class Remover:
         if is_permanent:
             self._library.forget(key.context, {row.schema_id for row in rows})
         elif all(row.is_deleted or row in rows for row in state.versions):
-            if state.rules[0].config is not None:
-                await self._store.set_config(key, None)
-            if state.rules[0].mode is not None:
-                await self._store.set_mode(key, None)
+            await self._forget_rules(key)
         return numbers
+
+    async def _forget_rules(self, key: SubjectKey) -> None:
+        """Unset config and mode of a subject without versions. Raises `Unavailable`."""
+        for _ in range(ATTEMPTS_MAX):
+            state = await self._store.subject(key)
+            if any(not row.is_deleted for row in state.versions) or state.rules[0] == Rules(None, None):
+                return
+            unset = self._store.set_config if state.rules[0].config is not None else self._store.set_mode
+            with suppress(Conflict):
+                await unset(key, None, revision=state.revision)
+        raise Unavailable(f"the subject {names.shown(key)} changes all the time")
 
 
 def existing(state: SubjectState) -> SubjectState:

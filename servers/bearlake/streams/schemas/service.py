@@ -33,12 +33,12 @@ from bearlake.streams.schemas.model import Document, Draft, Mode, Reference, Sch
 from bearlake.streams.schemas.problems import (
     ConfigNotFound,
     ModeNotFound,
-    NotPermitted,
     SchemaNotFound,
     SubjectNotFound,
     VersionNotFound,
 )
 from bearlake.streams.schemas.registration import Registrar
+from bearlake.streams.schemas.ruling import Ruler
 from bearlake.streams.schemas.settings import SchemasSettings
 from bearlake.streams.schemas.values.model import Unfit, Values
 
@@ -64,6 +64,7 @@ class Schemas:
         self._library = Library(store, self.settings)
         self._registrar = Registrar(store, self._library, self.settings)
         self._remover = Remover(store, self._library)
+        self._ruler = Ruler(store)
 
     def close(self) -> None:
         """End the thread and the processes that compile. The store stays open, it belongs to the caller."""
@@ -289,18 +290,13 @@ class Schemas:
     async def set_config(self, who: Principal, subject: str, update: Document) -> Document:
         """Change fields of a config; see `rules.updated`. Returns the update as it was taken. Raises `NotPermitted`."""
         key = self._level(who, Operation.ALTER, subject)
-        state = await self._store.subject(key)
-        self._check_writable(state)
-        stored = rules.updated(state.rules[0].config, update)
-        await self._store.set_config(key, stored)
-        return rules.loaded(stored) or {}
+        return await self._registrar.deciding(key, lambda: self._ruler.set_config(key, update))
 
     async def unset_config(self, who: Principal, subject: str = "") -> Document:
         """Take back a config; returns what it was. Raises `ConfigNotFound`, `NotPermitted`."""
         before = await self.config(who, subject)
         key = self._level(who, Operation.ALTER, subject)
-        self._check_writable(await self._store.subject(key))
-        await self._store.set_config(key, None)
+        await self._registrar.deciding(key, lambda: self._ruler.unset_config(key))
         return before
 
     async def mode(self, who: Principal, subject: str = "", *, is_in_scope: bool = False) -> Mode:
@@ -316,14 +312,13 @@ class Schemas:
     async def set_mode(self, who: Principal, subject: str, mode: Mode, *, is_forced: bool = False) -> None:
         """Set a mode. Raises `NotPermitted`: IMPORT, unless forced, needs a subject (or context) without schemas."""
         key = self._level(who, Operation.ALTER, subject)
-        if mode is Mode.IMPORT and not is_forced and await self._has_versions(key):
-            raise NotPermitted("Cannot import since found existing subjects")
-        await self._store.set_mode(key, mode.value)
+        await self._registrar.deciding(key, lambda: self._ruler.set_mode(key, mode, is_forced=is_forced))
 
     async def unset_mode(self, who: Principal, subject: str = "") -> Mode:
         """Take back a mode; returns what it was. Raises `ModeNotFound`."""
         before = await self.mode(who, subject)
-        await self._store.set_mode(self._level(who, Operation.ALTER, subject), None)
+        key = self._level(who, Operation.ALTER, subject)
+        await self._registrar.deciding(key, lambda: self._ruler.set_mode(key, None))
         return before
 
     # -- inside --------------------------------------------------------------------------------------------------
@@ -351,12 +346,6 @@ class Schemas:
         require(self._authorizer, who, operation, Resource.SUBJECT, names.resource(key))
         return key
 
-    async def _has_versions(self, key: SubjectKey) -> bool:
-        if key.name != GLOBAL_SUBJECT:
-            return bool((await self._store.subject(key)).versions)
-        context = None if key == names.GLOBAL else key.context
-        return bool(await self._store.subjects(context=context, deletion=Deletion.ALL, limit=1))
-
     async def _existing(self, who: Principal, operation: Operation, subject: str) -> SubjectState:
         """The state of a subject that has versions, or of the one that its config calls its alias."""
         state = await self._store.subject(self._subject(who, operation, subject))
@@ -381,11 +370,6 @@ class Schemas:
             for one in found
             if one.schema_id in schemas[one.subject.context]
         ]
-
-    @staticmethod
-    def _check_writable(state: SubjectState) -> None:
-        if rules.mode_in_scope(state) in (Mode.READONLY, Mode.READONLY_OVERRIDE):
-            raise NotPermitted(f"Subject {names.shown(state.subject)} is in read-only mode")
 
 
 def _is_listed(row: VersionRow, deletion: Deletion) -> bool:

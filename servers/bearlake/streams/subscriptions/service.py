@@ -16,6 +16,7 @@ from bearlake.metadata.model import PartitionBounds, PartitionKey, ServerRef
 from bearlake.metadata.subscriptions import dispatch_lease
 from bearlake.streams.offsets import OffsetQuestion
 from bearlake.streams.subscriptions.attachment import Attached
+from bearlake.streams.subscriptions.creating import create_cursor
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.ending import Endings
 from bearlake.streams.subscriptions.feeding import Surroundings
@@ -156,7 +157,7 @@ class SubscriptionService:
         if len(held.subscriptions) >= self.settings.subscription_per_partition_max:
             raise Overloaded(f"partition {held.partition} has {len(held.subscriptions)} subscriptions already")
         mark = _STORED_POSITIONS.get(position, position)
-        stored = await self._cursors.create(held.partition, name, mark_delete=mark, properties=properties)
+        stored = await create_cursor(self._cursors, held.partition, name, mark, properties)
         return held.adopt(stored, stored.mark_delete)
 
     async def _open_local(self, partition: PartitionKey, name: str, spec: ConsumerSpec) -> Subscription:

@@ -3,14 +3,19 @@
 A coordinator writes one commit of the group at a time. A write travels on a database session; one that was given up may be executed at any
 time, unless its session was ended (`postgresql/database.py`, the triggers of `0017_sessions.sql`). In SQL only: `check_lease`.
 
-It assumes of the leases' part: nothing; a lease may be taken at any time. It assumes of clients that requests of one connection arrive in
-order, or never: a member sends its next commit only when it has an answer or a new connection.
+The members live in other servers, which forward their commits and may give them up: a commit arrives at any time, also after a later one.
+Whether the coordinator takes it is the product's decision, `streams/groups/revisions.py`, unchanged.
+
+It assumes of the leases' part: nothing; a lease may be taken at any time. It assumes of clients that talk to the coordinator themselves
+(Kafka's) that requests of one connection arrive in order, or never.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, NamedTuple
 
+from bearlake.streams.groups.revisions import Outdated, Revisions
 from bearlake.testing.model.guards import guard
 from bearlake.testing.model.part import Action, Step
 
@@ -33,6 +38,8 @@ EXECUTE = Action("the store executes the write of offset {} by {}")
 FENCED = Action("the write of offset {} by {} is fenced; {} forgets the group")
 HEAR = Action("{} hears that offset {} is written; the member is told")
 RETRY = Action("{} gives the write of offset {} up and writes it again", is_progress=False)
+OUTDATED = Action("{} refuses offset {}: its revision is outdated; the sender learns the newest one")
+READ = Action("{} shows the group's offsets", is_progress=False)
 FAIL = Action("{} gives the write of offset {} up; the member is told that it is unknown", is_progress=False)
 
 
@@ -51,7 +58,11 @@ class OffsetGuards:
     session_revoked_before_next_write: bool = guard(
         "another write begins only after the session of one that was given up was ended"
     )
-    requests_in_order: bool = guard("(assumed) requests of a member arrive in order, or never")
+    forwarded_commit_names_revision: bool = guard(
+        "a forwarded commit is taken only with the newest revision of its member"
+    )
+    revision_holds_for_one_term: bool = guard("a revision of another term is refused")
+    settled_before_read: bool = guard("offsets are shown only after the session of a write that was given up was ended")
 
 
 class Write(NamedTuple):
@@ -64,12 +75,14 @@ class Write(NamedTuple):
 
 
 class Coordinator(NamedTuple):
-    """What a coordinator knows. `writing`: the commit under way plus 1; `has_result`: the store has executed it."""
+    """What a coordinator knows. `writing`: the commit under way plus 1; `has_result`: the store has executed it; `taken`: the members
+    (by generation) whose requests it has taken since it took the group."""
 
     lease: int = 0
     generation: int = 0
     writing: int = 0
     has_result: bool = False
+    taken: tuple[int, ...] = ()
 
 
 class State(NamedTuple):
@@ -84,11 +97,15 @@ class State(NamedTuple):
     commits: tuple[int, ...]
     places: tuple[int, ...]
     """The coordinator that each commit was sent to."""
+    named: tuple[str, ...]
+    """The revision that each commit names."""
+    shown: frozenset[int]
+    """Commits that failed and were still on their way when their coordinator showed the offsets."""
     writes: frozenset[Write]
     history: tuple[int, ...]
     is_wrong: int
     """1: an offset came back; 2: one of an older generation came over an acknowledged one; 3: of the same member; 4: a generation was given
-    twice."""
+    twice; 5: an offset that was shown changed through a commit that had failed before."""
 
     def with_coordinator(self, at: int, coordinator: Coordinator) -> "State":
         """The same with that coordinator in its place."""
@@ -120,7 +137,19 @@ class OffsetPart:
         """A coordinates the group in generation 1."""
         first = Coordinator(lease=1, generation=1)
         unsent = (UNSENT,) * len(COMMITS)
-        return State(1, 1, 1, (first, Coordinator()), unsent, (0,) * len(COMMITS), frozenset(), (), 0)
+        return State(
+            1,
+            1,
+            1,
+            (first, Coordinator()),
+            unsent,
+            (0,) * len(COMMITS),
+            ("",) * len(COMMITS),
+            frozenset(),
+            frozenset(),
+            (),
+            0,
+        )
 
     def is_settled(self, state: State) -> bool:
         """Not asked."""
@@ -136,6 +165,8 @@ class OffsetPart:
             return "an acknowledged offset was overwritten by an earlier commit of the same member"
         if state.is_wrong == 4:
             return "two rounds of the group got the same generation"
+        if state.is_wrong == 5:
+            return "an offset that was read after a failed commit changed through that commit"
         for at, status in enumerate(state.commits):
             if status == ACKNOWLEDGED and at not in state.history:
                 return "an offset was acknowledged and never written"
@@ -146,6 +177,7 @@ class OffsetPart:
         found: list[Step[State]] = []
         for at, one in enumerate(state.coordinators):
             found += self._coordinate(state, at, one)
+            found += self._show(state, at)
             if one.writing:
                 found += self._await(state, at, one)
         found += self._request(state)
@@ -165,12 +197,29 @@ class OffsetPart:
                 after = state._replace(generation=2 if is_saved else state.generation, round=2, is_wrong=is_wrong)
                 yield Step(REBALANCE, (COORDINATORS[at], 2), after.with_coordinator(at, one._replace(generation=2)))
 
+    def _show(self, state: State, at: int) -> Iterator[Step[State]]:
+        given_up = _given_up(state, at)
+        if given_up:
+            if self._guards.settled_before_read:
+                after = state._replace(writes=state.writes - given_up)
+            else:
+                after = state._replace(shown=state.shown | {write.commit for write in given_up})
+            yield Step(READ, (COORDINATORS[at],), after)
+
+    def _revision(self, one: Coordinator, generation: int) -> str:
+        return _revisions(self._term(one), one.taken).of(str(generation))
+
+    def _term(self, one: Coordinator) -> str:
+        return str(one.lease) if self._guards.revision_holds_for_one_term else ""
+
     def _request(self, state: State) -> Iterator[Step[State]]:
         for at, (generation, offset) in enumerate(COMMITS):
             if state.commits[at] == UNSENT and self._may_send(state, at, generation):
                 for place in range(len(COORDINATORS)):
                     places = (*state.places[:at], place, *state.places[at + 1 :])
-                    after = state.with_commit(at, ASKED)._replace(places=places)
+                    revision = self._revision(state.coordinators[place], generation)
+                    named = (*state.named[:at], revision, *state.named[at + 1 :])
+                    after = state.with_commit(at, ASKED)._replace(places=places, named=named)
                     yield Step(REQUEST, (generation, offset, COORDINATORS[place]), after)
             if state.commits[at] == ASKED:
                 yield from self._accept(state, at, generation, offset)
@@ -185,16 +234,27 @@ class OffsetPart:
         guards, place = self._guards, state.places[at]
         one, name = state.coordinators[place], COORDINATORS[place]
         later = [state.commits[other] for other in range(at + 1, len(COMMITS)) if COMMITS[other][0] == generation]
-        if guards.requests_in_order and any(status != UNSENT for status in later):
-            return  # its connection was given up
+        is_given_up = any(status != UNSENT for status in later)
         if not one.lease:
             yield Step(REFUSE, (name, offset, "not the coordinator"), state.with_commit(at, REFUSED))
         elif guards.generation_checked_in_offset_commit and generation != one.generation:
             yield Step(REFUSE, (name, offset, "another generation"), state.with_commit(at, REFUSED))
+        elif guards.forwarded_commit_names_revision and _is_outdated(
+            self._term(one), one.taken, generation, state.named[at]
+        ):
+            if is_given_up:
+                yield Step(OUTDATED, (name, offset), state.with_commit(at, REFUSED))
+            else:
+                newest = self._revision(one, generation)
+                named = (*state.named[:at], newest, *state.named[at + 1 :])
+                yield Step(OUTDATED, (name, offset), state._replace(named=named))
         elif not one.writing:
-            writing = one._replace(writing=at + 1, has_result=False)
+            writing = one._replace(writing=at + 1, has_result=False, taken=(*one.taken, generation))
             after = state.with_commit(at, WRITING).with_coordinator(place, writing)
-            yield Step(WRITE, (name, offset), after._replace(writes=state.writes | {Write(at, place, one.lease)}))
+            kept = state.writes
+            if guards.session_revoked_before_next_write:
+                kept -= _given_up(state, place)
+            yield Step(WRITE, (name, offset), after._replace(writes=kept | {Write(at, place, one.lease)}))
 
     def _execute(self, state: State, write: Write) -> Iterator[Step[State]]:
         one, name, offset = (
@@ -212,7 +272,7 @@ class OffsetPart:
         history = state.history
         is_wrong = 0
         if not history or history[-1] != write.commit:
-            is_wrong = self._wrong(state, write.commit)
+            is_wrong = 5 if write.commit in state.shown else self._wrong(state, write.commit)
             history = (*history, write.commit)
         after = state._replace(history=history, is_wrong=is_wrong)
         if is_awaited:
@@ -247,6 +307,33 @@ class OffsetPart:
             after = state._replace(writes=again).with_coordinator(at, one._replace(has_result=False))
             if after != state:
                 yield Step(RETRY, (name, offset), after)
-        kept = state.writes - mine if guards.session_revoked_before_next_write else state.writes
-        failed = state.with_commit(commit, UNKNOWN).with_coordinator(at, free)._replace(writes=kept)
+        failed = state.with_commit(commit, UNKNOWN).with_coordinator(at, free)
         yield Step(FAIL, (name, offset), failed)
+
+
+def _given_up(state: State, at: int) -> frozenset[Write]:
+    """Writes of failed commits that a coordinator has on their way."""
+    return frozenset(
+        write for write in state.writes if write.coordinator == at and state.commits[write.commit] == UNKNOWN
+    )
+
+
+@cache
+def _revisions(term: str, taken: tuple[int, ...]) -> Revisions:
+    """The product's revisions after these members' requests were taken; not to be changed."""
+    revisions = Revisions(len(COMMITS), term or "any")
+    for member in taken:
+        revisions.advance(str(member), revisions.of(str(member)))
+    return revisions
+
+
+@cache
+def _is_outdated(term: str, taken: tuple[int, ...], member: int, named: str) -> bool:
+    revisions = Revisions(len(COMMITS), term or "any")
+    for one in taken:
+        revisions.advance(str(one), revisions.of(str(one)))
+    try:
+        revisions.advance(str(member), named)
+    except Outdated:
+        return True
+    return False

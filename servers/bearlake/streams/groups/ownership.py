@@ -1,0 +1,342 @@
+"""Which groups this server owns: leases, loading, being sure of them (I14), writes, and giving them up.
+
+A group is owned through a lease (`group/<name>`), which lives as long as this server's registration. The first request for a group
+takes the lease if nobody live has it and loads the last snapshot; every write carries the lease, so a coordinator that was overtaken
+is fenced, forgets the group and answers NOT_COORDINATOR. What needs no write is confirmed: the answer waits for a look into the store
+that began after the question came, shared by all questions of that moment (`streams/tenure.py`).
+
+A write that was given up may still happen until the next write begins (I12). Such a group is *unsettled* until a write of nothing, with
+the group's lease, was answered: then the outcome is final. A failed write is settled before its error is answered, if the store answers in
+time. Until then this server shows nobody the group's offsets, and lets no member into a round.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from bearlake.errors import BearlakeError, Conflict, Fenced, NotFound
+from bearlake.metadata import Metadata
+from bearlake.metadata.model import GroupSnapshot, Lease, ServerRef
+from bearlake.streams.groups.model import GroupState
+from bearlake.streams.groups.owned import Owned, lease_name, restore
+from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.groups.rebalance import Rebalancer
+from bearlake.streams.groups.revisions import Revisions
+from bearlake.streams.groups.settings import GroupSettings
+from bearlake.streams.tenure import HeldLease, Tenure
+from bearlake.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+DRAIN_COUNT = 32
+"""Groups that are given up at once."""
+SETTLE_MS = 1_000
+"""Longest time (ms) that the answer to a failed write waits for the write's outcome to become final."""
+
+
+class _GivenUp:
+    """A write without an outcome; compared by identity."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+
+
+class Ownership:
+    """The groups that this server owns. Used from the event loop's thread only."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        server: ServerRef,
+        settings: GroupSettings,
+        may_take: Callable[[], bool] = lambda: True,
+        tenure: Tenure | None = None,
+    ) -> None:
+        """`may_take` says whether this server may take groups over now; those that it has it keeps until `hand_over`.
+
+        `tenure` is its owner's to close; None: one of its own, which is closed with this.
+        """
+        self._tenure = tenure or Tenure(metadata.servers, server)
+        self._own_tenure = self._tenure if tenure is None else None
+        self._metadata = metadata
+        self.server = server
+        self._may_take = may_take
+        self.settings = settings
+        self._owned: dict[str, Owned] = {}
+        self._opening: dict[str, asyncio.Task[Owned]] = {}
+        self._releasing: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unsettled: dict[str, _GivenUp] = {}
+        """Groups with a write that may still happen; the newest one of each."""
+        self._settling: dict[str, asyncio.Task[None]] = {}
+        self._is_draining = False
+        metrics.GROUPS_OWNED.set_function(lambda: len(self._owned))
+        metrics.GROUP_MEMBERS.set_function(
+            lambda: sum(len(owned.rebalancer.group.members) for owned in self._owned.values())
+        )
+
+    async def run(self) -> None:
+        """Give up groups that have been empty for long; ends only by cancellation."""
+        while True:
+            await asyncio.sleep(min(self.settings.idle_ms / 4, 60_000) / 1000)
+            await self.give_up_idle()
+
+    async def give_up_idle(self) -> None:
+        """One round of `run`."""
+        for name in list(self._unsettled):
+            await self._try_to_settle(name)
+        now = asyncio.get_running_loop().time()
+        for name, owned in list(self._owned.items()):
+            group = owned.rebalancer.group
+            is_idle = group.state is GroupState.EMPTY and not group.pending and not owned.lock.locked()
+            if is_idle and (now - owned.last_used) * 1000 > self.settings.idle_ms:
+                async with owned.lock:
+                    await self._delete_unused(name, owned)
+                    await self._give_up(name, owned)
+
+    async def _delete_unused(self, name: str, owned: Owned) -> None:
+        """Forget an empty group that has no offsets: nobody would miss it (consoles make a group for each run)."""
+        try:
+            if not await self._metadata.groups.offsets(name):
+                await self._metadata.groups.delete(name, owned.lease)
+        except NotFound:
+            return
+        except BearlakeError as error:
+            log.warning("unused group not deleted", extra={"group": name, "error": repr(error)})
+
+    async def drain(self) -> None:
+        """Take no groups any more, and give up all: see `give_up_all`."""
+        self._is_draining = True
+        await self.give_up_all()
+
+    async def hand_over(self) -> None:
+        """Give up all groups if other servers shall have them."""
+        if self._owned and not self._may_take():
+            log.info("groups are handed over", extra={"groups": len(self._owned)})
+            await self.give_up_all()
+
+    async def give_up_all(self) -> None:
+        """Give up all groups: members are told NOT_COORDINATOR and find the next one, with their generation."""
+        for start in range(0, len(names := list(self._owned)), DRAIN_COUNT):
+            await asyncio.gather(*(self._give_up_named(name) for name in names[start : start + DRAIN_COUNT]))
+
+    async def _give_up_named(self, name: str) -> None:
+        owned = self._owned.get(name)
+        if owned is not None:
+            async with owned.lock:  # what is being written is finished first
+                if self._owned.get(name) is owned:
+                    await self._give_up(name, owned)
+
+    async def close(self) -> None:
+        """Stop all timers and tasks."""
+        for owned in self._owned.values():
+            owned.rebalancer.close(Problem.NOT_COORDINATOR)
+        self._owned.clear()
+        tasks = [*self._tasks, *self._opening.values(), *self._releasing.values(), *self._settling.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._own_tenure is not None:
+            await self._own_tenure.close()
+
+    # -- being sure (I14) ----------------------------------------------------------------------------------------
+
+    async def _confirm(self, name: str, owned: Owned) -> None:
+        """Return if the group was this server's at a moment after the call. Raises `GroupRefusal`."""
+        try:
+            await owned.held.confirm()
+        except Fenced as error:
+            self._lose(name, owned)
+            raise GroupRefusal(Problem.NOT_COORDINATOR, str(error)) from error
+        except BearlakeError as error:
+            raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
+        if self._owned.get(name) is not owned:
+            raise GroupRefusal(Problem.NOT_COORDINATOR)
+
+    async def verify(self) -> None:
+        """After a lapse: look all leases up without being asked, so that members who wait in a round learn of a new coordinator."""
+        doubted = [(name, owned) for name, owned in self._owned.items() if owned.held.is_doubted]
+        for start in range(0, len(doubted), DRAIN_COUNT):
+            part = doubted[start : start + DRAIN_COUNT]
+            await asyncio.gather(*(self._confirm(name, owned) for name, owned in part), return_exceptions=True)
+
+    # -- ownership -----------------------------------------------------------------------------------------------
+
+    async def _open_existing(self, name: str) -> Owned:
+        owned = await self._open(name)
+        group = owned.rebalancer.group
+        if group.generation == 0 and not group.members and not group.pending:
+            try:
+                is_stored = bool(await self._metadata.groups.offsets(name))
+            except BearlakeError as error:
+                raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
+            if not is_stored:
+                await self._confirm(name, owned)
+                if group.state is GroupState.EMPTY and not group.pending:
+                    await self._give_up(name, owned)  # whoever asks for names that do not exist leaves nothing behind
+                raise GroupRefusal(Problem.NOT_FOUND)
+        return owned
+
+    async def _open(self, name: str) -> Owned:
+        """The group, taken over if nobody live has it. Raises `GroupRefusal`."""
+        owned = self._owned.get(name)
+        if owned is None:
+            if self._is_draining or not self._may_take():
+                raise GroupRefusal(Problem.NOT_COORDINATOR)
+            if len(self._owned) + len(self._opening) >= self.settings.count_max:
+                raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, "this server coordinates too many groups")
+            task = self._opening.get(name)
+            if task is None:
+                task = self._opening[name] = asyncio.get_running_loop().create_task(self._take(name))
+                task.add_done_callback(lambda done: self._opened(name, done))
+            owned = await asyncio.shield(task)
+        owned.last_used = asyncio.get_running_loop().time()
+        return owned
+
+    async def _open_confirmed(self, name: str, member_id: str) -> Owned:
+        """The group, certainly this server's after the call. The session of a known member goes on while it waits for that."""
+        owned = await self._open(name)
+        owned.rebalancer.heard(member_id)
+        await self._confirm(name, owned)
+        return owned
+
+    def _opened(self, name: str, task: asyncio.Task[Owned]) -> None:
+        self._opening.pop(name, None)
+        if not task.cancelled():
+            task.exception()  # everybody who waited may have gone
+
+    async def _take(self, name: str) -> Owned:
+        releasing = self._releasing.get(name)
+        if releasing is not None:
+            await asyncio.wait([releasing])  # else that would release what we take now
+        try:
+            held = await HeldLease.take(self._tenure, self._metadata.leases, lease_name(name))
+            group = restore(name, await self._metadata.groups.load(name))
+        except (Conflict, Fenced) as error:
+            metrics.LEASE_ACQUIRES.labels("refused").inc()
+            raise GroupRefusal(Problem.NOT_COORDINATOR, str(error)) from error
+        except BearlakeError as error:
+            log.warning("group not loaded", extra={"group": name, "error": repr(error)})
+            raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
+        metrics.LEASE_ACQUIRES.labels("taken").inc()
+        rebalancer = Rebalancer(
+            group,
+            initial_delay_ms=self.settings.initial_rebalance_delay_ms,
+            size_max=self.settings.size_max,
+            on_save=lambda ticket: self._save(name, owned, ticket),
+            may_expire=self._tenure.is_sure,
+        )
+        owned = Owned(held, rebalancer, Revisions(self.settings.size_max))
+        if self._is_draining:
+            await self._give_up(name, owned)
+            raise GroupRefusal(Problem.NOT_COORDINATOR)
+        self._owned[name] = owned
+        return owned
+
+    def _save(self, name: str, owned: Owned, ticket: int) -> None:
+        """Save the group as it is now; those who wait for that are answered then."""
+        group = owned.rebalancer.group
+        snapshot = GroupSnapshot(group=name, protocol_type=group.protocol_type, state=group.encode())
+        task = asyncio.get_running_loop().create_task(self._save_snapshot(owned, snapshot, ticket))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _save_snapshot(self, owned: Owned, snapshot: GroupSnapshot, ticket: int) -> None:
+        name = snapshot.group
+        try:
+            await self._write(owned, name, lambda: self._metadata.groups.save(snapshot, owned.lease))
+        except GroupRefusal as refusal:
+            log.warning("group not saved", extra={"group": name, "why": str(refusal)})
+            owned.rebalancer.save_failed(ticket)
+        else:
+            owned.rebalancer.saved(ticket)
+
+    async def _write(self, owned: Owned, name: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """One write with the lease. Raises `GroupRefusal`; `NotFound` passes."""
+        try:
+            async with owned.lock:
+                if self._owned.get(name) is not owned:  # given up or deleted while this write waited
+                    raise GroupRefusal(Problem.NOT_COORDINATOR)
+                await self._written(owned, name, write)
+        except Fenced as error:
+            self._lose(name, owned)
+            raise GroupRefusal(Problem.NOT_COORDINATOR, str(error)) from error
+        except NotFound:
+            raise
+        except BearlakeError as error:
+            await self._try_to_settle(name)
+            raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
+
+    async def _written(self, owned: Owned, name: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            await write()
+        except (Fenced, NotFound):
+            raise
+        except (BearlakeError, asyncio.CancelledError):
+            self._unsettled[name] = _GivenUp(owned.lease)
+            raise
+        self._unsettled.pop(name, None)  # writes of a group take turns: this one began after all others were given up
+
+    # -- writes that were given up (I12) -------------------------------------------------------------------------
+
+    async def _settle(self, name: str) -> None:
+        """Return when no write of the group that this server gave up can happen any more. Raises `GroupRefusal`."""
+        if name not in self._unsettled:
+            return
+        try:
+            async with asyncio.timeout(SETTLE_MS / 1000):
+                while name in self._unsettled:
+                    await asyncio.shield(self._settling.get(name) or self._begin_to_settle(name))
+        except (BearlakeError, TimeoutError) as error:
+            raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, f"a write has no outcome yet: {error!r}") from error
+
+    def _begin_to_settle(self, name: str) -> "asyncio.Task[None]":
+        task = self._settling[name] = asyncio.get_running_loop().create_task(self._write_nothing(name))
+        task.add_done_callback(lambda done: self._settled(name, done))
+        return task
+
+    async def _try_to_settle(self, name: str) -> None:
+        try:
+            await self._settle(name)
+        except GroupRefusal as refusal:
+            log.info("a failed write is not settled", extra={"group": name, "why": str(refusal)})
+
+    async def _write_nothing(self, name: str) -> None:
+        given_up = self._unsettled[name]
+        with suppress(Fenced):  # the lease is lost, so the write that was given up is refused as well
+            await self._metadata.groups.commit_offsets(name, {}, given_up.lease)
+        if self._unsettled.get(name) is given_up:
+            del self._unsettled[name]
+
+    def _settled(self, name: str, task: asyncio.Task[None]) -> None:
+        self._settling.pop(name, None)
+        if not task.cancelled():
+            task.exception()  # everybody who waited may have gone
+
+    async def _give_up(self, name: str, owned: Owned) -> None:
+        self._forget(name, owned)
+        task = self._releasing[name] = asyncio.get_running_loop().create_task(self._release(name, owned.lease))
+        await asyncio.wait([task])
+
+    async def _release(self, name: str, lease: Lease) -> None:
+        try:
+            await self._metadata.leases.release(lease)
+        except BearlakeError as error:
+            log.warning("lease not released, it ends with this server", extra={"group": name, "error": repr(error)})
+        finally:
+            if self._releasing.get(name) is asyncio.current_task():
+                del self._releasing[name]
+
+    def _lose(self, name: str, owned: Owned) -> None:
+        """The lease is another server's: whatever carries it is refused from now on."""
+        self._forget(name, owned)
+        given_up = self._unsettled.get(name)
+        if given_up is not None and given_up.lease == owned.lease:
+            del self._unsettled[name]
+
+    def _forget(self, name: str, owned: Owned) -> None:
+        if self._owned.get(name) is owned:
+            del self._owned[name]
+            owned.rebalancer.close(Problem.NOT_COORDINATOR)

@@ -1,0 +1,45 @@
+"""Changes of configs and modes: decided on a state of the subject, carried out only if that has not changed (`SchemaStore`)."""
+
+from bearlake.metadata.schemas import GLOBAL_SUBJECT, Deletion, SchemaStore, SubjectKey, SubjectState
+from bearlake.streams.schemas import names, rules
+from bearlake.streams.schemas.model import Document, Mode
+from bearlake.streams.schemas.problems import NotPermitted
+
+
+class Ruler:
+    """Changes what the rules let be changed. Everything raises `Conflict` when something came in between."""
+
+    def __init__(self, store: SchemaStore) -> None:
+        self._store = store
+
+    async def set_config(self, key: SubjectKey, update: Document) -> Document:
+        """Change fields of a config; returns them as they were taken. Raises `NotPermitted`."""
+        state = await self._writable(key)
+        stored = rules.updated(state.rules[0].config, update)
+        await self._store.set_config(key, stored, revision=state.revision)
+        return rules.loaded(stored) or {}
+
+    async def unset_config(self, key: SubjectKey) -> None:
+        """Take back a config. Raises `NotPermitted`."""
+        state = await self._writable(key)
+        await self._store.set_config(key, None, revision=state.revision)
+
+    async def set_mode(self, key: SubjectKey, mode: Mode | None, *, is_forced: bool = False) -> None:
+        """Set a mode, or take it back. Raises `NotPermitted`."""
+        state = await self._store.subject(key)
+        if mode is Mode.IMPORT and not is_forced and await self._has_versions(state):
+            raise NotPermitted("Cannot import since found existing subjects")
+        await self._store.set_mode(key, None if mode is None else mode.value, revision=state.revision)
+
+    async def _writable(self, key: SubjectKey) -> SubjectState:
+        state = await self._store.subject(key)
+        if rules.mode_in_scope(state) in (Mode.READONLY, Mode.READONLY_OVERRIDE):
+            raise NotPermitted(f"Subject {names.shown(state.subject)} is in read-only mode")
+        return state
+
+    async def _has_versions(self, state: SubjectState) -> bool:
+        key = state.subject
+        if key.name != GLOBAL_SUBJECT:
+            return bool(state.versions)
+        context = None if key == names.GLOBAL else key.context
+        return bool(await self._store.subjects(context=context, deletion=Deletion.ALL, limit=1))

@@ -1,0 +1,227 @@
+"""Writes of a coordinator that were given up: what members read afterwards, and what becomes of the group meanwhile (I12)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from bearlake.errors import Unavailable
+from bearlake.metadata.model import CommittedOffset, PartitionKey, StreamSpec
+from bearlake.metadata.open import open_metadata
+from bearlake.metadata.registering import register
+from bearlake.streams.groups.coordinator import Coordinator
+from bearlake.streams.groups.model import GroupState, JoinRequest
+from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.groups.settings import GroupSettings
+from bearlake.testing.loop import virtual_time
+from fixtures.groups import RANGE
+
+WRITES = ("save", "commit_offsets", "delete_offsets", "delete")
+
+
+class Groups:
+    """The store's groups. While it is `cut_off`, reads are answered, and writes are given up; the newest of them happens later: at the
+    latest when a write begins that reaches the store."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.cut_off = False
+        self.lost_count = 0
+        """Writes that are given up as if it were cut off."""
+        self.hangs = False
+        self.late: Callable[[], Awaitable[None]] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        if name not in WRITES:
+            return method
+
+        async def write(*arguments: Any) -> None:
+            if self.hangs:
+                await asyncio.Event().wait()
+            if self.cut_off or self.lost_count > 0:
+                self.lost_count -= 1
+                if name == "commit_offsets" and arguments[1]:
+                    self.late = lambda: method(*arguments)
+                raise Unavailable("cut off")
+            await self.happen()
+            await method(*arguments)
+
+        return write
+
+    async def happen(self) -> None:
+        late, self.late = self.late, None
+        if late is not None:
+            await late()
+
+
+class Store:
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.groups = Groups(inner.groups)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class Scene:
+    """A coordinator, and its store."""
+
+    async def open(self) -> "Scene":
+        self.metadata = await open_metadata("memory:///")
+        self.store = Store(self.metadata)
+        self.groups = self.store.groups
+        self.partition = (await self.metadata.streams.create(StreamSpec(name="t", partition_count=1))).partition(0)
+        found = await register(self.metadata.servers, "1", zone=None, endpoints={}, version="", timeout_ms=6_000)
+        self.one = Coordinator(self.store, found.server, GroupSettings())  # type: ignore[arg-type]
+        return self
+
+    async def commit(self, offset: int) -> Problem | None:
+        value = CommittedOffset(offset=offset, leader_epoch=-1, metadata="")
+        try:
+            await self.one.commit("g", "", None, -1, {self.partition: value})
+        except GroupRefusal as refusal:
+            return refusal.problem
+        return None
+
+    async def read(self) -> int | Problem:
+        try:
+            found = await self.one.offsets("g")
+        except GroupRefusal as refusal:
+            return refusal.problem
+        return found[self.partition].offset
+
+    async def close(self) -> None:
+        await self.one.close()
+        await self.metadata.close()
+
+
+def request(member_id: str = "") -> JoinRequest:
+    return JoinRequest(
+        member_id=member_id,
+        instance_id=None,
+        client_id="c",
+        client_host="/h",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=RANGE,
+        requires_known_id=False,
+        can_skip_assignment=False,
+    )
+
+
+@virtual_time
+async def test_an_offset_that_was_read_after_a_failed_commit_does_not_change_without_another_commit():
+    scene = await Scene().open()
+    await scene.commit(1)
+    scene.groups.cut_off = True
+    failed = await scene.commit(2)
+    while_cut_off = await scene.read()
+    scene.groups.cut_off = False
+    read = await scene.read()
+    await scene.groups.happen()  # what has not happened by now, and may still
+
+    assert failed is Problem.COORDINATOR_UNAVAILABLE
+    assert while_cut_off in (Problem.COORDINATOR_UNAVAILABLE, 2)
+    assert await scene.read() == read
+    await scene.close()
+
+
+@virtual_time
+async def test_a_failed_commit_is_final_when_its_error_is_answered_if_the_store_answers():
+    scene = await Scene().open()
+    await scene.commit(1)
+    scene.groups.lost_count = 1
+    failed = await scene.commit(2)
+    elsewhere = (await scene.metadata.groups.offsets("g"))[scene.partition].offset
+    await scene.groups.happen()
+
+    assert failed is Problem.COORDINATOR_UNAVAILABLE
+    assert (await scene.metadata.groups.offsets("g"))[scene.partition].offset == elsewhere
+    await scene.close()
+
+
+@virtual_time
+async def test_the_answer_to_a_failed_commit_does_not_wait_for_a_store_that_is_silent():
+    scene = await Scene().open()
+    await scene.commit(1)
+    scene.groups.cut_off = True
+    await scene.commit(2)
+    scene.groups.hangs = True
+
+    async with asyncio.timeout(2):
+        assert await scene.read() is Problem.COORDINATOR_UNAVAILABLE
+    await scene.close()
+
+
+class Member:
+    """A client in a loop: join, sync, and again whatever the answer is, after the pause that clients make when a coordinator is away."""
+
+    def __init__(self, one: Coordinator, member_id: str) -> None:
+        self._one = one
+        self._id = member_id
+        self.generations: set[int] = set()
+        self.is_assigned = False
+
+    async def run(self) -> None:
+        while True:
+            try:
+                joined = await self._one.join("g", request(self._id))
+                self.generations.add(joined.generation)
+                shares = {one.member_id: b"share" for one in joined.members}
+                synced = await self._one.sync("g", self._id, None, joined.generation, (None, None), shares)
+                self.is_assigned = synced.assignment == b"share"
+                return
+            except GroupRefusal as refusal:
+                if refusal.problem is not Problem.REBALANCE_IN_PROGRESS:
+                    await asyncio.sleep(0.1)
+
+
+@virtual_time
+async def test_a_store_that_takes_no_writes_begins_no_generation_after_generation():
+    scene = await Scene().open()
+    first = asyncio.create_task(scene.one.join("g", request()))
+    first_id = (await first).member_id
+    second = asyncio.create_task(scene.one.join("g", request()))
+    await asyncio.sleep(0)
+    scene.groups.cut_off = True
+    await scene.one.join("g", request(first_id))
+    second_id = (await second).member_id
+    before = scene.one.owned()["g"].generation
+    members = [Member(scene.one, first_id), Member(scene.one, second_id)]
+    running = [asyncio.create_task(member.run()) for member in members]
+    await asyncio.sleep(5)
+    during = scene.one.owned()["g"].generation
+    scene.groups.cut_off = False
+    await asyncio.gather(*running)
+
+    assert during == before
+    assert all(member.is_assigned and member.generations == {before} for member in members)
+    assert scene.one.owned()["g"].state is GroupState.STABLE
+    await scene.close()
+
+
+@virtual_time
+async def test_nobody_joins_a_round_while_the_store_takes_no_writes():
+    scene = await Scene().open()
+    member_id = (await scene.one.join("g", request())).member_id
+    await scene.one.sync("g", member_id, None, 1, (None, None), {member_id: b"all"})
+    scene.groups.cut_off = True
+    await scene.commit(1)  # fails: the coordinator knows now
+    value = CommittedOffset(offset=1, leader_epoch=-1, metadata="")
+    offsets: dict[PartitionKey, CommittedOffset] = {scene.partition: value}
+    problems = []
+    for work in (
+        scene.one.commit("g", member_id, None, 1, offsets),
+        scene.one.join("g", request(member_id)),
+        scene.one.join("g", request()),
+    ):
+        try:
+            await work
+        except GroupRefusal as refusal:
+            problems.append(refusal.problem)
+    await scene.one.heartbeat("g", member_id, None, 1)
+
+    assert problems == [Problem.COORDINATOR_UNAVAILABLE] * 3
+    assert scene.one.owned()["g"].generation == 1
+    await scene.close()
