@@ -185,6 +185,11 @@ class Storage:
         self.process.wait(WAIT_S)
         self.process = None
 
+    @property
+    def base(self) -> str:
+        """The location that keys are relative to."""
+        return f"s3://{self.bucket}/bearlake"
+
     def keys(self, prefix: str) -> list[str]:
         """All keys below a prefix, read from its files."""
         root = self._folder / "buckets" / self.bucket / "bearlake"
