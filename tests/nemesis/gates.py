@@ -44,6 +44,8 @@ class Left:
     """WAL objects that no index names."""
     open_tasks: int
     aside: int
+    later: int = 0
+    """Unused objects that wait until the store's clock is where it was when they became unused; told, and no fault."""
     stale_files: Sequence[str] = ()
     """Data files that neither the index nor a snapshot of a table names."""
     stale_metadata: Sequence[str] = ()
@@ -88,6 +90,7 @@ def leftovers(last: Left | None, peak: int, *, has_workers: bool, waited_s: floa
     figures = (
         f"{last.orphans} orphans, {last.unused} unused WAL objects, {len(last.stale_files)} data files, "
         f"{len(last.stale_metadata)} metadata files, {last.open_tasks} open tasks {waited_s:.0f} s after healing; {peak} at the peak"
+        + (f"; {last.later} wait for the store's clock" if last.later else "")
         + (f"; {', '.join(examples)}" if examples else "")
     )
     missing = f"{len(last.missing)}" + (f": {', '.join(last.missing[:3])}" if last.missing else "")

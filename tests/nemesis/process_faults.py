@@ -53,9 +53,11 @@ class Fault(abc.ABC):
         """Undo it; the proof that it was at work."""
 
     def pick(self, *roles: str) -> str:
-        """A server of one of these roles (any, if none is named) that runs."""
+        """A server of one of these roles (any, if none is named) that runs, and that no other fault has for itself."""
         names = [
-            name for name in (self.world.of_role(*roles) if roles else list(self.world.servers)) if self._runs(name)
+            name
+            for name in (self.world.of_role(*roles) if roles else list(self.world.servers))
+            if self._runs(name) and name not in self.world.held_down
         ]
         return self.random.choice(sorted(names))
 

@@ -249,3 +249,10 @@ def test_a_run_with_a_gate_that_was_not_judged_does_not_count_as_complete() -> N
     assert written(run(gates=[passed])).startswith("# Nemesis: every gate was passed\n")
     assert "the run is not complete: gate not judged" in written(run(gates=[passed, unjudged])).splitlines()[0]
     assert not run(gates=[passed, failed]).is_passed
+
+
+def test_what_waits_for_the_stores_clock_is_told_and_closes_no_gate() -> None:
+    found = gates.leftovers(left(later=5), 7, has_workers=True, waited_s=1)
+
+    assert results(found) == [True, True, True]
+    assert "5 wait for the store's clock" in found[0].figures

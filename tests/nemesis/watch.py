@@ -18,9 +18,13 @@ log = logging.getLogger("nemesis")
 SAMPLE_S = 5.0
 TASKS = """select count(*) as open, coalesce(max(attempt_count), 0) as attempts, coalesce(max(epoch), 0) as claims,
  count(*) filter (where state <> 1) as aside from bearlake.task"""
-UNUSED = "select kind, count(*) as n from bearlake.object where unused_ms is not null and deleted_ms is null group by 1"
+UNUSED = """select kind, count(*) filter (where unused_ms <= bearlake.now_ms()) as n,
+ count(*) filter (where unused_ms > bearlake.now_ms()) as later
+ from bearlake.object where unused_ms is not null and deleted_ms is null group by 1"""
+"""`later`: unused since a moment that the store's clock has not reached again, after a step forward and back; they wait for it."""
 KNOWN = "select key from bearlake.object"
-INDEXED = "select key from bearlake.object where unused_ms is null and deleted_ms is null"
+INDEXED = """select key from bearlake.object
+ where deleted_ms is null and (unused_ms is null or unused_ms > bearlake.now_ms())"""
 PREFIXES = ("wal/", "kept/")
 TABLES = "table/"
 MISSED = re.compile(r"object ((?:wal|kept|table)/\S+) does not exist")
@@ -46,6 +50,8 @@ class Objects:
     attempts_max: int
     claims_max: int
     aside: int
+    later: int = 0
+    """Unused objects of both kinds that wait until the store's clock is where it was when they became unused."""
 
 
 class Watch:
@@ -104,7 +110,8 @@ class Watch:
         """Count objects and tasks; None while a fault hides them."""
         try:
             tasks = self._world.postgresql.execute(TASKS)[0]
-            unused = {row["kind"]: row["n"] for row in self._world.postgresql.execute(UNUSED)}
+            rows = self._world.postgresql.execute(UNUSED)
+            unused, later = {row["kind"]: row["n"] for row in rows}, sum(row["later"] for row in rows)
             stored = {key for prefix in PREFIXES for key in self._world.storage.keys(prefix)}
             known = {row["key"] for row in self._world.postgresql.execute(KNOWN)}
         except Exception:  # noqa: BLE001 - the store is away, or its layout is another one: no sample
@@ -112,7 +119,7 @@ class Watch:
         found = Objects(
             at_s=time.monotonic(), stored=len(stored), orphans=len(stored - known),
             unused=unused.get(WAL, 0), unused_files=unused.get(PARQUET, 0), open_tasks=tasks["open"],
-            attempts_max=tasks["attempts"], claims_max=tasks["claims"], aside=tasks["aside"],
+            later=later, attempts_max=tasks["attempts"], claims_max=tasks["claims"], aside=tasks["aside"],
         )  # fmt: skip
         self.objects.append(found)
         self.attempts_max = max(self.attempts_max, found.attempts_max)
@@ -145,7 +152,7 @@ class Watch:
         if objects is None or tables is None:
             return None
         return Left(
-            orphans=objects.orphans, unused=objects.unused, open_tasks=objects.open_tasks, aside=objects.aside,
+            orphans=objects.orphans, unused=objects.unused, open_tasks=objects.open_tasks, aside=objects.aside, later=objects.later,
             stale_files=tables[0], stale_metadata=tables[1], missing=tables[2],
         )  # fmt: skip
 
