@@ -4,9 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.subscriptions.model import EntryAck, SubscriptionType
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
+from bearlake.testing.loop import virtual_time
+from fixtures.deployment import append, batch_of
 from fixtures.subscription_machines import SETTINGS, FakeLog, feed, join, machine_of
+from fixtures.subscriptions import attach, attachment, lake
 
 FIRST_OPEN = 0b1110
 LAST_OPEN = 0b0110
@@ -64,3 +68,25 @@ def test_an_entry_that_is_known_to_be_below_the_mark_is_not_looked_up(type_: Sub
 
 def _remembers(count: int) -> SubscriptionSettings:
     return replace(SETTINGS, known_entry_count_max=count)
+
+
+@pytest.mark.parametrize("type_", list(SubscriptionType))
+@virtual_time
+async def test_an_entry_that_a_trim_has_cut_into_is_acknowledged_at_a_server_that_has_not_read_it(
+    type_: SubscriptionType,
+) -> None:
+    """The consumer got it from the former server; the partition begins inside it since."""
+    async with lake() as made:
+        streams, service = await made.serve()
+        await append(streams, made.view, batch_of(b"a", b"b", b"c"), batch_of(b"d"))
+        consumer = await attach(service, made.partition, type_, permits=0)
+        await streams.trim(ANONYMOUS, "orders", 0, 2)
+        tail = streams._tail.get(made.partition)
+        assert tail is not None
+        await consumer.until(lambda: tail.start == 2)
+
+        attachment(consumer).acknowledge([EntryAck(0)])
+        await attachment(consumer).flushed()
+
+        (stored,) = await made.cursors.load(made.partition)
+        assert (stored.mark_delete, stored.acknowledged) == (3, b"")
