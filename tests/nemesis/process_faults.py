@@ -269,7 +269,7 @@ class FullMemory(Fault):
         self._pid = self._server.pid
         self._logged_bytes = self._server.log.stat().st_size
         self._size = psutil.Process(self._pid).memory_info().vms
-        more = self.random.choice((0, 1, 8)) << 20
+        more = self.random.choice((0, 1)) << 20
         self._before = resource.prlimit(self._pid, resource.RLIMIT_AS)
         self._limit = self._size + more
         resource.prlimit(self._pid, resource.RLIMIT_AS, (self._limit, self._before[1]))

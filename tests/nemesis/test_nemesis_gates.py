@@ -138,6 +138,12 @@ def test_memory_that_stays_passes_and_memory_that_grows_fails() -> None:
     assert gates.memory({("k1", 1): grown(10), ("k2", 2): grown(200)}, LONG_S).is_passed is False
 
 
+def test_a_process_that_loads_its_libraries_has_not_grown() -> None:
+    warming = [74 * MEGABYTE] * 40 + [145 * MEGABYTE] * 60
+
+    assert gates.memory({("k2", 1): warming}, LONG_S).is_passed is True
+
+
 def test_a_restart_hides_no_growth() -> None:
     lives = {("k1", 1): grown(200), ("k1", 2): grown(0)}
 
