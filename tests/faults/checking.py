@@ -7,12 +7,16 @@ partition in ascending order. So a log tells by itself what is missing, twice, o
     duplicated   stored at two offsets (whether acknowledged or not), or given to a reader of its own position twice
     reordered    stored behind a later record of its producer in the same partition
     unknown      sent and never acknowledged; it may be stored, once
+    broken       a promise that `bearlake.testing.history` finds broken in what all clients saw, order in real time among them
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from bearlake.testing.history.model import Kind
+from faults.histories import judged
 
 
 class Name(NamedTuple):
@@ -39,6 +43,8 @@ class Acknowledged(NamedTuple):
     name: Name
     sent_s: float
     at_s: float
+    is_sent_told: bool = True
+    """Whether `sent_s` is known; if not, it is a guess that only measures of time may use."""
 
 
 Log = Mapping[int, Sequence[Read]]
@@ -64,19 +70,21 @@ class Counts:
     reordered: int = 0
     read: dict[str, int] = field(default_factory=dict)
     examples: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    """Broken promises, as the checker of histories tells them."""
 
     def __str__(self) -> str:
         read = ", ".join(f"{name} {count:,}" for name, count in self.read.items())
         return (
             f"acknowledged {self.acknowledged:,}, stored {self.stored:,}, "
             f"unknown {self.unknown:,} (stored {self.unknown_stored:,}), read: {read or 'nothing'}; "
-            f"lost {self.lost}, duplicated {self.duplicated}, reordered {self.reordered}"
+            f"lost {self.lost}, duplicated {self.duplicated}, reordered {self.reordered}, broken promises {len(self.broken)}"
         )
 
     def assert_exact(self) -> None:
-        """Nothing acknowledged is lost, nothing at all is duplicated or reordered."""
-        wrong = self.lost + self.duplicated + self.reordered
-        assert wrong == 0, "\n".join([str(self), *self.examples[:20]])
+        """Nothing acknowledged is lost, nothing at all is duplicated or reordered, and no promise is broken."""
+        wrong = self.lost + self.duplicated + self.reordered + len(self.broken)
+        assert wrong == 0, "\n".join([str(self), *self.examples[:20], *self.broken[:10]])
 
     def note(self, kind: str, example: str) -> None:
         """Count something that must not be; `kind` is `lost`, `duplicated` or `reordered`."""
@@ -85,9 +93,18 @@ class Counts:
 
 
 def check(
-    acknowledged: Sequence[Acknowledged], unknown: Iterable[Name], log: Log, readers: Mapping[str, Sequence[Read]]
+    acknowledged: Sequence[Acknowledged],
+    unknown: Iterable[Name],
+    log: Log,
+    readers: Mapping[str, Sequence[Read]],
+    members: Mapping[str, Sequence[Read]] | None = None,
+    *,
+    kind: Kind = Kind.IDEMPOTENT,
 ) -> Counts:
-    """Hold what producers and readers saw against the log. `readers` are those that keep their own position, from the start."""
+    """Hold what producers and readers saw against the log, and all of it against what clients were promised.
+
+    `readers` are those that keep their own position, from the start; `members` share partitions. `kind`: what the producers are promised.
+    """
     unknown = set(unknown)
     counts = Counts(acknowledged=len(acknowledged), stored=sum(map(len, log.values())), unknown=len(unknown))
     stored = Counter(read.name for reads in log.values() for read in reads)
@@ -109,6 +126,7 @@ def check(
     for reader, reads in readers.items():
         counts.read[reader] = len(reads)
         _check_reader(counts, reader, reads, log)
+    counts.broken = judged(acknowledged, unknown, log, readers, members or {}, kind=kind)
     return counts
 
 

@@ -105,6 +105,7 @@ class JavaProducer:
         if said.get("name") == "producer_send_success":
             name = name_of(said["value"].encode())
             # When it was sent is not told: later than one second ago is what the caller may assume of a quick one.
-            self.acknowledged.append(Acknowledged(said["partition"], said["offset"], name, now_s - 1.0, now_s))
+            place = said["partition"], said["offset"]
+            self.acknowledged.append(Acknowledged(*place, name, now_s - 1.0, now_s, is_sent_told=False))
         elif said.get("name") == "producer_send_error":
             self.failed[name_of(said["value"].encode())] = re.sub(r".*\.", "", said.get("exception", "?"))

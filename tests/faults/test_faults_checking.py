@@ -1,12 +1,15 @@
 """The checker of the tests of faults finds what it is there to find."""
 
+from pathlib import Path
+
 import pytest
 
 from faults.checking import Acknowledged, Counts, Name, Read, check, name_of
+from faults.histories import KEEP
 
 
-def read(offset: int, number: int, producer: str = "p", partition: int = 0) -> Read:
-    return Read(partition, offset, Name(producer, number), 0.0)
+def read(offset: int, number: int, producer: str = "p", partition: int = 0, at_s: float = 0.0) -> Read:
+    return Read(partition, offset, Name(producer, number), at_s)
 
 
 def acknowledged(offset: int, number: int) -> Acknowledged:
@@ -61,3 +64,45 @@ def test_a_reader_that_gets_a_record_twice_or_misses_one_is_noticed() -> None:
     assert found(check([], [], LOG, {"r": twice})) == (0, 1, 0)
     assert found(check([], [], LOG, {"r": missed})) == (1, 0, 0)
     assert found(check([], [], LOG, {"r": beyond})) == (1, 0, 0)
+
+
+def promises(counts: Counts) -> list[str]:
+    """Which promises the history breaks."""
+    return sorted({text.partition(" ")[0] for text in counts.broken})
+
+
+def test_what_clients_saw_is_judged_as_a_history_too() -> None:
+    good = check([acknowledged(0, 0), acknowledged(1, 1)], [Name("p", 3)], LOG, {"r": LOG[0]}, {"m": LOG[0][1:3]})
+
+    assert good.broken == []
+    assert promises(check([acknowledged(0, 1)], [], LOG, {})) == ["ONCE", "SENT", "STORED"]
+    assert promises(check([], [], {0: [read(0, 0), read(1, 0)]}, {})) == ["ONCE"]
+    assert promises(check([], [], LOG, {"r": [read(0, 0), read(2, 0, "q")]})) == ["DENSE"]
+    assert promises(check([], [], LOG, {}, {"m": [read(3, 9)]})) == ["SAME"]
+
+
+def test_a_record_that_is_stored_before_one_acknowledged_earlier_breaks_real_time_order_which_no_offset_shows() -> None:
+    first = Acknowledged(0, 1, Name("p", 0), 1.0, 2.0)
+    second = Acknowledged(0, 0, Name("q", 0), 3.0, 4.0)
+    log = {0: [read(0, 0, "q", at_s=5.0), read(1, 0, at_s=5.0)]}
+    counts = check([first, second], [], log, {})
+
+    assert found(counts) == (0, 0, 0)
+    assert promises(counts) == ["REAL_TIME"]
+    with pytest.raises(AssertionError, match="REAL_TIME"):
+        counts.assert_exact()
+    guessed = check([first, second._replace(is_sent_told=False)], [], log, {})
+    assert guessed.broken == []  # it may have been sent much earlier
+
+
+def test_a_record_that_readers_got_and_the_log_has_lost_breaks_a_promise() -> None:
+    counts = check([Acknowledged(0, 4, Name("p", 4), 0.0, 0.0)], [], LOG, {})
+
+    assert "COMPLETE" in promises(counts)
+
+
+def test_a_history_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEEP, str(tmp_path))
+    check([acknowledged(0, 0)], [], {0: [read(0, 0)]}, {})
+
+    assert [path.suffix for path in tmp_path.iterdir()] == [".jsonl"]

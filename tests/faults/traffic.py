@@ -143,7 +143,9 @@ class Traffic:
             client.stop()
         acknowledged = [each for producer in self.producers for each in producer.acknowledged]
         unknown = {name for producer in self.producers for name in producer.unknown}
-        counts = check(acknowledged, unknown, log, {reader.name: reader.read for reader in self.readers})
+        readers = {reader.name: reader.read for reader in self.readers}
+        members = {member.name: member.read for member in self.members}
+        counts = check(acknowledged, unknown, log, readers, members)
         if self.members:
             counts.read["group"] = sum(len(member.read) for member in self.members)
             counts.lost += wanted - len(self.group_read())

@@ -61,7 +61,9 @@ class Felt:
     """What clients of one protocol felt in some windows of time."""
 
     gaps_s: list[float] = field(default_factory=list)
-    """The longest time without an acknowledgement, one per window."""
+    """The longest time without an acknowledgement, one per window and producer."""
+    silences_s: list[float] = field(default_factory=list)
+    """The longest time in which no producer at all got one, one per window."""
     waits_s: list[float] = field(default_factory=list)
     """How long acknowledged writes took."""
     errors: int = 0
@@ -76,8 +78,10 @@ class Facts:
     """By `op outcome`."""
     records: Counter[str] = field(default_factory=Counter)
     """Records: acknowledged, read, in SQL."""
-    acknowledged: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    """By protocol: (end, start) of writes, in order of their ends."""
+    answered: Counter[str] = field(default_factory=Counter)
+    """Positive answers by kind of client."""
+    acknowledged: dict[str, list[tuple[int, int, str]]] = field(default_factory=lambda: defaultdict(list))
+    """By protocol: (end, start, producer) of writes, in order of their ends."""
     failed: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """By protocol: when writes failed or were given up."""
     redelivered: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -87,15 +91,24 @@ class Facts:
     def felt(self, protocol: str, windows: Sequence[tuple[int, int]]) -> Felt:
         """What clients felt from the beginnings of these windows to their ends."""
         found = Felt()
+        acknowledged = self.acknowledged.get(protocol, [])
+        producers = {producer for _, _, producer in acknowledged}
         for begun, ended in windows:
             until = ended + AFTER_NS
-            inside = _between(self.acknowledged.get(protocol, []), (begun, 0), (until, 1 << 62))
-            times = [begun, *(end for end, _ in inside), until]
-            found.gaps_s.append(max(after - before for before, after in pairwise(times)) / 1e9)
-            found.waits_s += [(end - start) / 1e9 for end, start in inside]
+            inside = _between(acknowledged, (begun, 0, ""), (until, 1 << 62, ""))
+            ends: dict[str, list[int]] = {producer: [] for producer in producers}
+            for end, _, producer in inside:
+                ends[producer].append(end)
+            found.gaps_s += [_longest_s([begun, *times, until]) for times in ends.values()]
+            found.silences_s.append(_longest_s([begun, *(end for end, _, _ in inside), until]))
+            found.waits_s += [(end - start) / 1e9 for end, start, _ in inside]
             found.errors += len(_between(self.failed.get(protocol, []), begun, until))
             found.redelivered += len(_between(self.redelivered.get(protocol, []), begun, until))
         return found
+
+
+def _longest_s(times: Sequence[int]) -> float:
+    return max(after - before for before, after in pairwise(times)) / 1e9
 
 
 def _between(values: list[Any], first: Any, last: Any) -> list[Any]:
@@ -134,11 +147,12 @@ def _count(
 ) -> None:
     op, outcome = begun["op"], event["e"]
     found.counts[f"{op} {outcome}"] += 1
+    found.answered[kind] += outcome == "ok"
     protocol = PROTOCOLS.get(kind)
     if op == "produce" and outcome == "ok":
         found.records["acknowledged"] += len(begun["records"])
         if protocol:
-            found.acknowledged[protocol].append((event["t"], begun["t"]))
+            found.acknowledged[protocol].append((event["t"], begun["t"], name))
     elif op == "produce" and protocol:
         found.failed[protocol].append(event["t"])
     elif op == "read" and outcome == "ok":

@@ -7,8 +7,11 @@ while it lasted, or None when it has not been at work. Every fault draws from th
 import abc
 import contextlib
 import random
+import re
 import resource
 import signal
+from collections.abc import Mapping
+from pathlib import Path
 
 import psutil
 
@@ -18,6 +21,10 @@ from nemesis.stores import is_running, is_stopped, signal_all, tree_of
 from nemesis.world import World
 
 WAIT_S = 20.0
+OUT_OF_MEMORY = re.compile(
+    rb"MemoryError|[Cc]annot allocate memory|memory allocation of \d+ bytes failed|can't start new thread"
+)
+NEAR_BYTES = 1 << 20
 
 
 class Fault(abc.ABC):
@@ -46,9 +53,11 @@ class Fault(abc.ABC):
         """Undo it; the proof that it was at work."""
 
     def pick(self, *roles: str) -> str:
-        """A server of one of these roles (any, if none is named) that runs."""
+        """A server of one of these roles (any, if none is named) that runs, and that no other fault has for itself."""
         names = [
-            name for name in (self.world.of_role(*roles) if roles else list(self.world.servers)) if self._runs(name)
+            name
+            for name in (self.world.of_role(*roles) if roles else list(self.world.servers))
+            if self._runs(name) and name not in self.world.held_down
         ]
         return self.random.choice(sorted(names))
 
@@ -93,40 +102,54 @@ class KillWorker(KillServer):
 
 
 class KillWorkerAtStep(KillWorker):
-    """A worker is killed right after a step of its protocol shows in the store: files prepared, table committed, index swapped."""
+    """All workers are killed right after a step of a task shows in the store. Without such a step nothing is proved."""
 
     name = "kill-worker-at-step"
     seconds = (5.0, 60.0)
+    patience_s = WAIT_S
+    steps: Mapping[str, str] = {
+        "claimed": "select id, epoch from bearlake.task where is_held",
+        "prepared": "select task_id as id, epoch from bearlake.task_result",
+        "swapped": "select id, epoch from bearlake.task_closed where position > 0",
+    }
 
     def begin(self) -> str:
-        step, question = self.random.choice(
-            [
-                ("claimed", "select count(*) as n from bearlake.task where is_held"),
-                ("prepared", "select count(*) as n from bearlake.task_result"),
-                ("swapped", "select count(*) as n from bearlake.task_closed where position > 0"),
-            ]
-        )
-        before = self._count(question)
+        self._step, question = self.random.choice(list(self.steps.items()))
+        self._task: tuple[int, int] | None = None
+        before = self._tasks(question)
+
+        def has_shown() -> bool:
+            now = self._tasks(question)
+            if before is not None and now is not None:
+                self._task = min(now - before, default=None)
+            return before is None or self._task is not None
+
         with contextlib.suppress(AssertionError):
-            until(lambda: self._count(question) > before, WAIT_S, "")
-        workers = [name for name in self.world.size.workers if self._runs(name)]
+            until(has_shown, self.patience_s, "")
+        self._workers = [name for name in self.world.size.workers if self._runs(name)]
         self.world.note_processes()
-        self.world.held_down |= set(workers)
-        for name in workers:  # whose step it was is not told: all of them
+        self.world.held_down |= set(self._workers)
+        for name in self._workers:  # whose step it was is not told: all of them
             self.world.servers[name].kill()
-        self._workers = workers
-        return f"{', '.join(workers)} after a task was {step}"
+        return f"{', '.join(self._workers)} {self._told}"
+
+    @property
+    def _told(self) -> str:
+        if self._task is None:
+            return f"without a task that was {self._step}"
+        return f"after task {self._task[0]} was {self._step} (epoch {self._task[1]})"
 
     def end(self) -> str | None:
         dead = [name for name in self._workers if not self._runs(name)]
         for name in self._workers:
             self.world.restart(name)
-        return f"{len(dead)} workers were gone" if dead else None
+        return f"{len(dead)} workers were gone {self._told}" if dead and self._task is not None else None
 
-    def _count(self, question: str) -> int:
-        with contextlib.suppress(Exception):  # another fault may hold the database
-            return int(self.world.postgresql.execute(question)[0]["n"])
-        return 1 << 60
+    def _tasks(self, question: str) -> set[tuple[int, int]] | None:
+        """(id, epoch) of the tasks that are there; None while another fault holds the database."""
+        with contextlib.suppress(Exception):
+            return {(row["id"], row["epoch"]) for row in self.world.postgresql.execute(question)}
+        return None
 
 
 class KillJava(Fault):
@@ -236,7 +259,7 @@ class Suspend(Pause):
 
 
 class FullMemory(Fault):
-    """One server may take only a little more address space than it has."""
+    """One server may take hardly more address space than it has."""
 
     name = "full-memory"
     seconds = (5.0, 15.0)
@@ -244,18 +267,27 @@ class FullMemory(Fault):
     def begin(self) -> str:
         self._server = self.world.servers[self.pick("kafka", "pulsar", "rest", "grpc")]
         self._pid = self._server.pid
-        size = psutil.Process(self._pid).memory_info().vms
-        more = self.random.choice((1, 8, 32)) << 20
+        self._logged_bytes = self._server.log.stat().st_size
+        self._size = psutil.Process(self._pid).memory_info().vms
+        more = self.random.choice((0, 1)) << 20
         self._before = resource.prlimit(self._pid, resource.RLIMIT_AS)
-        resource.prlimit(self._pid, resource.RLIMIT_AS, (size + more, self._before[1]))
+        self._limit = self._size + more
+        resource.prlimit(self._pid, resource.RLIMIT_AS, (self._limit, self._before[1]))
         return f"{self._server.name}: {more >> 20} MiB left"
 
     def end(self) -> str | None:
+        """It is seen when the process ended of it, said that memory is missing, or came close to the limit."""
         with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
-            limit = resource.prlimit(self._pid, resource.RLIMIT_AS)[0]
+            size = psutil.Process(self._pid).memory_info().vms
             resource.prlimit(self._pid, resource.RLIMIT_AS, self._before)
             if self._server.is_running:
-                return f"the limit was {limit >> 20} MiB"
+                with self._server.log.open("rb") as lines:
+                    lines.seek(self._logged_bytes)
+                    complaint = OUT_OF_MEMORY.search(lines.read())
+                if complaint is not None:
+                    return f"it said: {complaint[0].decode()}"
+                is_close = size > self._size and size + NEAR_BYTES >= self._limit
+                return f"{(self._limit - size) >> 10} KiB were left" if is_close else None
         self.world.restart(self._server.name)
         return f"{self._pid} had ended of it"
 
@@ -284,13 +316,13 @@ class ProcessClock(Fault):
         return f"{self._server.name} {seconds:+d} s"
 
     def end(self) -> str | None:
-        environment = ""
+        libraries = ""
         with contextlib.suppress(OSError, AssertionError):
-            environment = open(f"/proc/{self._server.pid}/environ").read()  # noqa: SIM115
+            libraries = Path(f"/proc/{self._server.pid}/maps").read_text()
         self._server.end()
         self._server.restart_with(dict.fromkeys(self._more, ""))
         self.world.held_down.discard(self._server.name)
-        return "it ran with that clock" if "FAKETIME" in environment else None
+        return "the library with that clock was loaded" if "libfaketime" in libraries else None
 
 
 KINDS: tuple[type[Fault], ...] = (

@@ -4,7 +4,7 @@
 
     {"do": "open", "link": NAME, "listen": "127.0.0.2:0", "target": "127.0.0.1:5432", "kind": "tcp"}   → {"port": N}
     {"do": "target", "link": NAME, "target": ADDRESS}          where new connections go from now on; open ones are reset
-    {"do": "rule", "link": NAME, "rule": {...} or null}        → the link's counts, so far
+    {"do": "rule", "link": NAME, "rule": {...} or null}        → the link's counts, before it
     {"do": "counts"}                                           → counts by link
 
 A rule (all fields but `mode` may be left out) hits `fraction` of the connections, or only those that were `old` when it began:
@@ -297,11 +297,12 @@ async def _do(links: dict[str, Link], wish: dict[str, Any]) -> dict[str, Any]:
         links[wish["link"]] = link
         return {"port": port}
     link = links[wish["link"]]
+    before = dict(link.counts)  # what a rule does at once is counted as its own
     if wish["do"] == "target":
         link.set_target(wish["target"])
     else:
         link.set_rule(Rule(**wish["rule"]) if wish["rule"] else None)
-    return dict(link.counts)
+    return before
 
 
 if __name__ == "__main__":

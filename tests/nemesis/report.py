@@ -13,21 +13,13 @@ import psutil
 
 from bearlake import __version__
 from nemesis import tools
+from nemesis.gates import Gate
 from nemesis.judging import Facts, Verdict, windows
 from nemesis.schedule import Happening
 from nemesis.watch import Objects
 
 EXAMPLES_MAX = 15
 LINES_MAX = 80
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gate:
-    """Something that must hold. `is_open` None: could not be judged in this run, and says why."""
-
-    name: str
-    is_passed: bool | None
-    figures: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +45,11 @@ class Run:
     client_failures: Sequence[str]
 
     @property
+    def is_complete(self) -> bool:
+        """Whether every gate was judged."""
+        return all(gate.is_passed is not None for gate in self.gates)
+
+    @property
     def is_passed(self) -> bool:
         """Whether no gate says no."""
         return all(gate.is_passed is not False for gate in self.gates)
@@ -66,6 +63,10 @@ def written(run: Run) -> str:
 
 def _head(run: Run) -> str:
     verdict = "every gate was passed" if run.is_passed else "**a gate was not passed**"
+    if not run.is_complete:
+        verdict += (
+            "; the run is not complete: " + ", ".join(g.name for g in run.gates if g.is_passed is None) + " not judged"
+        )
     return f"""# Nemesis: {verdict}
 
 Seed {run.seed}, {run.load_s:.0f} s of load and faults, {run.total_s:.0f} s in all. Again: `{run.command}`
@@ -119,11 +120,12 @@ def _load(run: Run) -> str:
             felt = run.facts.felt(protocol, whole)
             rows.append(
                 f"| {protocol} | {len(felt.waits_s):,} | {_quantile(felt.waits_s, 50):.2f} | {_quantile(felt.waits_s, 99):.2f} |"
-                f" {max(felt.waits_s, default=0):.1f} | {felt.gaps_s[0]:.1f} | {felt.errors} | {felt.redelivered} |"
+                f" {max(felt.waits_s, default=0):.1f} | {max(felt.gaps_s, default=0):.1f} | {felt.silences_s[0]:.1f} |"
+                f" {felt.errors} | {felt.redelivered} |"
             )
         lines += [
-            "| protocol | writes | p50 (s) | p99 (s) | longest (s) | longest without any (s) | failed, given up | delivered again |",
-            "|---|---|---|---|---|---|---|---|", *rows, "",
+            "| protocol | writes | p50 (s) | p99 (s) | longest (s) | one without (s) | all without (s) | failed, given up | again |",
+            "|---|---|---|---|---|---|---|---|---|", *rows, "",
         ]  # fmt: skip
     if run.objects:
         orphans, unused = max(one.orphans for one in run.objects), max(one.unused for one in run.objects)
@@ -141,7 +143,8 @@ def _faults(run: Run) -> str:
     for one in run.happenings:
         by_kind[one.kind].append(one)
     heads = " | ".join(
-        f"{protocol} without writes p99 / max (s), errors, again" for protocol in sorted(run.facts.acknowledged)
+        f"{protocol}: one producer without writes p99 / max (s), all without (s), errors, again"
+        for protocol in sorted(run.facts.acknowledged)
     )
     lines = [
         "## Faults, and what clients felt",
@@ -155,13 +158,16 @@ def _faults(run: Run) -> str:
         for protocol in sorted(run.facts.acknowledged):
             felt = run.facts.felt(protocol, windows(run.happenings, kind))
             gaps = f"{_quantile(felt.gaps_s, 99):.1f} / {max(felt.gaps_s, default=0):.1f}"
-            cells.append(f"{gaps}, {felt.errors}, {felt.redelivered}")
+            silence = f"{max(felt.silences_s, default=0):.1f}"
+            cells.append(f"{gaps}, {silence}, {felt.errors}, {felt.redelivered}")
         lines.append(f"| {kind} | {len(all_of_it)} | {seen} | {' | '.join(cells)} |")
     lines += [
         "",
-        "A window begins with the fault and ends 15 s after it; faults that overlap share what was felt. The longest time without an",
+        "A window begins with the fault and ends 15 s after it; faults that overlap share what was felt. Each window and producer has one",
+        "longest time without an acknowledged write, of which p99 and maximum are told; then the longest time in which no producer of the",
+        "protocol got one. Errors are writes that failed or were given up; again: records that a group or subscription got once more.",
+        "",
     ]
-    lines += ["acknowledged write is taken per window over all producers of the protocol.", ""]
     if run.impossible:
         lines += [f"Not possible here: {', '.join(run.impossible)}.", ""]
     return "\n".join(lines)

@@ -1,11 +1,13 @@
 """Which faults happen when: one or two at a time, of every kind in turn, by the seed alone.
 
-Kinds are dealt from a shuffled deck, so each has happened before one comes again. Faults that need the same resource never overlap.
+Kinds are dealt from a shuffled deck, so each has happened before one comes again. A kind that has not been seen at work comes once more
+at the end of its round, a few times at most. Faults that need the same resource never overlap.
 """
 
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +17,8 @@ from nemesis.world import World
 log = logging.getLogger("nemesis")
 
 TWO_AT_ONCE = 0.4
+AGAIN_MAX = 3
+"""How often a kind that has not been seen at work is put back into the deck."""
 CALM_S = (1.0, 5.0)
 
 
@@ -48,10 +52,17 @@ class Schedule:
         self._kinds = list(kinds)
         self._random = random.Random(f"{world.seed}/schedule")
         self._deck: list[type[Fault]] = []
+        self._seen: set[str] = set()
+        self._again: Counter[str] = Counter()
         self._scale = scale
         self._open: list[tuple[float, Fault, Happening]] = []
         self._next_s = self._clock() + 2.0
         self.happenings: list[Happening] = []
+
+    @property
+    def names(self) -> list[str]:
+        """The kinds that may be drawn."""
+        return [kind.name for kind in self._kinds]
 
     def step(self) -> None:
         """End what is over; begin what is due."""
@@ -93,6 +104,7 @@ class Schedule:
             happening.error = f"{type(error).__name__}: {error}"[:200]
             happening.ended = int(self._clock() * 1e9)
             log.warning("%s could not begin: %s", kind.name, happening.error)
+            self._judge(kind, happening)
             return
         log.info("%s: %s, for %.1f s", kind.name, happening.what, lasts_s)
         self._open.append((self._clock() + lasts_s, fault, happening))
@@ -105,9 +117,18 @@ class Schedule:
         except Exception as error:  # noqa: BLE001 - the run goes on; healing mends what it can
             happening.error = f"{type(error).__name__}: {error}"[:200]
         happening.ended = int(self._clock() * 1e9)
+        self._judge(type(fault), happening)
         log.info("%s is over; seen: %s", happening.kind, happening.proof or happening.error or "nothing")
         if not self._open:
             self._rest()
+
+    def _judge(self, kind: type[Fault], happening: Happening) -> None:
+        """Put a kind back that has never been seen at work."""
+        if happening.proof:
+            self._seen.add(kind.name)
+        elif kind.name not in self._seen and self._again[kind.name] < AGAIN_MAX:
+            self._again[kind.name] += 1
+            self._deck.append(kind)
 
     def _rest(self) -> None:
         self._next_s = self._clock() + self._random.uniform(*CALM_S) * self._scale

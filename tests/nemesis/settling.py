@@ -1,8 +1,8 @@
 """One run from start to verdict: load and faults, healing, settling, reading everything again, and the gates."""
 
+import contextlib
 import logging
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,12 +12,13 @@ import confluent_kafka
 
 from faults.load import create_stream
 from faults.waiting import until
-from nemesis import fault_kinds, judging
+from nemesis import fault_kinds, gates, judging
 from nemesis.clients import pulsars
 from nemesis.clients.kafka import by_partition
+from nemesis.gates import Gate, Left
 from nemesis.plan import SIZES
 from nemesis.recording import Recording, now
-from nemesis.report import Gate, Run
+from nemesis.report import Run
 from nemesis.schedule import Schedule
 from nemesis.script import ODD_STREAM, PULSAR_TOPIC, STREAM
 from nemesis.watch import Watch
@@ -30,14 +31,6 @@ STEP_S = 0.2
 SETTLE_S = 150.0
 READ_S = 90.0
 REST_S = 8.0
-CPU_AT_REST_MAX = 0.35
-ATTEMPTS_MAX = 12
-"""Failures of one task: five, then it is set aside and tried once more every 20 s."""
-CLAIMS_MAX = 40
-GROWTH_MAX = 1.4
-GROWTH_MB = 60.0
-TRIES_MIN = 3
-"""One fault may hit what nobody uses at that moment; so many of a kind do not."""
 TABLE = {"table.freshness_ms": "3000"}
 
 
@@ -61,13 +54,20 @@ def run(wish: Wish) -> Run:
         world.start()
         log.info("started after %.1f s", time.monotonic() - start_s)
         watch, schedule, impossible = _load(world, wish)
-        gates = _settle(world, watch, wish)
+        found_gates = _settle(world, watch, wish)
         text = world.folder / "verdict.log"
         histories = world.fleet.histories()
         verdict = judging.judge(histories, text)
         log.info("judged: %s", verdict.text)
         found = judging.facts(histories)
-        gates = [_promises(verdict), *gates, _seen(schedule), _clients(world)]
+        failures = [f"{client.name} {text}" for client in world.fleet.clients for text in client.failures]
+        found_gates = [
+            gates.promises(verdict.violations, verdict.text),
+            *found_gates,
+            gates.faults_seen(schedule.names, impossible, schedule.happenings, wish.seconds),
+            gates.clients_did_something(world.size.clients, found.answered),
+            gates.clients_ended(failures),
+        ]
         return Run(
             command=_command(wish),
             seed=wish.seed,
@@ -78,7 +78,7 @@ def run(wish: Wish) -> Run:
             impossible=impossible,
             facts=found,
             verdict=verdict,
-            gates=gates,
+            gates=found_gates,
             objects=watch.objects,
             exits=[f"{name} with {code}, {at - start_s:.0f} s after the start" for at, name, code in world.exits],
             missed=list(watch.missed.values()),
@@ -114,49 +114,40 @@ def _settle(world: World, watch: Watch, wish: Wish) -> list[Gate]:
     except AssertionError as late:
         return [Gate(name="servers are ready after healing", is_passed=False, figures=str(late))]
     log.info("healed after %.1f s", time.monotonic() - healed_s)
-    gates = [
+    found = [
         Gate(name="servers are ready after healing", is_passed=True, figures=f"{time.monotonic() - healed_s:.1f} s")
     ]
     world.fleet.stop(producers=True)
+    has_workers = bool(world.size.workers)
     peak = max((one.orphans + one.unused for one in watch.objects), default=0)
-    settled = _is_settled_in_time(world, watch) if world.size.workers else None
-    gates += _objects(watch, peak, settled)
-    gates.append(_readable(world))
+    last = _settled(world, watch) if has_workers else None
+    waited_s = time.monotonic() - healed_s
+    found += gates.leftovers(last, peak, has_workers=has_workers, waited_s=waited_s)
+    found.append(gates.attempts(len(watch.objects), watch.attempts_max, watch.claims_max, has_workers=has_workers))
+    found.append(_readable(world))
     world.fleet.stop(producers=False)
-    gates.append(_rest(world, watch))
-    gates.append(_memory(world, watch))
-    return gates
+    found.append(gates.rest(watch.cpu_at_rest(REST_S)))
+    found.append(gates.memory(watch.memory, wish.seconds))
+    return found
 
 
-def _is_settled_in_time(world: World, watch: Watch) -> bool:
-    """Whether compaction has finished and nothing is left over that nobody needs."""
+def _settled(world: World, watch: Watch) -> Left | None:
+    """What is left when compaction and sweeping have finished, or have had time enough."""
+    last: Left | None = None
 
     def is_settled() -> bool:
+        nonlocal last
         world.revive()
         found = watch.look_at_objects()
-        return found is not None and found.open_tasks == 0 and found.orphans == 0 and found.unused == 0
+        if found is None or found.open_tasks or found.orphans or found.unused:
+            return False
+        last = watch.left()
+        return last is not None and not (last.stale_files or last.stale_metadata)
 
-    try:
+    with contextlib.suppress(AssertionError):
         log.info("settled after %.1f s", until(is_settled, SETTLE_S, "compaction and sweeping have finished"))
-    except AssertionError:
-        return False
-    return True
-
-
-def _objects(watch: Watch, peak: int, settled: bool | None) -> list[Gate]:
-    if settled is None or not watch.objects:
-        return [Gate(name="orphans and unused objects shrink", is_passed=None, figures="no worker in this size")]
-    last = watch.objects[-1]
-    left = f"{last.orphans} orphans, {last.unused} unused, {last.open_tasks} open tasks {SETTLE_S:g} s later at most; {peak} at the peak"
-    return [
-        Gate(name="orphans and unused objects shrink", is_passed=settled, figures=left),
-        Gate(name="no task is set aside in the end", is_passed=last.aside == 0, figures=f"{last.aside}"),
-        Gate(
-            name="attempts per task are bounded",
-            is_passed=watch.attempts_max <= ATTEMPTS_MAX and watch.claims_max <= CLAIMS_MAX,
-            figures=f"at most {watch.attempts_max} failures and {watch.claims_max} claims of one task",
-        ),
-    ]
+        return last
+    return watch.left() or last
 
 
 def _readable(world: World) -> Gate:
@@ -200,48 +191,6 @@ def _read_all(consumer: Any, history: Recording, name: tuple[str, int], problems
     else:
         history.ok(history.invoke("complete", log=name))
     return position - start
-
-
-def _rest(world: World, watch: Watch) -> Gate:
-    shares = watch.cpu_at_rest(REST_S)
-    told = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
-    is_passed = bool(shares) and max(shares.values()) < CPU_AT_REST_MAX
-    return Gate(name="no process spins at rest", is_passed=is_passed, figures=f"of one core: {told}")
-
-
-def _memory(world: World, watch: Watch) -> Gate:
-    found = {name: watch.growth(name) for name in world.servers}
-    judged = {name: pair for name, pair in found.items() if pair is not None}
-    told = ", ".join(f"{name} {before:.0f} → {after:.0f} MB" for name, (before, after) in judged.items())
-    if not judged:
-        peaks = {name: max((size for _, size in sizes), default=0) for name, sizes in watch.memory.items()}
-        told = "too short to judge; most: " + ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in peaks.items())
-        return Gate(name="memory does not grow", is_passed=None, figures=told)
-    is_passed = all(after < before * GROWTH_MAX + GROWTH_MB for before, after in judged.values())
-    return Gate(name="memory does not grow", is_passed=is_passed, figures=told)
-
-
-def _promises(verdict: judging.Verdict) -> Gate:
-    is_passed = None if verdict.violations is None else verdict.violations == 0
-    return Gate(name="every promise was kept", is_passed=is_passed or False, figures=verdict.text.replace("|", "/"))
-
-
-def _clients(world: World) -> Gate:
-    """A client that fails by itself is a mistake here, and takes what it saw with it."""
-    failed = [f"{client.name} {text}" for client in world.fleet.clients for text in client.failures]
-    return Gate(
-        name="clients end only when they shall", is_passed=not failed, figures="; ".join(failed[:5]) or "all did"
-    )
-
-
-def _seen(schedule: Schedule) -> Gate:
-    seen = {one.kind for one in schedule.happenings if one.proof}
-    counts = Counter(one.kind for one in schedule.happenings if not one.error)
-    tried = seen | {kind for kind, count in counts.items() if count >= TRIES_MIN}
-    figures = f"{len(seen)} of {len(tried)} kinds" + (
-        f"; not: {', '.join(sorted(tried - seen))}" if tried - seen else ""
-    )
-    return Gate(name="every kind of fault was seen at work", is_passed=not tried - seen, figures=figures)
 
 
 def _command(wish: Wish) -> str:

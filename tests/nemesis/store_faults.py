@@ -121,6 +121,7 @@ class FullDisk(Fault):
     def begin(self) -> str:
         name = self.random.choice(sorted(self.world.disks))
         self._disk = self.world.disks[name]
+        self._was_full = False
         used = self._disk.fill()
         self._was_full = self._disk.is_full()  # later, what is deleted may make a little room
         return f"{name}: {used >> 20} MiB used"

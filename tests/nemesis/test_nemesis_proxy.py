@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from nemesis.proxy import Link, Rule
+from nemesis.proxy import Link, Rule, _do
 
 TIMEOUT_S = 10.0
 
@@ -154,3 +154,16 @@ async def test_requests_of_some_keys_are_answered_with_an_error_and_the_others_g
         assert (await reader.readline()).startswith(b"HTTP/1.1 503")
         assert failing.encode() not in echo.heard
         assert link.counts["status_503"] == 1
+
+
+async def test_the_answer_to_a_rule_has_the_counts_before_it() -> None:
+    """What a rule does at once must count as its own: else a fault that resets connections has no proof."""
+    async with linked() as (link, echo, port):
+        reader, writer = await echo.dial(port)
+        writer.write(b"x")
+        await reader.readexactly(1)
+
+        before = await _do({"a>b": link}, {"do": "rule", "link": "a>b", "rule": {"mode": "cut", "old": True}})
+
+        assert before.get("reset", 0) == 0
+        assert link.counts["reset"] == 1

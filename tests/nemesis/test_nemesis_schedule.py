@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from nemesis.process_faults import Fault
-from nemesis.schedule import Happening, Schedule
+from nemesis.schedule import AGAIN_MAX, Happening, Schedule
 
 
 class Time:
@@ -75,3 +75,19 @@ def test_a_fault_that_cannot_begin_is_noted_and_the_others_go_on() -> None:
 
     assert {one.error for one in found if one.kind == "broken"} == {"RuntimeError: not now"}
     assert all(one.proof == "seen" for one in found if one.kind == "sound")
+
+
+def test_a_kind_that_was_not_seen_comes_again_before_the_next_round_a_few_times() -> None:
+    class Unseen(Fault):
+        name = "unseen"
+
+        def begin(self) -> str:
+            return "something"
+
+        def end(self) -> str | None:
+            return None
+
+    found = [one.kind for one in happenings(6, (Unseen, kind("sound"), kind("steady")))]
+
+    assert found[:4].count("unseen") == 2  # its turn, and once more
+    assert found.count("unseen") - found.count("sound") in (AGAIN_MAX - 1, AGAIN_MAX)

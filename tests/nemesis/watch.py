@@ -1,22 +1,32 @@
 """What is measured of a run from outside, every few seconds: memory and CPU time of processes, objects and tasks in the stores."""
 
 import contextlib
+import logging
 import re
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from statistics import median
 
 import psutil
 
+from nemesis import tables_named
+from nemesis.gates import Left
 from nemesis.world import World
+
+log = logging.getLogger("nemesis")
 
 SAMPLE_S = 5.0
 TASKS = """select count(*) as open, coalesce(max(attempt_count), 0) as attempts, coalesce(max(epoch), 0) as claims,
  count(*) filter (where state <> 1) as aside from bearlake.task"""
-UNUSED = "select kind, count(*) as n from bearlake.object where unused_ms is not null and deleted_ms is null group by 1"
+UNUSED = """select kind, count(*) filter (where unused_ms <= bearlake.now_ms()) as n,
+ count(*) filter (where unused_ms > bearlake.now_ms()) as later
+ from bearlake.object where unused_ms is not null and deleted_ms is null group by 1"""
+"""`later`: unused since a moment that the store's clock has not reached again, after a step forward and back; they wait for it."""
 KNOWN = "select key from bearlake.object"
+INDEXED = """select key from bearlake.object
+ where deleted_ms is null and (unused_ms is null or unused_ms > bearlake.now_ms())"""
 PREFIXES = ("wal/", "kept/")
+TABLES = "table/"
 MISSED = re.compile(r"object ((?:wal|kept|table)/\S+) does not exist")
 ALARM = re.compile(r"^\S+ (ERROR|CRITICAL) +(\S+): (.*?)(?:  |$)")
 WAL, PARQUET = 0, 1
@@ -40,6 +50,8 @@ class Objects:
     attempts_max: int
     claims_max: int
     aside: int
+    later: int = 0
+    """Unused objects of both kinds that wait until the store's clock is where it was when they became unused."""
 
 
 class Watch:
@@ -48,8 +60,8 @@ class Watch:
     def __init__(self, world: World) -> None:
         self._world = world
         self._next_s = 0.0
-        self.memory: dict[str, list[tuple[float, int]]] = defaultdict(list)
-        """By server: (monotonic s, resident bytes), with its child processes'."""
+        self.memory: dict[tuple[str, int], list[int]] = defaultdict(list)
+        """By server and process id: resident bytes of its own process, one sample every `SAMPLE_S`. A JVM's heap has its own bound."""
         self.objects: list[Objects] = []
         self.attempts_max = 0
         self.claims_max = 0
@@ -68,7 +80,7 @@ class Watch:
         for name, server in self._world.servers.items():
             if server.is_running and server.is_ready():
                 with contextlib.suppress(psutil.Error):
-                    self.memory[name].append((time.monotonic(), psutil.Process(server.pid).memory_info().rss))
+                    self.memory[name, server.pid].append(psutil.Process(server.pid).memory_info().rss)
         self.look_at_objects()
         self.look_at_logs()
 
@@ -98,7 +110,8 @@ class Watch:
         """Count objects and tasks; None while a fault hides them."""
         try:
             tasks = self._world.postgresql.execute(TASKS)[0]
-            unused = {row["kind"]: row["n"] for row in self._world.postgresql.execute(UNUSED)}
+            rows = self._world.postgresql.execute(UNUSED)
+            unused, later = {row["kind"]: row["n"] for row in rows}, sum(row["later"] for row in rows)
             stored = {key for prefix in PREFIXES for key in self._world.storage.keys(prefix)}
             known = {row["key"] for row in self._world.postgresql.execute(KNOWN)}
         except Exception:  # noqa: BLE001 - the store is away, or its layout is another one: no sample
@@ -106,18 +119,42 @@ class Watch:
         found = Objects(
             at_s=time.monotonic(), stored=len(stored), orphans=len(stored - known),
             unused=unused.get(WAL, 0), unused_files=unused.get(PARQUET, 0), open_tasks=tasks["open"],
-            attempts_max=tasks["attempts"], claims_max=tasks["claims"], aside=tasks["aside"],
+            later=later, attempts_max=tasks["attempts"], claims_max=tasks["claims"], aside=tasks["aside"],
         )  # fmt: skip
         self.objects.append(found)
         self.attempts_max = max(self.attempts_max, found.attempts_max)
         self.claims_max = max(self.claims_max, found.claims_max)
         return found
 
-    def growth(self, name: str) -> tuple[float, float] | None:
-        """Median resident memory (MB) of the second and of the last fifth of the run; None when there are too few samples."""
-        sizes = [size / 1e6 for _, size in self.memory[name]]
-        fifth = len(sizes) // 5
-        return (median(sizes[fifth : 2 * fifth]), median(sizes[-fifth:])) if fifth >= 3 else None
+    def look_at_tables(self) -> tuple[list[str], list[str], list[str]] | None:
+        """Stale data files, stale metadata files, missing files (`Left`); None when the stores cannot be asked."""
+        try:
+            named = self._named()
+            stored = self._world.storage.keys(TABLES)
+            indexed = {row["key"] for row in self._world.postgresql.execute(INDEXED)}
+            gone = tables_named.missing(stored, named)
+            if gone:  # a sweep between the two looks deletes what is not named by then
+                again = self._named()
+                gone = [key for key in gone if key in again.data | again.metadata]
+        except Exception as error:  # noqa: BLE001 - of whatever library is below
+            log.warning("tables cannot be read: %r", error)
+            return None
+        return tables_named.stale_files(stored, named, indexed), tables_named.stale_metadata(stored, named), gone
+
+    def _named(self) -> tables_named.Named:
+        world = self._world
+        return tables_named.read_catalog(world.catalog_url, world.client_environment(), world.storage.base)
+
+    def left(self) -> Left | None:
+        """What is left now; None when the stores cannot be asked."""
+        objects = self.look_at_objects()
+        tables = self.look_at_tables() if objects is not None else None
+        if objects is None or tables is None:
+            return None
+        return Left(
+            orphans=objects.orphans, unused=objects.unused, open_tasks=objects.open_tasks, aside=objects.aside, later=objects.later,
+            stale_files=tables[0], stale_metadata=tables[1], missing=tables[2],
+        )  # fmt: skip
 
     def cpu_at_rest(self, seconds: float) -> dict[str, float]:
         """Share of one core that each server takes while nobody asks it for anything, children included."""

@@ -138,7 +138,7 @@ class World:
             **self.size.settings,
             "metadata.url": url,
             "tables.catalog_url": url,
-            "object_store.url": f"s3://{self.storage.bucket}/bearlake",
+            "object_store.url": self.storage.base,
             "object_store.cloud.endpoint": f"http://{objects}",
             "server.zone": name,
             "admin.advertised_host": HOST,
@@ -168,6 +168,11 @@ class World:
         }  # fmt: skip
 
     # -- to look at ----------------------------------------------------------------------------------------------
+
+    @property
+    def catalog_url(self) -> str:
+        """The tables' catalog, on the primary itself, not through a link."""
+        return self.postgresql.primary.url(DATABASE)
 
     def of_role(self, *roles: str) -> list[str]:
         """Names of servers and workers."""

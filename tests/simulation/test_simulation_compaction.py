@@ -16,9 +16,10 @@ from bearlake.metadata.sqlite import tasks as sqlite_tasks
 from bearlake.metadata.sqlite.streams import SqliteStreams
 from bearlake.table import marks
 from bearlake.telemetry.isolation import Isolation
-from bearlake.testing import simulate, tables
+from bearlake.testing import lake_truth, simulate, table_rows, tables
 from bearlake.testing.lake_scenario import draw_lake_settings
 from bearlake.testing.scenario import Report, ScenarioSettings, run_seed
+from bearlake.testing.table_rows import TableRow
 
 SEEDS_PER_TEST = 10
 SEED_COUNT = 100
@@ -263,3 +264,36 @@ def test_the_simulation_of_compaction_notices_code_that_would(
             assert str(report.violation).startswith(MUTATIONS[mutate])
             return
     pytest.fail("no violation in 64 seeds")
+
+
+def _other_value(row: TableRow) -> TableRow:
+    time_ms, key, value, headers = row.fields
+    return row._replace(fields=(time_ms, key, (value or b"") + b"?", headers))
+
+
+def _other_key(row: TableRow) -> TableRow:
+    time_ms, key, value, headers = row.fields
+    return row._replace(fields=(time_ms, (key or b"") + b"?", value, headers))
+
+
+def _other_header(row: TableRow) -> TableRow:
+    time_ms, key, value, headers = row.fields
+    return row._replace(fields=(time_ms, key, value, (*headers, ("more", None))))
+
+
+def _other_time(row: TableRow) -> TableRow:
+    time_ms, *rest = row.fields
+    return row._replace(fields=(time_ms + 1, *rest))
+
+
+@pytest.mark.parametrize("change", [_other_value, _other_key, _other_header, _other_time])
+def test_a_table_whose_rows_have_other_contents_than_were_sent_is_found(
+    change: Callable[[TableRow], TableRow], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        lake_truth, "read_table_rows", lambda stored: [change(row) for row in table_rows.read_table_rows(stored)]
+    )
+
+    violations = (run_seed(seed, draw_lake_settings(seed)).violation for seed in range(4))
+
+    assert any("history: " in str(violation) for violation in violations)

@@ -72,3 +72,37 @@ def test_traceback_is_part_of_the_json_line() -> None:
         logging.getLogger("bearlake.test").exception("failed")
 
     assert "ValueError: broken" in json.loads(stream.getvalue())["error"]
+
+
+@pytest.mark.parametrize("name", ["asyncpg.connection", "sqlalchemy.engine", "pyiceberg.io", "root"])
+def test_a_librarys_broken_connection_is_one_line(name: str) -> None:
+    stream = io.StringIO()
+    set_up(LogSettings(format="text"), stream)
+    try:
+        raise ConnectionError("unexpected connection_lost() call")
+    except ConnectionError:
+        logging.getLogger(name).exception("Exception while sending command.")
+
+    assert stream.getvalue().count("\n") == 1
+    assert stream.getvalue().endswith("error=ConnectionError('unexpected connection_lost() call')\n")
+
+
+def test_a_mistake_of_ours_keeps_its_traceback() -> None:
+    stream = io.StringIO()
+    set_up(LogSettings(format="text"), stream)
+    for name in ("bearlake.test", "asyncio", "aiohttp.server"):
+        try:
+            raise ValueError("broken")
+        except ValueError:
+            logging.getLogger(name).exception("failed")
+
+    assert stream.getvalue().count("Traceback") == 3
+
+
+def test_what_a_pool_repeats_while_a_store_is_away_is_not_logged() -> None:
+    stream = io.StringIO()
+    set_up(LogSettings(format="text"), stream)
+    logging.getLogger("asyncpg.pool").warning("Failed to restore the pool connection floor; retrying")
+    logging.getLogger("sqlalchemy.pool.impl.QueuePool").error("Exception terminating connection")
+
+    assert stream.getvalue() == ""

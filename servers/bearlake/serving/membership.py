@@ -231,7 +231,7 @@ class Member:
 
     def _note_failure(self, error: BaseException) -> None:
         if not self._is_failing:
-            log.warning("heartbeat failed, trying on", extra={"error": error or type(error).__name__})
+            log.warning("heartbeat failed, trying on", extra={"error": str(error) or type(error).__name__})
         self._is_failing = True
 
     def _note_success(self) -> None:

@@ -3,6 +3,9 @@
 A log call has a constant message and its data in `extra`; both formats print that data behind the message. Values are cut to
 `VALUE_LENGTH_MAX` characters. Record contents and secrets are never passed to a log call; what is called like a secret
 (`password`, `token`, …) is masked here in case somebody forgets.
+
+Libraries that talk to stores log a broken connection with its traceback, each time. Our own lines say once per outage what could not be
+done, so a library's line says in one line what it met (`error`), and those that repeat while the outage lasts are not logged.
 """
 
 import json
@@ -14,6 +17,10 @@ from typing import Literal, TextIO
 
 VALUE_LENGTH_MAX = 500
 SECRET_WORDS = ("password", "secret", "token", "credential", "access_key")
+FOREIGN = ("asyncpg", "pg8000", "py4j", "pyiceberg", "root", "sqlalchemy")
+"""Loggers of libraries that talk to stores, and what lies below them. py4j logs to the root logger, too."""
+QUIET = {"asyncpg.pool": logging.ERROR, "sqlalchemy.pool": logging.CRITICAL}
+"""Loggers with nothing to say below this level: a pool tries to connect each second, or drops a connection that it knows is dead."""
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -33,6 +40,7 @@ def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
     is_text = settings.format == "text" or (settings.format == "auto" and target.isatty())
     handler = logging.StreamHandler(target)
     handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
+    handler.addFilter(without_foreign_traceback)
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)
@@ -40,6 +48,16 @@ def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
     root.setLevel(settings.level)
     for noisy in ("asyncio", "aiohttp.access", "botocore", "urllib3"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
+    for name, least in QUIET.items():
+        logging.getLogger(name).setLevel(max(least, root.level))
+
+
+def without_foreign_traceback(record: logging.LogRecord) -> bool:
+    """A filter that lets all pass: in a library's line the exception becomes the field `error`."""
+    if record.exc_info and record.name.partition(".")[0] in FOREIGN:
+        record.error = repr(record.exc_info[1])
+        record.exc_info, record.exc_text = None, None
+    return True
 
 
 def extras(record: logging.LogRecord) -> dict[str, object]:

@@ -14,11 +14,14 @@ from bearlake.wal import reader as wal_reader
 if TYPE_CHECKING:
     from bearlake.testing.world import World
 
+ARRIVAL_DEADLINES = 3
+"""Deadlines of a call after which what was under way has arrived, in a network that is healthy again."""
+
 
 async def check_end(world: "World") -> None:
     """Every server, and one that starts now, knows all streams and serves every partition from its start to its end."""
     world.start_node("late")
-    await asyncio.sleep(3 * world.settings.network.deadline_ms / 1000)  # what was under way arrives
+    await asyncio.sleep(ARRIVAL_DEADLINES * world.settings.network.deadline_ms / 1000)
     for _ in range(1_000):
         if all(_is_quiet(world, node) for node in [*world.nodes.values(), *world.zombies]):
             break

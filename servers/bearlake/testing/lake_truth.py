@@ -17,6 +17,7 @@ from bearlake.table import footer as table_footer
 from bearlake.table.model import TableCommit
 from bearlake.table.rows import Key, read_keys
 from bearlake.table.sparse import SparseFile
+from bearlake.testing.table_rows import TableRow, read_table_rows
 from bearlake.testing.tables import MemoryTable, MemoryTables
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class LakeTruth:
         self.tables: MemoryTables | None = None
         self._places: dict[PartitionKey, list[Place]] = {}
         self._keys: dict[str, list[Key]] = {}
+        self._rows: dict[str, list[TableRow]] = {}
         self._swaps: dict[tuple[int, int, str], int] = {}
         self._table_rows: dict[int, set[Key]] = {}
         self.counts: Counter[str] = Counter()
@@ -116,6 +118,12 @@ class LakeTruth:
             for before, after in pairwise(found):
                 self._truth.expect(before < after, "rows are sorted, each once", key=key, before=before, after=after)
         return found
+
+    def rows_of(self, key: str) -> list[TableRow]:
+        """The rows of a data file."""
+        if key not in self._rows:
+            self._rows[key] = read_table_rows(self._truth.objects[key])
+        return self._rows[key]
 
     def named(self) -> set[str]:
         """Keys of the objects that the index names, by what was committed, swapped, trimmed and deleted."""

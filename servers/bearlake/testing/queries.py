@@ -1,6 +1,6 @@
 """A reader of tables in a simulated deployment: it reads the newest snapshot of some table every now and then, as an SQL engine does.
 
-It looks at the partitions and offsets of the rows. Offsets from the partition's start to the table's own end are promised to be there:
+It looks at whole rows. Offsets from the partition's start to the table's own end are promised to be there:
 what was trimmed before it was compacted never becomes a row.
 """
 
@@ -31,9 +31,9 @@ def read_rows(world: "World", stream: Stream) -> None:
     if table is None:
         return
     world.events["table read"] += 1
-    rows = [row for key in table.files for row in world.truth.lake.keys_of(key)]
+    rows = [row for key in table.files for row in world.truth.lake.rows_of(key)]
     for key in world.keys(stream):
         index = partition_index(key)
         end = table.marks.ends.get(index, 0)
         number = world.chronicle.begins_rows(key, min(world.truth.partition(key).start, end), end)
-        world.chronicle.ends_rows(number, [offset for partition, offset in rows if partition == index])
+        world.chronicle.ends_rows(number, [row for row in rows if row.partition == index])

@@ -5,6 +5,7 @@ by its batch's keys, values and headers, which no two batches share; batches kee
 """
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,6 +37,7 @@ from bearlake.testing.history.model import (
 )
 from bearlake.testing.history.writer import Recorder
 from bearlake.testing.loop import current_process
+from bearlake.testing.table_rows import TableRow
 from bearlake.testing.truth import Sent
 
 if TYPE_CHECKING:
@@ -46,6 +48,10 @@ CRC_AT = 17
 """Fields of the header before the CRC depend on a batch's place (base offset, leader epoch)."""
 
 
+Payload = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+"""Key, value, headers of a record."""
+
+
 class Content(NamedTuple):
     """What a batch holds, whatever its stored form."""
 
@@ -53,6 +59,8 @@ class Content(NamedTuple):
     """Of keys, values and headers."""
     digests: Sequence[str]
     """Of each record, with its timestamp."""
+    payloads: Sequence[Payload] = ()
+    """Of each record; empty where it does not decode."""
 
 
 class Chronicle:
@@ -68,6 +76,8 @@ class Chronicle:
         self._name_of = name_of
         self._sent: dict[Sent, int | None] = {}
         self._contents: dict[bytes, Content] = {}
+        self._in_rows: dict[str, Content] = {}
+        """Batches by the name that their payloads have in rows."""
 
     # -- producers -----------------------------------------------------------------------------------------------
 
@@ -159,9 +169,23 @@ class Chronicle:
         """Somebody reads the partition's rows, of which those in [start, end) are promised."""
         return self._begin(Rows(log=self.log(key), start=start, end=end, engine="snapshot"))
 
-    def ends_rows(self, number: int, offsets: Sequence[int]) -> None:
-        """The rows have these offsets."""
-        self.recorder.complete(number, Outcome.OK, Answer(records=tuple(Seen(offset, "") for offset in offsets)))
+    def ends_rows(self, number: int, rows: Sequence[TableRow]) -> None:
+        """These rows were read. A batch whose first rows were trimmed before they became rows is known by its offsets alone."""
+        batches: defaultdict[int | None, list[TableRow]] = defaultdict(list)
+        for row in rows:
+            batches[row.base_offset].append(row)
+        seen: list[Seen] = []
+        for base, some in batches.items():
+            some.sort(key=lambda row: row.offset)
+            is_whole = base is not None and some[0].offset == base
+            payloads = [row.fields[1:] for row in some]
+            name = _digest(repr(payloads).encode())
+            if (sent := self._in_rows.get(name)) is not None:
+                name, payloads = sent.name, list(sent.payloads)
+            for at, (row, payload) in enumerate(zip(some, payloads, strict=True)):
+                digest = _digest(repr((row.fields[0], *payload)).encode())
+                seen.append(Seen(row.offset, f"{name}.{at}" if is_whole else "", digest))
+        self.recorder.complete(number, Outcome.OK, Answer(records=tuple(seen)))
 
     # -- administration ------------------------------------------------------------------------------------------
 
@@ -200,6 +224,7 @@ class Chronicle:
         found = self._contents.get(stored)
         if found is None:
             found = self._contents[stored] = _content(batch)
+            self._in_rows[_digest(repr([_in_row(payload) for payload in found.payloads]).encode())] = found
         return found
 
 
@@ -210,8 +235,15 @@ def _content(batch: bytes | memoryview) -> Content:
         ((_, _, header),) = kernel.batches(batch, 0, len(batch))
         body = _digest(bytes(batch[HEADER_BYTES:]))
         return Content(body, [body] * header.record_count)
-    name = _digest(repr([fields[1:] for fields in records]).encode())
-    return Content(name, [_digest(repr(fields).encode()) for fields in records])
+    payloads = [fields[1:] for fields in records]
+    return Content(_digest(repr(payloads).encode()), [_digest(repr(fields).encode()) for fields in records], payloads)
+
+
+def _in_row(payload: Payload) -> Payload:
+    """What a row has of it: bytes of header keys that are not UTF-8 are replaced (`docs/table.md`)."""
+    key, value, headers = payload
+    shown = tuple((name.encode(errors="surrogateescape").decode(errors="replace"), one) for name, one in headers)
+    return key, value, shown
 
 
 def _digest(content: bytes) -> str:

@@ -22,7 +22,7 @@ from bearlake.testing import subscribers
 from bearlake.testing.chaos import Admin, Chaos, sweep
 from bearlake.testing.clients import Client, IdempotentProducer, InferringProducer, PlainProducer
 from bearlake.testing.consumers import Consumer
-from bearlake.testing.ending import check_end
+from bearlake.testing.ending import ARRIVAL_DEADLINES, check_end
 from bearlake.testing.lake import LakeSettings
 from bearlake.testing.loop import SimulationLoop
 from bearlake.testing.members import MemberSettings
@@ -308,6 +308,9 @@ async def _run(world: World) -> None:
     if world.lake is not None:
         world.lake.heal()
     await _settled(producing, "producers")
+    if subscribing:
+        await asyncio.sleep(ARRIVAL_DEADLINES * settings.network.deadline_ms / 1000)
+    world.may_more_come = False
     await _settled(subscribing, "subscribers")
     if world.lake is not None:
         await asyncio.sleep(READ_ON_S)

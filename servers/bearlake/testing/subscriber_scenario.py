@@ -17,6 +17,8 @@ from bearlake.testing.scenario import ScenarioSettings, draw_settings
 from bearlake.testing.subscribers import SubscriberSettings
 
 HEARTBEAT_MS = 1_000
+DOOMED_PUT_RATE_MAX = 0.02
+"""Batches that can never be put, at most; the profile of streams has more of them."""
 LIVE_MS = 10_000
 """Time after which a simulated server whose heartbeats stopped is declared lapsed."""
 
@@ -68,7 +70,7 @@ def draw_subscriber_settings(seed: int) -> ScenarioSettings:
     return replace(
         drawn,
         streams=replace(drawn.streams, subscriptions=_limits(draw)),
-        network=replace(drawn.network, doomed_put_rate=0.0),  # the profile of streams has them
+        network=replace(drawn.network, doomed_put_rate=min(drawn.network.doomed_put_rate, DOOMED_PUT_RATE_MAX)),
         inferring_count=0,
         streams_of={name: (min(count, 2), configs) for name, (count, configs) in drawn.streams_of.items()},
         streams_class=BeatingStreams,

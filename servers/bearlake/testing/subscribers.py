@@ -166,11 +166,11 @@ class Subscriber(Client):
         self._holder: ServerRef | None = None
 
     async def run(self) -> None:
-        """Attach, consume and leave, until production has ended and all subscriptions are at the end."""
+        """Attach, consume and leave, until nothing more can be stored and all subscriptions are at the end."""
         while True:
-            if self.world.is_producing:
-                choices = self._all()
-            elif not (choices := await self._undone()):
+            may_more_come = self.world.may_more_come
+            choices = self._all() if self.world.is_producing else await self._undone()
+            if not choices and not may_more_come:
                 return
             if choices:
                 await self._consume(*self.random.choice(choices))

@@ -83,6 +83,8 @@ class World:
         """Members of consumer groups, if the scenario has them; made by `open`."""
         self.notes: deque[tuple[float, str, str, dict[str, object]]] = deque(maxlen=NOTE_COUNT_MAX)
         self.is_producing = True
+        self.may_more_come = True
+        """Whether a producer may still get something stored: its last batch, or one whose commit is under way."""
         self.is_consuming = True
         self.connection_count = 0
         self.incarnation_count = 0

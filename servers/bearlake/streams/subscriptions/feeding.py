@@ -222,6 +222,9 @@ class Feeder:
         member, ack, is_through = item
         if not machine.acknowledge(member, ack, is_through=is_through):
             (fetched,) = await self._fetch([FetchRange(self._partition, ack.base_offset, 1)])
+            if isinstance(fetched.error, OutOfRange) and ack.base_offset < fetched.error.start:
+                # A trim may have cut into the entry: what is left of it begins at the partition's start.
+                (fetched,) = await self._fetch([FetchRange(self._partition, fetched.error.start, 1)])
             if not isinstance(fetched.error, OutOfRange):  # else it is trimmed, or there is no such entry
                 _raise(fetched)
                 for base, end, _ in entries_of(fetched)[:1]:

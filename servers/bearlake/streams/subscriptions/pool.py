@@ -73,6 +73,8 @@ class Pool(Dispatcher):
         self._delayed = DelayedEntries()
         self._given_count = 0
         self._is_blocked = False
+        self._is_at_entry = False
+        """Whether an entry ends at `read_offset`: a cursor that was loaded, or moved by others, may lie inside one."""
 
     # -- what the two kinds decide -------------------------------------------------------------------------------
 
@@ -135,7 +137,7 @@ class Pool(Dispatcher):
     def offer(self, entries: Sequence[StoredEntry], now_ms: int) -> None:
         """See `Dispatcher.offer`."""
         for base, end, batch in entries:
-            self.read_offset = end
+            self.read_offset, self._is_at_entry = end, True
             if batch is None:
                 self.cursor.acknowledge(base, end)
                 continue
@@ -220,7 +222,7 @@ class Pool(Dispatcher):
             raise Invalid(f"cumulative acknowledgement in a {self.type.value} subscription")
         entry = self._entries.get(ack.base_offset)
         if entry is None:
-            return ack.base_offset < self.read_offset
+            return ack.base_offset < self.read_offset and self._is_at_entry
         self.acknowledge_read(member, ack, entry.base, entry.end)
         return True
 
@@ -254,7 +256,8 @@ class Pool(Dispatcher):
 
     def moved(self) -> None:
         """See `Dispatcher.moved`."""
-        self.read_offset = max(self.read_offset, self.cursor.mark_delete)
+        if self.cursor.mark_delete > self.read_offset:
+            self.read_offset, self._is_at_entry = self.cursor.mark_delete, False
         for entry in list(self._entries.values()):
             count = entry.open - self.cursor.open_count(entry.base, entry.end)
             if count:

@@ -148,7 +148,10 @@ class SingleActive(Dispatcher):
         """See `Dispatcher.acknowledge`."""
         extent = self._extents.find(ack.base_offset)
         if extent is None:
-            return ack.base_offset < self.cursor.mark_delete
+            # Below the mark-delete offset all is acknowledged, but the mark may lie inside the entry, whose end counts then.
+            mark = self.cursor.mark_delete
+            at_mark = self._extents.find(mark)
+            return ack.base_offset < mark and at_mark is not None and at_mark[0] == mark
         self.acknowledge_read(member, ack, *extent, is_through=is_through)
         return True
 

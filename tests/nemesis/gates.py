@@ -1,0 +1,173 @@
+"""The gates: each a pure judgement of what was measured, so that a measure that must fail it can be shown to (`test_nemesis_gates.py`).
+
+A gate that has nothing to judge says so (`is_passed` None). In a run of `COMPLETE_S` or more nothing may stay unjudged: what a run of
+that length did not see is a fault of the run, and the gate is not passed.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from nemesis.schedule import Happening
+
+COMPLETE_S = 900.0
+"""Seconds of load from which on every kind of fault must be drawn and seen. A round of all kinds takes five to eight minutes."""
+TRIES_MIN = 3
+"""In a shorter run, a kind that was tried so often and never seen at work is a failure; fewer tries may have hit what nobody used."""
+ATTEMPTS_MAX = 12
+"""Failures of one task: five, then it is set aside and tried once more every 20 s."""
+CLAIMS_MAX = 40
+CPU_AT_REST_MAX = 0.35
+GROWTH_MAX = 1.25
+GROWTH_MB = 30.0
+WARM_MB = 150.0
+"""What any server takes once it has read a data file: libraries are loaded then, which is no growth."""
+LIFE_SAMPLES_MIN = 20
+"""Samples of one process (one every 5 s) from which on its growth is judged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """Something that must hold. `is_passed` None: could not be judged in this run; `figures` says why."""
+
+    name: str
+    is_passed: bool | None
+    figures: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """What the stores hold in the end."""
+
+    orphans: int
+    """WAL and kept objects that the metadata store does not know."""
+    unused: int
+    """WAL objects that no index names."""
+    open_tasks: int
+    aside: int
+    later: int = 0
+    """Unused objects that wait until the store's clock is where it was when they became unused; told, and no fault."""
+    stale_files: Sequence[str] = ()
+    """Data files that neither the index nor a snapshot of a table names."""
+    stale_metadata: Sequence[str] = ()
+    """Metadata files in the folder of a table that its metadata and its snapshots do not name."""
+    missing: Sequence[str] = ()
+    """Files that a table names and the object store does not have."""
+
+
+def faults_seen(
+    possible: Collection[str], impossible: Collection[str], happenings: Sequence[Happening], load_s: float
+) -> Gate:
+    """Every kind that this run could have was seen at work; a short run says which were not."""
+    seen = {one.kind for one in happenings if one.proof and not one.error}
+    tries = Counter(one.kind for one in happenings)
+    missing = sorted(set(possible) - seen)
+    undrawn = [kind for kind in missing if not tries[kind]]
+    unseen = [f"{kind} ({tries[kind]} tries)" for kind in missing if tries[kind]]
+    figures = f"{len(set(possible) & seen)} of {len(possible)} kinds"
+    figures += f"; never drawn: {', '.join(undrawn)}" if undrawn else ""
+    figures += f"; never seen at work: {', '.join(unseen)}" if unseen else ""
+    figures += f"; not possible here: {', '.join(sorted(impossible))}" if impossible else ""
+    is_failed = any(tries[kind] >= TRIES_MIN for kind in missing) or (missing and load_s >= COMPLETE_S)
+    is_passed = False if is_failed else None if missing else True
+    return Gate(name="every kind of fault was seen at work", is_passed=is_passed, figures=figures)
+
+
+def leftovers(last: Left | None, peak: int, *, has_workers: bool, waited_s: float) -> list[Gate]:
+    """What nothing needs goes away; what a table names is there. `last` None: the stores could not be asked."""
+    shrink, names, aside = (
+        "what nothing needs is deleted",
+        "tables name no missing file",
+        "no task is set aside in the end",
+    )
+    if not has_workers:
+        return [Gate(name=shrink, is_passed=None, figures="no worker in this size")]
+    if last is None:
+        return [
+            Gate(name=name, is_passed=False, figures="the stores did not answer") for name in (shrink, names, aside)
+        ]
+    is_clean = not (last.orphans or last.unused or last.open_tasks or last.stale_files or last.stale_metadata)
+    examples = [*last.stale_files[:2], *last.stale_metadata[:2]]
+    figures = (
+        f"{last.orphans} orphans, {last.unused} unused WAL objects, {len(last.stale_files)} data files, "
+        f"{len(last.stale_metadata)} metadata files, {last.open_tasks} open tasks {waited_s:.0f} s after healing; {peak} at the peak"
+        + (f"; {last.later} wait for the store's clock" if last.later else "")
+        + (f"; {', '.join(examples)}" if examples else "")
+    )
+    missing = f"{len(last.missing)}" + (f": {', '.join(last.missing[:3])}" if last.missing else "")
+    return [
+        Gate(name=shrink, is_passed=is_clean, figures=figures),
+        Gate(name=names, is_passed=not last.missing, figures=missing),
+        Gate(name=aside, is_passed=last.aside == 0, figures=f"{last.aside}"),
+    ]
+
+
+def attempts(sample_count: int, attempts_max: int, claims_max: int, *, has_workers: bool) -> Gate:
+    """Failures and claims per task are bounded, as far as the samples show. Without a sample there is no bound to speak of."""
+    name = "attempts per task are bounded"
+    if not has_workers:
+        return Gate(name=name, is_passed=None, figures="no worker in this size")
+    figures = f"at most {attempts_max} failures and {claims_max} claims of one task, in {sample_count} samples"
+    is_passed = sample_count > 0 and attempts_max <= ATTEMPTS_MAX and claims_max <= CLAIMS_MAX
+    return Gate(name=name, is_passed=is_passed, figures=figures)
+
+
+def memory(lives: Mapping[tuple[str, int], Sequence[int]], load_s: float) -> Gate:
+    """Resident bytes of each process over its own life: a restart hides no growth. The second fifth is compared with the last one."""
+    judged = {life: growth for life, sizes in lives.items() if (growth := growth_mb(sizes)) is not None}
+    worst: dict[str, tuple[float, float]] = {}
+    for (name, _), pair in judged.items():
+        if name not in worst or pair[1] - pair[0] > worst[name][1] - worst[name][0]:
+            worst[name] = pair
+    told = ", ".join(f"{name} {before:.0f} → {after:.0f} MB" for name, (before, after) in sorted(worst.items()))
+    unjudged = sorted({name for name, _ in lives} - worst.keys())
+    if unjudged or not worst:
+        told += ("; " if told else "") + f"lives too short to judge: {', '.join(unjudged) or 'all'}"
+    has_grown = any(after > max(before, WARM_MB) * GROWTH_MAX + GROWTH_MB for before, after in worst.values())
+    is_long = load_s >= COMPLETE_S
+    is_passed = False if has_grown or (is_long and not worst) else None if not worst else True
+    return Gate(name="memory does not grow", is_passed=is_passed, figures=told)
+
+
+def growth_mb(sizes: Sequence[int]) -> tuple[float, float] | None:
+    """Median (MB) of the second and of the last fifth of one process's samples; None when they are too few."""
+    if len(sizes) < LIFE_SAMPLES_MIN:
+        return None
+    fifth = len(sizes) // 5
+    return median(sizes[fifth : 2 * fifth]) / 1e6, median(sizes[-fifth:]) / 1e6
+
+
+def rest(shares: Mapping[str, float]) -> Gate:
+    """No process takes much of a core while nobody asks it for anything."""
+    told = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
+    is_passed = bool(shares) and max(shares.values()) < CPU_AT_REST_MAX
+    return Gate(
+        name="no process spins at rest", is_passed=is_passed, figures=f"of one core: {told or 'nothing measured'}"
+    )
+
+
+def promises(violations: int | None, text: str) -> Gate:
+    """No violation; a history that could not be judged kept no promise."""
+    return Gate(name="every promise was kept", is_passed=violations == 0, figures=text.replace("|", "/"))
+
+
+def clients_did_something(kinds: Collection[str], answered: Mapping[str, int]) -> Gate:
+    """Each kind of client got answers: histories in which nothing happens break no promise."""
+    idle = sorted(kind for kind in set(kinds) if not answered.get(kind))
+    figures = f"no answer to: {', '.join(idle)}" if idle else f"the least: {_least(answered)}"
+    return Gate(name="every kind of client was answered", is_passed=not idle, figures=figures)
+
+
+def clients_ended(failures: Sequence[str]) -> Gate:
+    """A client that fails by itself is a mistake of the run, and takes what it saw with it."""
+    return Gate(
+        name="clients end only when they shall", is_passed=not failures, figures="; ".join(failures[:5]) or "all did"
+    )
+
+
+def _least(answered: Mapping[str, int]) -> str:
+    if not answered:
+        return "none"
+    kind = min(answered, key=lambda name: answered[name])
+    return f"{kind} {answered[kind]:,}"

@@ -1,0 +1,264 @@
+"""Each gate of a run lets pass what it must, and is closed by a measure or a history that must close it."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nemesis import gates, judging, tables_named
+from nemesis.gates import COMPLETE_S, LIFE_SAMPLES_MIN, Gate, Left
+from nemesis.report import Run, written
+from nemesis.schedule import Happening
+from nemesis.watch import Objects
+
+SHORT_S, LONG_S = 60.0, COMPLETE_S
+MEGABYTE = 1_000_000
+SECOND = 10**9
+
+
+def happened(kind: str, proof: str | None = "seen", error: str = "") -> Happening:
+    """A fault that was drawn."""
+    return Happening(kind, "something", 1, 2, proof, error)
+
+
+def left(**more: Any) -> Left:
+    """Nothing is left, but for this."""
+    return Left(**{"orphans": 0, "unused": 0, "open_tasks": 0, "aside": 0, **more})
+
+
+def results(found: Sequence[Gate]) -> list[bool | None]:
+    """What the gates say."""
+    return [gate.is_passed for gate in found]
+
+
+# -- every fault was seen --------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_saw_every_kind_passes() -> None:
+    gate = gates.faults_seen(["a", "b"], [], [happened("a"), happened("b")], LONG_S)
+
+    assert (gate.is_passed, gate.figures) == (True, "2 of 2 kinds")
+
+
+def test_a_kind_that_was_never_drawn_fails_a_long_run_and_leaves_a_short_one_incomplete() -> None:
+    long, short = (gates.faults_seen(["a", "b"], [], [happened("a")], load_s) for load_s in (LONG_S, SHORT_S))
+
+    assert (long.is_passed, short.is_passed) == (False, None)
+    assert long.figures == short.figures == "1 of 2 kinds; never drawn: b"
+
+
+@pytest.mark.parametrize("happening", [happened("b", None), happened("b", None, "RuntimeError: not now")])
+def test_a_kind_that_was_drawn_and_never_seen_at_work_fails(happening: Happening) -> None:
+    once, often = [happened("a"), happening], [happened("a"), happening, happening, happening]
+
+    assert gates.faults_seen(["a", "b"], [], once, LONG_S).is_passed is False
+    assert gates.faults_seen(["a", "b"], [], once, SHORT_S).is_passed is None
+    assert gates.faults_seen(["a", "b"], [], often, SHORT_S).is_passed is False
+
+
+def test_a_fault_that_failed_to_end_is_no_proof() -> None:
+    gate = gates.faults_seen(["a"], [], [happened("a", "seen", "TimeoutError")], LONG_S)
+
+    assert gate.is_passed is False
+
+
+def test_kinds_that_are_not_possible_are_named() -> None:
+    assert gates.faults_seen(["a"], ["z"], [happened("a")], LONG_S).figures == "1 of 1 kinds; not possible here: z"
+
+
+# -- what is left ----------------------------------------------------------------------------------------------------
+
+
+def test_empty_stores_pass() -> None:
+    assert results(gates.leftovers(left(), 7, has_workers=True, waited_s=1)) == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (left(orphans=1), [False, True, True]),
+        (left(unused=1), [False, True, True]),
+        (left(open_tasks=1), [False, True, True]),
+        (left(stale_files=["table/s/t-1/data/x.parquet"]), [False, True, True]),
+        (left(stale_metadata=["table/s/t-1/metadata/x.avro"]), [False, True, True]),
+        (left(missing=["table/s/t-1/data/y.parquet"]), [True, False, True]),
+        (left(aside=1), [True, True, False]),
+        (None, [False, False, False]),
+    ],
+)
+def test_each_thing_that_is_left_closes_its_gate(found: Left | None, expected: list[bool]) -> None:
+    assert results(gates.leftovers(found, 7, has_workers=True, waited_s=1)) == expected
+
+
+def test_files_of_tables_are_held_against_what_tables_and_index_name() -> None:
+    table = "table/streams/main-01234567"
+    named = tables_named.Named(
+        data=frozenset({f"{table}/data/live.parquet", f"{table}/data/gone.parquet"}),
+        metadata=frozenset({f"{table}/metadata/1.metadata.json"}),
+        folders=frozenset({table}),
+    )
+    stored = [f"{table}/data/{name}.parquet" for name in ("live", "indexed", "orphan")] + [
+        f"{table}/metadata/{name}" for name in ("1.metadata.json", "old.avro")
+    ]
+
+    assert tables_named.stale_files(stored, named, [f"{table}/data/indexed.parquet"]) == [
+        f"{table}/data/orphan.parquet"
+    ]
+    assert tables_named.stale_metadata(stored, named) == [f"{table}/metadata/old.avro"]
+    assert tables_named.missing(stored, named) == [f"{table}/data/gone.parquet"]
+
+
+# -- attempts, memory, rest ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("samples", "attempts", "claims", "expected"),
+    [
+        (3, gates.ATTEMPTS_MAX, gates.CLAIMS_MAX, True),
+        (3, gates.ATTEMPTS_MAX + 1, 1, False),
+        (3, 1, gates.CLAIMS_MAX + 1, False),
+        (0, 0, 0, False),
+    ],
+)
+def test_attempts_and_claims_have_a_bound_and_must_be_measured(
+    samples: int, attempts: int, claims: int, expected: bool
+) -> None:
+    assert gates.attempts(samples, attempts, claims, has_workers=True).is_passed is expected
+
+
+def grown(by_mb: int, count: int = 5 * LIFE_SAMPLES_MIN) -> list[int]:
+    """Samples of a process of 150 MB that grows evenly by so much."""
+    return [150 * MEGABYTE + by_mb * MEGABYTE * at // count for at in range(count)]
+
+
+def test_memory_that_stays_passes_and_memory_that_grows_fails() -> None:
+    assert gates.memory({("k1", 1): grown(10)}, LONG_S).is_passed is True
+    assert gates.memory({("k1", 1): grown(10), ("k2", 2): grown(200)}, LONG_S).is_passed is False
+
+
+def test_a_process_that_loads_its_libraries_has_not_grown() -> None:
+    warming = [74 * MEGABYTE] * 40 + [145 * MEGABYTE] * 60
+
+    assert gates.memory({("k2", 1): warming}, LONG_S).is_passed is True
+
+
+def test_a_restart_hides_no_growth() -> None:
+    lives = {("k1", 1): grown(200), ("k1", 2): grown(0)}
+
+    assert gates.memory(lives, LONG_S).is_passed is False
+
+
+def test_lives_that_are_too_short_leave_a_short_run_unjudged_and_fail_a_long_one() -> None:
+    lives = {("k1", 1): grown(0, LIFE_SAMPLES_MIN - 1)}
+
+    assert gates.memory(lives, SHORT_S).is_passed is None
+    assert gates.memory(lives, LONG_S).is_passed is False
+    assert gates.memory({}, LONG_S).is_passed is False
+
+
+def test_a_process_that_spins_at_rest_fails_and_so_does_no_measure() -> None:
+    assert results([gates.rest({"k1": 0.01}), gates.rest({"k1": 0.01, "w1": 0.9}), gates.rest({})]) == [
+        True,
+        False,
+        False,
+    ]
+
+
+# -- promises and clients --------------------------------------------------------------------------------------------
+
+
+def test_a_history_that_breaks_a_promise_closes_the_gate(tmp_path: Path) -> None:
+    """One record at two offsets for two readers."""
+    lines = [
+        {"history": 1, "clock": "monotonic_ns"},
+        {"e": "invoke", "i": 0, "t": 1, "p": "p", "op": "produce", "log": ["main", 0], "producer": "p", "kind": "idempotent",
+         "sequence": 0, "records": [["a", "1"]]},
+        {"e": "ok", "i": 0, "t": 2, "offset": 0},
+        {"e": "invoke", "i": 1, "t": 3, "p": "r", "op": "read", "log": ["main", 0], "start": 0},
+        {"e": "ok", "i": 1, "t": 4, "records": [[0, "a", "1"], [1, "a", "1"]]},
+    ]  # fmt: skip
+    history = tmp_path / "p-1.jsonl"
+    history.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    verdict = judging.judge([history], tmp_path / "verdict.log")
+
+    gate = gates.promises(verdict.violations, verdict.text)
+    assert (gate.is_passed, gate.figures) == (False, "ONCE 1")
+
+
+def test_a_history_that_cannot_be_judged_closes_the_gate(tmp_path: Path) -> None:
+    history = tmp_path / "p-1.jsonl"
+    history.write_text('{"e": "invoke", "i": 0, "t": 1, "p": "p", "op": "complete", "log": ["main", 0]}\n')
+
+    verdict = judging.judge([history], tmp_path / "verdict.log")
+
+    assert gates.promises(verdict.violations, verdict.text).is_passed is False
+
+
+def test_a_kind_of_client_that_got_no_answer_closes_the_gate() -> None:
+    kinds = ["produce-rest", "sql"]
+
+    assert gates.clients_did_something(kinds, {"produce-rest": 5, "sql": 1}).is_passed is True
+    assert gates.clients_did_something(kinds, {"produce-rest": 5}).is_passed is False
+
+
+def test_a_client_that_failed_closes_the_gate() -> None:
+    assert gates.clients_ended([]).is_passed is True
+    assert gates.clients_ended(["sql-1 ended with 1"]).is_passed is False
+
+
+# -- what clients felt, and the report -------------------------------------------------------------------------------
+
+
+def test_what_clients_felt_is_told_per_fault() -> None:
+    """One producer waits 40 s while the other goes on; the window of the fault is 30 s and the 15 s after it."""
+    facts = judging.Facts()
+    steady = [(at * SECOND, at * SECOND - 1, "one") for at in range(101, 146)]
+    facts.acknowledged["Kafka"] = sorted([*steady, (104 * SECOND, 1, "two"), (144 * SECOND, 1, "two")])
+    facts.failed["Kafka"] = [99 * SECOND, 110 * SECOND, 146 * SECOND]
+    facts.redelivered["Kafka"] = [120 * SECOND]
+
+    felt = facts.felt("Kafka", [(100 * SECOND, 130 * SECOND)])
+
+    assert sorted(felt.gaps_s) == [1.0, 40.0]
+    assert felt.silences_s == [1.0]
+    assert (felt.errors, felt.redelivered) == (1, 1)
+
+
+def run(**more: Any) -> Run:
+    """A run with one fault and one gate."""
+    objects = Objects(
+        at_s=0, stored=1, orphans=0, unused=0, unused_files=0, open_tasks=0, attempts_max=0, claims_max=0, aside=0
+    )
+    facts = judging.Facts()
+    facts.acknowledged["Kafka"] = [(2 * SECOND, SECOND, "one")]
+    values: dict[str, Any] = {
+        "command": "run", "seed": 1, "load_s": 60, "total_s": 90, "size": "small", "impossible": [], "facts": facts,
+        "happenings": [Happening("kill-server", "k1", SECOND, 3 * SECOND, "gone")], "objects": [objects], "exits": [],
+        "verdict": judging.Verdict(violations=0, text=""), "gates": [], "missed": [], "alarms": {}, "client_starts": {},
+        "client_failures": [],
+    }  # fmt: skip
+    return Run(**{**values, **more})
+
+
+def test_the_report_has_a_row_per_fault_with_what_clients_felt() -> None:
+    text = written(run())
+
+    assert "| kill-server | 1 | 1 | 16.0 / 16.0, 16.0, 0, 0 |" in text
+
+
+def test_a_run_with_a_gate_that_was_not_judged_does_not_count_as_complete() -> None:
+    passed, unjudged, failed = (Gate(name="gate", is_passed=value, figures="") for value in (True, None, False))
+
+    assert written(run(gates=[passed])).startswith("# Nemesis: every gate was passed\n")
+    assert "the run is not complete: gate not judged" in written(run(gates=[passed, unjudged])).splitlines()[0]
+    assert not run(gates=[passed, failed]).is_passed
+
+
+def test_what_waits_for_the_stores_clock_is_told_and_closes_no_gate() -> None:
+    found = gates.leftovers(left(later=5), 7, has_workers=True, waited_s=1)
+
+    assert results(found) == [True, True, True]
+    assert "5 wait for the store's clock" in found[0].figures
