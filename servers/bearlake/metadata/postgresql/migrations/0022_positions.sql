@@ -266,7 +266,7 @@ begin
           from unnest(states) with ordinality u (producer_epoch, batches, is_known, is_changed, i)
          where u.is_changed and not u.is_known;
     end if;
-    perform pg_notify('bearlake.log', log_position::text);
+    perform set_config('lock_timeout', '0', true), pg_notify('bearlake.log', log_position::text);
 end $$;
 
 -- As servers call it that do not say what they saw, and do not know the kind UNSURE: they may run beside newer ones.
@@ -348,7 +348,7 @@ begin
         entry := bearlake.next_position();
         insert into bearlake.log (position, kind, stream_number) values (entry, 3, touched >> 20);
         update bearlake.cluster c set producer_id_expired = greatest(c.producer_id_expired, largest), position_floor = entry;
-        perform pg_notify('bearlake.log', entry::text);
+        perform set_config('lock_timeout', '0', true), pg_notify('bearlake.log', entry::text);
     end if;
     delete from bearlake.producer_name n using unnest(partitions, ids) u (partition, producer_id)
      where n.partition = u.partition and n.producer_id = u.producer_id and n.asked_ms <= before_ms
