@@ -180,6 +180,12 @@ class Wire(Proxy):
 
     cancel_count = 0
 
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.add(task)  # so that `stop` waits for it
+        await super()._serve(reader, writer)
+
     async def _ask(
         self, reader: asyncio.StreamReader, client: asyncio.StreamWriter, server: asyncio.StreamWriter
     ) -> None:

@@ -69,23 +69,23 @@ class Database:
         self._sessions = Sessions(self._end_sessions)
 
     async def open(self) -> None:
-        """Make the pools, with one connection to show that it works. Raises `Unavailable`, `Denied`, `NotFound`, `Invalid`."""
+        """Make the pools, with one connection each to show that they work. Raises `Unavailable`, `Denied`, `NotFound`, `Invalid`."""
         settings = self.settings
         try:
-            self._readers = await self._pool(1, settings.read_connections_max, default_transaction_read_only="on")
-            self._writers = await self._pool(0, settings.connections_max)
+            self._readers = await self._pool(settings.read_connections_max, default_transaction_read_only="on")
+            self._writers = await self._pool(settings.connections_max)
             self._was_let_in = True
         except failures.FOREIGN as error:
             raise failures.translated(error) from error
         except ValueError:
             raise Invalid(MALFORMED) from None
 
-    async def _pool(self, size_min: int, size_max: int, **parameters: str) -> asyncpg.Pool:
+    async def _pool(self, size_max: int, **parameters: str) -> asyncpg.Pool:
         arguments = self._arguments(self.settings.statement_timeout_ms)
         arguments["server_settings"] |= parameters
         return await asyncpg.create_pool(
             **arguments,
-            min_size=size_min,
+            min_size=1,
             max_size=size_max,
             max_inactive_connection_lifetime=300.0,
             reset=_leave_as_it_is,
