@@ -319,7 +319,6 @@ class ProducerIds(Protocol):
     async def share_epoch(self, partition: PartitionKey, lease_name: str) -> int:
         """The partition's epoch for a producer beside others; a later raise fences that. The first call after a `raise_epoch` raises
         it, too, so that whoever was alone before is fenced, and takes the lease from a holder that is not live.
-
         Raises `NotFound`: no such partition; `Conflict`: a live server holds the lease of that name, under which epochs are raised.
         """
 
