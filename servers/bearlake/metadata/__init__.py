@@ -317,15 +317,9 @@ class ProducerIds(Protocol):
         """
 
     async def share_epoch(self, partition: PartitionKey, lease_name: str) -> int:
-        """The partition's epoch for a producer beside others. The first call after a `raise_epoch` raises it, too: so whoever was alone
-        before, and does not know that it is not any more, is fenced. A raise after this call fences its caller.
-
-        `lease_name` is that of the lease under which epochs are raised. Of a holder that is not live it is taken away, which a holder
-        that comes back learns when it looks.
-
-        Raises:
-            NotFound: no such partition.
-            Conflict: a live server holds the lease.
+        """The partition's epoch for a producer beside others; a later raise fences that. The first call after a `raise_epoch` raises
+        it, too, so that whoever was alone before is fenced, and takes the lease from a holder that is not live.
+        Raises `NotFound`: no such partition; `Conflict`: a live server holds the lease of that name, under which epochs are raised.
         """
 
     async def expire(self, *, idle_ms: int, limit: int) -> int:
