@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bearlake_operator import document, settings
+from bearlake_operator import decoder, settings
 from bearlake_operator.manifests import labels
 from fixtures.chart import CHART, objects, render
 
@@ -109,7 +109,7 @@ def test_every_value_has_its_default_in_the_values_file() -> None:
 @pytest.mark.parametrize("definition", FORMS)
 def test_values_have_the_names_and_defaults_that_the_operator_knows(definition: str) -> None:
     properties = SCHEMA["definitions"][definition]["properties"]
-    known = {document.camel_case(one.name): one for one in fields(FORMS[definition])}
+    known = {decoder.camel_case(one.name): one for one in fields(FORMS[definition])}
 
     assert set(properties) == set(known) - OF_SERVERS_ALONE.get(definition, set())
     for name, schema in properties.items():

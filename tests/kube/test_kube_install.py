@@ -22,7 +22,7 @@ Note = Callable[[str, object], None]
 ORDERS = {"partitions": 3, "protocols": list(PROTOCOLS)}
 EXCHANGE = FOLDER / "exchange.py"
 QUIET_S = 120.0
-SETTLE_S = 45.0
+DEBOUNCE_S = 45.0
 """Two rounds of looking at everything: figures of the last records settle."""
 
 
@@ -209,7 +209,7 @@ def test_the_operator_is_silent_when_nothing_changes(orders: Release, note: Note
     for tier in PROTOCOLS:
         orders.settle(tier)
     until("orders is ready", lambda: ready(orders, "orders")[0] == "True", 60)
-    time.sleep(SETTLE_S)
+    time.sleep(DEBOUNCE_S)
     before = operator_writes(orders)
 
     time.sleep(QUIET_S)  # what is tested is that nothing happens

@@ -188,8 +188,8 @@ def tiers(scene: SimpleNamespace) -> SimpleNamespace:
     values = Autoscaling(mode=ScalingMode.BUILTIN, target_requests_per_second=100, max_replicas=3, scale_down_seconds=0)
     workers = CompactorScaling(min_replicas=1, max_replicas=4, target_backlog_bytes=1000, target_cpu_percent=70)
     for one in (
-        scaling.of_tier("kafka", values, KAFKA),
-        *scaling.of_compactor("c", "c.lake.svc", workers, values, AdminAccess(secret="any"), WORKER),
+        scaling.for_tier("kafka", values, KAFKA),
+        *scaling.for_compactor("c", "c.lake.svc", workers, values, AdminAccess(secret="any"), WORKER),
     ):
         scene.plane.apply({**one, "metadata": {**one["metadata"], "namespace": NAMESPACE}})
     return scene

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import aiohttp
 import pytest
 
-from bearlake_operator.kube import Access, Kube
-from bearlake_operator.metrics_api.process import Follower
+from bearlake_operator.kube import KubeClient
+from bearlake_operator.kube_config import ClientConfig
+from bearlake_operator.metrics_api.process import CertificateReloader
 from bearlake_operator.metrics_api.scraper import Scraper
 from bearlake_operator.metrics_api.server import Server
 from fixtures.metrics_api_scene import AUTOSCALER, SETTINGS, World, proxy_of, serve
@@ -52,7 +53,7 @@ async def scraper(world, stack, tmp_path):
     )
     (tmp_path / "default").mkdir()
     (tmp_path / "default/token").write_text("first\n")
-    kube = Kube(Access(server=f"http://127.0.0.1:{api_port}", namespace="lake"))
+    kube = KubeClient(ClientConfig(server=f"http://127.0.0.1:{api_port}", namespace="lake"))
     stack.append(kube.close)
     opened = Scraper(SETTINGS, kube, tmp_path, period_s=0.01, window_s=0.02, port=pod_port)
     stack.append(opened.close)
@@ -69,8 +70,8 @@ async def api(scraper, stack, certificates, tmp_path):
     shutil.copy(certificates["server_key"], folder / "tls.key")
     server = Server(scraper, "lake", "127.0.0.1", 0)
     stack.append(server.close)
-    follower = Follower(scraper.kube, server, folder)
-    await follower.follow()
+    reloader = CertificateReloader(scraper.kube, server, folder)
+    await reloader.reload()
     session = aiohttp.ClientSession()
     stack.append(session.close)
 
@@ -80,4 +81,4 @@ async def api(scraper, stack, certificates, tmp_path):
         async with session.get(f"https://localhost:{server.port}{path}", headers=headers, ssl=trust) as answer:
             return answer.status, json.loads(await answer.read())
 
-    return SimpleNamespace(ask=ask, server=server, follower=follower, folder=folder, session=session)
+    return SimpleNamespace(ask=ask, server=server, reloader=reloader, folder=folder, session=session)

@@ -54,7 +54,7 @@ async def test_when_no_pod_can_be_read_there_is_no_answer(world, scraper, api):
 
     status, found = await api.ask(KAFKA)
     assert (status, found["kind"], found["reason"]) == (503, "Status", "ServiceUnavailable")
-    assert found["message"] == "bearlake_requests_per_second is not known of any of 1 pods now"
+    assert "bearlake_requests_per_second" in found["message"]
 
     status, found = await api.ask(BACKLOG)
     assert (status, found["reason"]) == (503, "ServiceUnavailable")
@@ -74,7 +74,7 @@ async def test_pods_that_wait_for_a_node_or_are_about_to_go_are_not_asked(world,
 async def test_the_backlog_is_that_of_the_compactor_that_is_selected(world, scraper, api):
     worker(world, "w", "127.0.0.2").count = 5000
     worker(world, "x", "127.0.0.3", "weekly").count = 70
-    await scraper.round()
+    await scraper.scrape()
 
     _, one = await api.ask(
         f"{BACKLOG}?labelSelector=bearlake.dev%2Fcompactor%3Dnightly,bearlake.dev%2Fdata-layer%3Ddefault"
@@ -94,7 +94,7 @@ async def test_the_backlog_of_a_compactor_is_that_of_its_streams(world, scraper)
     worker(world, "w", "127.0.0.2").annotations = {"bearlake.dev/streams": '["orders-*", "a&b"]'}
     worker(world, "x", "127.0.0.3", "weekly").annotations = {"bearlake.dev/streams": "by hand"}
 
-    await scraper.round()
+    await scraper.scrape()
 
     assert sorted(world.asked) == [[], ["orders-*", "a&b"]]
 
@@ -103,7 +103,7 @@ async def test_any_worker_tells_the_backlog_and_only_ready_ones_are_asked(world,
     worker(world, "v", "127.0.0.2", is_ready=False).count = 1
     worker(world, "w", "127.0.0.3").answer = 500
     worker(world, "x", "127.0.0.4").count = 42
-    await scraper.round()
+    await scraper.scrape()
 
     _, found = await api.ask(BACKLOG)
 
@@ -112,22 +112,22 @@ async def test_any_worker_tells_the_backlog_and_only_ready_ones_are_asked(world,
 
 async def test_a_rotated_token_counts_at_once_and_the_one_before_still_does(world, scraper, api):
     worker(world, "w", "127.0.0.2").count = 1
-    await scraper.round()
+    await scraper.scrape()
     scraper.token_file.write_text("second")
     world.pods["w"].count = 2
-    await scraper.round()
+    await scraper.scrape()
     _, before = await api.ask(BACKLOG)
     world.token = "second"
     world.pods["w"].count = 3
 
-    await scraper.round()
+    await scraper.scrape()
 
     _, after = await api.ask(BACKLOG)
     assert (before["items"][0]["value"], after["items"][0]["value"]) == ("2", "3")
 
 
 async def test_a_window_without_two_periods_is_refused(scraper, tmp_path):
-    with pytest.raises(ValueError, match="must hold two periods"):
+    with pytest.raises(ValueError, match="two periods"):
         Scraper(SETTINGS, scraper.kube, tmp_path, period_s=10, window_s=15)
 
 

@@ -44,12 +44,12 @@ async def test_there_is_nothing_to_explain_and_that_is_an_answer(api):
 @pytest.mark.parametrize(
     ("path", "status", "reason", "words"),
     [
-        (KAFKA.replace("lake/", "other/"), 404, "NotFound", "the namespace other has no pods of Bearlake's"),
-        (KAFKA.replace("requests", "smiles"), 404, "NotFound", "there is no metric bearlake_smiles_per_second"),
-        (KAFKA.replace("*", "nobody"), 404, "NotFound", "there is no server in a pod nobody"),
-        (f"{KAFKA}?labelSelector=a%3Eb", 400, "BadRequest", "unable to parse the label selector 'a>b'"),
-        (f"{KAFKA}?metricLabelSelector=a%3Db", 400, "BadRequest", "has no labels to select by"),
-        (f"{BACKLOG}s", 404, "NotFound", "there are bearlake_compaction_backlog_bytes"),
+        (KAFKA.replace("lake/", "other/"), 404, "NotFound", "namespace other"),
+        (KAFKA.replace("requests", "smiles"), 404, "NotFound", "bearlake_smiles_per_second"),
+        (KAFKA.replace("*", "nobody"), 404, "NotFound", "nobody"),
+        (f"{KAFKA}?labelSelector=a%3Eb", 400, "BadRequest", "label selector 'a>b'"),
+        (f"{KAFKA}?metricLabelSelector=a%3Db", 400, "BadRequest", "metricLabelSelector"),
+        (f"{BACKLOG}s", 404, "NotFound", "its metrics are bearlake_compaction_backlog_bytes"),
         ("/api/v1", 404, "NotFound", "Not Found"),
     ],
 )
@@ -67,13 +67,15 @@ async def test_values_are_for_authenticated_users(api):
         assert (status, found["reason"]) == (403, "Forbidden")
 
     status, found = await api.ask(KAFKA, {})
-    assert (status, found["message"]) == (401, "the front proxy names no user")
+    assert (status, found["reason"]) == (401, "Unauthorized")
+    assert "user" in found["message"]
 
 
 async def test_a_certificate_of_another_name_is_not_the_front_proxys(api, certificates):
     status, found = await api.ask(KAFKA, trust=proxy_of(certificates, "server"))
 
-    assert (status, found["message"]) == (401, "only the API server's front proxy is answered")
+    assert (status, found["reason"]) == (401, "Unauthorized")
+    assert "front proxy" in found["message"]
 
 
 async def test_without_a_certificate_there_is_no_connection(api, certificates):
@@ -85,7 +87,7 @@ async def test_without_allowed_names_any_certificate_of_the_authority_is_the_fro
     world, scraper, api, certificates
 ):
     world.authentication["requestheader-allowed-names"] = "[]"
-    await api.follower.follow()
+    await api.reloader.reload()
 
     status, _ = await api.ask(CUSTOM, trust=proxy_of(certificates, "server"))
 
@@ -97,7 +99,7 @@ async def test_new_certificates_are_served_and_open_connections_go_on(api, certi
     shutil.copy(certificates["client"], api.folder / "tls.crt")
     shutil.copy(certificates["client_key"], api.folder / "tls.key")
 
-    await api.follower.follow()
+    await api.reloader.reload()
 
     assert (await api.ask(CUSTOM))[0] == 200  # over the connection that is kept
     fresh = proxy_of(certificates)
@@ -112,8 +114,8 @@ async def test_new_certificates_are_served_and_open_connections_go_on(api, certi
 async def test_certificates_that_cannot_be_used_change_nothing(world, api):
     (api.folder / "tls.crt").write_text("half written")
 
-    with pytest.raises(Invalid, match="cannot use the certificate"):
-        await api.follower.follow()
+    with pytest.raises(Invalid, match="certificate"):
+        await api.reloader.reload()
 
     assert (await api.ask(CUSTOM))[0] == 200
 
@@ -121,5 +123,5 @@ async def test_certificates_that_cannot_be_used_change_nothing(world, api):
 async def test_a_cluster_without_aggregation_is_told_of(world, scraper):
     del world.authentication["requestheader-client-ca-file"]
 
-    with pytest.raises(Unavailable, match="names no authority of a front proxy"):
-        await front_proxy.find(scraper.kube)
+    with pytest.raises(Unavailable, match="requestheader-client-ca-file"):
+        await front_proxy.load(scraper.kube)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bearlake_operator import api, document
+from bearlake_operator import api, decoder
 from bearlake_operator.errors import Invalid
 from bearlake_operator.manifests import labels, scaling
 from bearlake_operator.settings import AdminAccess, Autoscaling, DataLayer, ScalingMode
@@ -12,7 +12,7 @@ WORKERS = api.CompactorScaling(min_replicas=1, max_replicas=4, target_backlog_by
 
 
 def layer(**autoscaling):
-    return document.read(
+    return decoder.decode(
         DataLayer,
         {"settings": {}, "admin": {"secret": "s"}, "tiers": {"kafka": {"autoscaling": autoscaling}}},
         "dataLayers.default",
@@ -20,11 +20,11 @@ def layer(**autoscaling):
 
 
 def of_tier(**values):
-    return scaling.of_tier("bearlake-default-kafka", Autoscaling(**values), labels.selector("default", "kafka"))
+    return scaling.for_tier("bearlake-default-kafka", Autoscaling(**values), labels.selector("default", "kafka"))
 
 
 def of_compactor(values):
-    (found,) = scaling.of_compactor("c", "c.lake.svc", WORKERS, values, AdminAccess(secret="s"), MARKS)
+    (found,) = scaling.for_compactor("c", "c.lake.svc", WORKERS, values, AdminAccess(secret="s"), MARKS)
     return found
 
 

@@ -97,7 +97,7 @@ async def test_problems_are_told_by_stream_and_do_not_keep_the_others(client):
 async def test_backlogs(client):
     found = await client.backlogs()
 
-    assert (found.whole, found.streams, found.aside_count) == (Backlog(), {}, 0)
+    assert (found.total, found.streams, found.aside_count) == (Backlog(), {}, 0)
 
 
 async def test_as_many_patterns_as_a_compactor_may_have_are_understood(client):
@@ -106,7 +106,7 @@ async def test_as_many_patterns_as_a_compactor_may_have_are_understood(client):
 
     backlogs, commits = await client.backlogs(patterns), await client.commits(["orders-*", "*.raw", "[a-c]?"])
 
-    assert (backlogs.whole, backlogs.aside_count) == (Backlog(), 0)
+    assert (backlogs.total, backlogs.aside_count) == (Backlog(), 0)
     assert commits == Commits(count=0, streams=[])
 
 
@@ -124,7 +124,7 @@ async def test_the_token_before_is_tried_where_the_new_one_is_not_known_yet(admi
 async def test_a_data_layer_without_a_server_is_unavailable(admin_url):
     client = AdminClient(list, lambda: TOKEN)
 
-    with pytest.raises(Unavailable, match="it has no server yet"):
+    with pytest.raises(Unavailable, match="no ready server"):
         await client.streams()
     await client.close()
 
@@ -139,4 +139,4 @@ async def test_a_wrong_token_may_be_an_old_one_and_is_unavailable(admin_url):
 
 async def test_a_request_that_is_refused_is_told(client):
     with pytest.raises(Invalid, match="Too large"):
-        await client._ask("POST", "/v1/streams", body={"streams": [{"name": "a"}] * 1001})
+        await client._request("POST", "/v1/streams", body={"streams": [{"name": "a"}] * 1001})

@@ -7,12 +7,13 @@ import pytest
 from aiohttp import web
 
 from bearlake_operator import kube
+from bearlake_operator.controllers import external_addresses
+from bearlake_operator.controllers.apply import Applier
+from bearlake_operator.controllers.cache import ResourceCache
+from bearlake_operator.controllers.leader_election import LeaderElector, LeadershipLost
 from bearlake_operator.errors import Conflict, Invalid, Unavailable
-from bearlake_operator.handlers import hosts
-from bearlake_operator.handlers.apply import Applier
-from bearlake_operator.handlers.lease import Leadership, LeaseLost
-from bearlake_operator.handlers.world import World
-from bearlake_operator.kube import Access, Kube
+from bearlake_operator.kube import KubeClient
+from bearlake_operator.kube_config import ClientConfig
 from bearlake_operator.settings import AdminAccess, DataLayer, ListenerType, Settings, Tier, TierListener
 from fixtures.small_cluster import served
 
@@ -65,8 +66,8 @@ async def client(api, tmp_path, monkeypatch):
 
     monkeypatch.setattr(kube.asyncio, "sleep", nap)
     (tmp_path / "token").write_text("first\n")
-    access = Access(server=api.url, namespace="n", token_file=tmp_path / "token")
-    opened = Kube(access)
+    access = ClientConfig(server=api.url, namespace="n", token_file=tmp_path / "token")
+    opened = KubeClient(access)
     opened.naps = naps
     opened.token_file = tmp_path / "token"
     yield opened
@@ -186,71 +187,71 @@ def manifest(name="a", **data):
 
 
 async def test_nothing_is_sent_when_nothing_changed(api, client):
-    applier = Applier(client, World(), lambda: None)
+    applier = Applier(client, ResourceCache(), lambda: None)
     desired = [manifest("a", k="1"), manifest("b")]
-    assert await applier.ensure(desired) == []
+    assert await applier.apply(desired) == []
     asked = len(api.asked)
 
     for _ in range(10):
-        await applier.ensure(desired)
+        await applier.apply(desired)
         await applier.prune(desired)
 
     assert (asked, len(api.asked)) == (2, 2)
 
 
 async def test_drift_deletion_and_new_wishes_are_sent(api, client):
-    world = World()
-    applier = Applier(client, world, lambda: None)
-    await applier.ensure([manifest("a", k="1")])
-    live = world.get("ConfigMap", "n", "a")
+    cache = ResourceCache()
+    applier = Applier(client, cache, lambda: None)
+    await applier.apply([manifest("a", k="1")])
+    live = cache.get("ConfigMap", "n", "a")
 
-    world.put("ConfigMap", {**live, "data": {"k": "edited"}, "metadata": {**live["metadata"], "resourceVersion": "50"}})
+    cache.put("ConfigMap", {**live, "data": {"k": "edited"}, "metadata": {**live["metadata"], "resourceVersion": "50"}})
     api.version = 60
-    await applier.ensure([manifest("a", k="1")])
+    await applier.apply([manifest("a", k="1")])
     assert len(api.asked) == 2
-    world.remove("ConfigMap", world.get("ConfigMap", "n", "a"))
+    cache.remove("ConfigMap", cache.get("ConfigMap", "n", "a"))
     api.version = 70
-    await applier.ensure([manifest("a", k="1")])
+    await applier.apply([manifest("a", k="1")])
     assert len(api.asked) == 3
-    await applier.ensure([manifest("a", k="2")])
+    await applier.apply([manifest("a", k="2")])
     assert len(api.asked) == 4
 
 
 async def test_a_status_of_others_is_no_drift(api, client):
-    world = World()
-    applier = Applier(client, world, lambda: None)
-    await applier.ensure([manifest("a")])
-    live = world.get("ConfigMap", "n", "a")
+    cache = ResourceCache()
+    applier = Applier(client, cache, lambda: None)
+    await applier.apply([manifest("a")])
+    live = cache.get("ConfigMap", "n", "a")
 
     metadata = {**live["metadata"], "resourceVersion": "50", "annotations": {"deployment.kubernetes.io/revision": "2"}}
-    world.put("ConfigMap", {**live, "status": {"replicas": 3}, "metadata": metadata})
-    await applier.ensure([manifest("a")])
+    cache.put("ConfigMap", {**live, "status": {"replicas": 3}, "metadata": metadata})
+    await applier.apply([manifest("a")])
 
     assert len(api.asked) == 1
 
 
 async def test_an_annotation_of_ours_that_is_changed_is_drift_whatever_its_name(api, client):
-    world, note = World(), "service.beta.kubernetes.io/aws-load-balancer-type"
-    applier, wanted = Applier(client, world, lambda: None), manifest("a")
+    cache, note = ResourceCache(), "service.beta.kubernetes.io/aws-load-balancer-type"
+    applier, wanted = Applier(client, cache, lambda: None), manifest("a")
     wanted["metadata"]["annotations"] = {note: "external"}
-    await applier.ensure([wanted])
-    live = world.get("ConfigMap", "n", "a")
+    await applier.apply([wanted])
+    live = cache.get("ConfigMap", "n", "a")
 
-    world.put(
+    cache.put(
         "ConfigMap",
         {**live, "metadata": {**live["metadata"], "resourceVersion": "50", "annotations": {note: "nlb"}}},
     )
-    await applier.ensure([wanted])
+    await applier.apply([wanted])
 
     assert len(api.asked) == 2
 
 
 async def test_what_is_not_wanted_any_more_goes_and_what_is_not_ours_stays(api, client):
-    world = World()
-    applier = Applier(client, world, lambda: None)
-    await applier.ensure([manifest("a"), manifest("b")])
+    cache = ResourceCache()
+    applier = Applier(client, cache, lambda: None)
+    await applier.apply([manifest("a"), manifest("b")])
     foreign = {"namespace": "n", "name": "foreign", "uid": "2", "resourceVersion": "1", "labels": {}}
-    world.put("ConfigMap", {"kind": "ConfigMap", "metadata": foreign})
+    cache.put("ConfigMap", {"kind": "ConfigMap", "metadata": foreign})
 
     await applier.prune([manifest("a")])
 
@@ -276,7 +277,7 @@ async def test_pods_are_asked_for_only_where_clients_are_told_nodes(api, client,
     layer = DataLayer(settings={}, admin=AdminAccess(secret="token"), tiers={"kafka": tier})
     values = Settings(image="server", compactor_image="compactor", data_layers={"default": layer})
 
-    found = await hosts.of_layer(values, "default", client, World())
+    found = await external_addresses.of_data_layer(values, "default", client, ResourceCache())
 
     assert found.nodes == (expected or {})
     assert [path.partition("?")[0] for _, path, *_ in api.asked] == (["/api/v1/namespaces/n/pods"] if expected else [])
@@ -285,19 +286,19 @@ async def test_pods_are_asked_for_only_where_clients_are_told_nodes(api, client,
 async def test_an_object_that_is_refused_does_not_keep_the_others(api, client):
     api.script = [422]
 
-    applier = Applier(client, World(), lambda: None)
+    applier = Applier(client, ResourceCache(), lambda: None)
 
-    problems = await applier.ensure([manifest("a"), manifest("b")])
+    problems = await applier.apply([manifest("a"), manifest("b")])
 
     assert len(problems) == 1
     assert "scripted 422" in problems[0]
     assert len(api.asked) == 2
-    assert (applier.problem_of("a"), applier.problem_of("b")) == (problems[0], "")
-    assert await applier.ensure([manifest("a")]) == []
-    assert applier.problem_of("a") == ""
+    assert (applier.error_of("a"), applier.error_of("b")) == (problems[0], "")
+    assert await applier.apply([manifest("a")]) == []
+    assert applier.error_of("a") == ""
 
 
-# Leadership.
+# LeaderElector.
 
 
 class Leases:
@@ -323,14 +324,14 @@ class Leases:
 
 async def test_one_leads_and_another_waits_until_it_gives_up(api, client):
     leases = Leases(api)
-    first, second = Leadership(client, "first", 15), Leadership(client, "second", 15)
+    first, second = LeaderElector(client, "first", 15), LeaderElector(client, "second", 15)
     await first.acquire()
 
     waiting = asyncio.ensure_future(second.acquire())
     while len(api.asked) < 10:
         await asyncio.wait({waiting}, timeout=0.01)
     assert leases.lease["spec"]["holderIdentity"] == "first"
-    await first.give_up()
+    await first.release()
     await waiting
 
     assert leases.lease["spec"]["holderIdentity"] == "second"
@@ -340,9 +341,9 @@ async def test_one_leads_and_another_waits_until_it_gives_up(api, client):
 async def test_a_holder_that_is_silent_for_long_is_followed(api, client, monkeypatch):
     leases = Leases(api)
     now = 100.0
-    monkeypatch.setattr("bearlake_operator.handlers.lease.time.monotonic", lambda: now)
-    await Leadership(client, "first", 15).acquire()
-    second = Leadership(client, "second", 15)
+    monkeypatch.setattr("bearlake_operator.controllers.leader_election.time.monotonic", lambda: now)
+    await LeaderElector(client, "first", 15).acquire()
+    second = LeaderElector(client, "second", 15)
 
     assert not await second._try(5)
     now += 14
@@ -354,7 +355,7 @@ async def test_a_holder_that_is_silent_for_long_is_followed(api, client, monkeyp
 
 async def test_to_renew_is_one_request_while_nobody_else_writes_the_lease(api, client):
     leases = Leases(api)
-    first = Leadership(client, "first", 15)
+    first = LeaderElector(client, "first", 15)
     await first.acquire()
     api.asked.clear()
 
@@ -367,7 +368,7 @@ async def test_to_renew_is_one_request_while_nobody_else_writes_the_lease(api, c
 
 async def test_a_lease_that_was_annotated_or_deleted_meanwhile_is_renewed_by_the_next_try(api, client):
     leases = Leases(api)
-    first = Leadership(client, "first", 15)
+    first = LeaderElector(client, "first", 15)
     await first.acquire()
 
     leases.lease = {**leases.lease, "metadata": {**leases.lease["metadata"], "resourceVersion": "7"}}
@@ -382,9 +383,9 @@ async def test_a_lease_that_was_annotated_or_deleted_meanwhile_is_renewed_by_the
 
 async def test_a_lease_that_another_one_took_is_not_taken_back(api, client):
     leases = Leases(api)
-    first, second = Leadership(client, "first", 15), Leadership(client, "second", 15)
+    first, second = LeaderElector(client, "first", 15), LeaderElector(client, "second", 15)
     await first.acquire()
-    await first.give_up()
+    await first.release()
     await second.acquire()
 
     assert not await first._try(5)
@@ -395,8 +396,8 @@ async def test_a_lease_that_another_one_took_is_not_taken_back(api, client):
 async def test_a_holder_that_cannot_renew_ends_long_before_another_may_follow(api, client, monkeypatch):
     Leases(api)
     now = 100.0
-    monkeypatch.setattr("bearlake_operator.handlers.lease.time.monotonic", lambda: now)
-    first = Leadership(client, "first", 15)
+    monkeypatch.setattr("bearlake_operator.controllers.leader_election.time.monotonic", lambda: now)
+    first = LeaderElector(client, "first", 15)
     await first.acquire()
     naps = []
 
@@ -406,10 +407,10 @@ async def test_a_holder_that_cannot_renew_ends_long_before_another_may_follow(ap
         now += seconds + 4.9  # each attempt takes as long, and fails
         api.script = [500] * 100
 
-    monkeypatch.setattr("bearlake_operator.handlers.lease.asyncio.sleep", nap)
+    monkeypatch.setattr("bearlake_operator.controllers.leader_election.asyncio.sleep", nap)
     monkeypatch.setattr(kube, "DEADLINE_S", 0.001)
 
-    with pytest.raises(LeaseLost):
-        await first.keep()
+    with pytest.raises(LeadershipLost):
+        await first.renew()
 
     assert now - 100 < 15

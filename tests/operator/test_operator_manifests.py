@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from bearlake_operator.errors import Invalid
-from bearlake_operator.manifests import Manifest, config, labels, tier
+from bearlake_operator.manifests import Manifest, labels, server_settings, tier
 from bearlake_operator.settings import ListenerType, Tier, TierListener
 
 _spec = importlib.util.spec_from_file_location("operator_rendering", Path(__file__).parent / "rendering.py")
@@ -87,7 +87,7 @@ def test_the_number_of_replicas_is_either_ours_or_an_autoscalers(world):
 @pytest.mark.parametrize("world", WORLDS)
 def test_pods_are_given_longer_than_their_server_takes_to_drain(world):
     objects = rendering.WORLDS[world]()
-    document = rendering.yaml.safe_load(one(objects, "ConfigMap")["data"][config.FILE])
+    document = rendering.yaml.safe_load(one(objects, "ConfigMap")["data"][server_settings.FILE])
 
     grace_ms = one(objects, "Deployment")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] * 1000
     assert grace_ms > document["server"]["drain_ms"] > document["server"]["drain_notice_ms"]
@@ -114,7 +114,7 @@ def test_long_names_keep_apart():
 
 
 def test_settings_of_a_tier_win_over_the_data_layers_key_by_key():
-    assert config.merged({"a": {"b": 1, "c": 2}, "d": [1]}, {"a": {"c": 3}, "d": [2]}) == {
+    assert server_settings.merged({"a": {"b": 1, "c": 2}, "d": [1]}, {"a": {"c": 3}, "d": [2]}) == {
         "a": {"b": 1, "c": 3},
         "d": [2],
     }

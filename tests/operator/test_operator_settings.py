@@ -42,16 +42,16 @@ def test_the_example_is_read():
 @pytest.mark.parametrize(
     ("more", "layer", "problem"),
     [
-        ("imge: x", "", r"^imge: unknown; known are image, "),
-        ("resyncSeconds: soon", "", r"^resyncSeconds: expected a whole number, not 'soon'$"),
-        ("resyncSeconds: true", "", r"^resyncSeconds: expected a whole number, not True$"),
-        ("watchNamespaces: a", "", r"^watchNamespaces: expected a list$"),
+        ("imge: x", "", r"^imge: .*\bimage\b"),
+        ("resyncSeconds: soon", "", r"^resyncSeconds: .*integer.*'soon'"),
+        ("resyncSeconds: true", "", r"^resyncSeconds: .*integer.*True"),
+        ("watchNamespaces: a", "", r"^watchNamespaces: .*list"),
         ("", "environment: [{name: A, secret: b}]", r"^dataLayers\.default\.environment\[0\]\.key: missing$"),
-        ("", "tiers: {amqp: {}}", r"^dataLayers\.default: tiers: unknown amqp; known are kafka, pulsar, rest, grpc"),
+        ("", "tiers: {amqp: {}}", r"^dataLayers\.default: tiers: .*amqp.*kafka, pulsar, rest, grpc"),
         (
             "",
             "tiers: {kafka: {autoscaling: {mode: fast}}}",
-            r"^dataLayers\.default\.tiers\.kafka\.autoscaling\.mode: expected one of cpu, builtin, keda$",
+            r"^dataLayers\.default\.tiers\.kafka\.autoscaling\.mode: .*cpu, builtin, keda$",
         ),
         (
             "",
@@ -61,32 +61,32 @@ def test_the_example_is_read():
         (
             "",
             "tiers: {kafka: {listeners: [{name: A, type: loadbalancer, port: 1}, {name: a, type: internal, port: 2}]}}",
-            r"^dataLayers\.default\.tiers\.kafka: every listener needs a name of its own$",
+            r"^dataLayers\.default\.tiers\.kafka: .*unique name",
         ),
         (
             "",
             "tiers: {kafka: {listeners: [{name: A_B, type: internal, port: 1}, {name: a-b, type: internal, port: 2}]}}",
-            r"^dataLayers\.default\.tiers\.kafka: every listener needs a name of its own$",
+            r"^dataLayers\.default\.tiers\.kafka: .*unique name",
         ),
         (
             "",
             "tiers: {kafka: {listeners: [{name: PODS, type: internal, port: 1}]}}",
-            r"^dataLayers\.default\.tiers\.kafka: listeners: the name pods is taken",
+            r"^dataLayers\.default\.tiers\.kafka: listeners: .*\bpods\b.*reserved",
         ),
         (
             "",
             "tiers: {kafka: {autoscaling: {scaleDownSeconds: 3601}}}",
-            r"^dataLayers\.default\.tiers\.kafka\.autoscaling: scaleDownSeconds must be from 0 to 3600$",
+            r"^dataLayers\.default\.tiers\.kafka\.autoscaling: scaleDownSeconds .*\b3600\b",
         ),
         (
             "",
             "tiers: {kafka: {listeners: [{name: OUT, type: nodeport, port: 9094}]}}",
-            r"^dataLayers\.default\.tiers\.kafka\.listeners\[0\]: nodePort of OUT: a listener of the type nodeport needs one",
+            r"^dataLayers\.default\.tiers\.kafka\.listeners\[0\]: nodePort of OUT: ",
         ),
         (
             "",
             "tiers: {kafka: {listeners: [{name: OUT, type: internal, port: 9094, loadBalancerClass: x}]}}",
-            r"listeners\[0\]: loadBalancerClass and loadBalancerSourceRanges of OUT: only a listener of the type loadbalancer",
+            r"listeners\[0\]: loadBalancerClass and loadBalancerSourceRanges of OUT: ",
         ),
         (
             "",
@@ -194,9 +194,9 @@ def test_a_compactor_is_read():
         ({"spec": "x"}, r"^podTemplate\.spec: expected an object$"),
         (
             {"spec": {"containers": [{"name": "other"}]}},
-            r"^podTemplate\.spec\.containers: one must have the name bearlake",
+            r"^podTemplate\.spec\.containers: .*\bbearlake$",
         ),
-        ({"spec": {"containers": "x"}}, r"^podTemplate\.spec\.containers: one must have"),
+        ({"spec": {"containers": "x"}}, r"^podTemplate\.spec\.containers: "),
     ],
 )
 def test_what_is_no_pod_template_is_told(template, problem):

@@ -6,8 +6,8 @@ import pytest
 
 from bearlake_operator.errors import Invalid
 from bearlake_operator.manifests.scaling import BYTES_METRIC, REQUESTS_METRIC
-from bearlake_operator.metrics_api import answers, readings, selectors
-from bearlake_operator.metrics_api.readings import Readings, Sample
+from bearlake_operator.metrics_api import rates, responses, selectors
+from bearlake_operator.metrics_api.rates import RateTracker, Sample
 from fixtures.kubernetes import REPOSITORY
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -29,29 +29,29 @@ def sample(at_s, requests, **more):
 
 
 def with_samples(*samples, window_s=30):
-    found = Readings(window_s=window_s, age_max_s=20)
+    found = RateTracker(window_s=window_s, age_max_s=20)
     for one in samples:
         found.record("a", one)
     return found
 
 
 def test_counters_of_a_tier_are_added_up_over_their_labels():
-    assert readings.counts("kafka", TEXT) == {REQUESTS_METRIC: 120.0, BYTES_METRIC: 1_000_500.0}
+    assert rates.counts("kafka", TEXT) == {REQUESTS_METRIC: 120.0, BYTES_METRIC: 1_000_500.0}
 
 
 def test_a_server_that_has_counted_nothing_yet_counts_zero():
-    assert readings.counts("grpc", "") == {REQUESTS_METRIC: 0.0, BYTES_METRIC: 0.0}
+    assert rates.counts("grpc", "") == {REQUESTS_METRIC: 0.0, BYTES_METRIC: 0.0}
 
 
 def test_what_is_no_text_of_metrics_is_refused():
-    with pytest.raises(Invalid, match="not in Prometheus' text format"):
-        readings.counts("kafka", "bearlake_kafka_requests_total{{ nothing")
+    with pytest.raises(Invalid, match="text format"):
+        rates.counts("kafka", "bearlake_kafka_requests_total{{ nothing")
 
 
 def test_every_counter_that_is_looked_at_is_one_of_a_servers():
     declared = (REPOSITORY / "servers/bearlake/telemetry/metrics.py").read_text()
 
-    for metrics in readings.COUNTERS.values():
+    for metrics in rates.COUNTERS.values():
         for name in (name for names in metrics.values() for name in names):
             assert f'"{name}"' in declared
 
@@ -94,7 +94,7 @@ def test_pods_that_are_gone_are_forgotten_and_samples_are_bounded():
     found = with_samples(*(sample(at_s, at_s) for at_s in range(1000)))
     found.record("b", sample(0, 1))
 
-    found.keep({"b"})
+    found.retain({"b"})
 
     assert len(found) == 1
     assert found.rate("a", REQUESTS_METRIC, 1000) is None
@@ -104,7 +104,7 @@ def test_pods_that_are_gone_are_forgotten_and_samples_are_bounded():
     ("value", "text"), [(0, "0"), (12.0, "12"), (1.5, "1500m"), (0.0004, "0"), (1e12, "1000000000000"), (2 / 3, "667m")]
 )
 def test_numbers_are_quantities(value, text):
-    assert answers.quantity(value) == text
+    assert responses.quantity(value) == text
 
 
 LABELS = {"app": "bearlake", "bearlake.dev/data-layer": "default", "zone": "b"}
