@@ -52,22 +52,22 @@ NIGHT = {"start": "22:00", "end": "05:00", "replicas": 4}
         (stream("s", partitions=0), "should be greater than or equal to 1"),
         (stream("s", protocols=["amqp"]), "Unsupported value"),
         (stream("s", protocols=["kafka", "kafka"]), "Duplicate value"),
-        (stream("s", name=".."), "'.' and '..' are no names"),
+        (stream("s", name=".."), "'.' and '..'"),
         (stream("s", retention={"time": "7 days"}), "should match"),
-        (stream("s", configs={"retention.ms": "5"}), "configs must not name what has a field of its own"),
-        (stream("s", configs={"table.on_delete": "drop"}), "configs must not name what has a field of its own"),
-        (compactor(replicas=1, autoscaling={"maxReplicas": 2}), "give replicas or autoscaling, not both"),
-        (compactor(schedule=[NIGHT], autoscaling={"maxReplicas": 2}), "give schedule or autoscaling, not both"),
+        (stream("s", configs={"retention.ms": "5"}), "configs must not set"),
+        (stream("s", configs={"table.on_delete": "drop"}), "configs must not set"),
+        (compactor(replicas=1, autoscaling={"maxReplicas": 2}), "replicas or autoscaling"),
+        (compactor(schedule=[NIGHT], autoscaling={"maxReplicas": 2}), "schedule or autoscaling"),
         (
             compactor(autoscaling={"minReplicas": 3, "maxReplicas": 2}),
-            "minReplicas must not be larger than maxReplicas",
+            "minReplicas must not",
         ),
         (compactor(schedule=[{**NIGHT, "end": "24:00"}]), "should match"),
-        (compactor(spark={"executors": {"count": 2}}), "executors are pods of a master k8s://… only"),
-        (compactor(spark={"master": "local[2]", "executors": {}}), "executors are pods of a master k8s://… only"),
+        (compactor(spark={"executors": {"count": 2}}), "executors require"),
+        (compactor(spark={"master": "local[2]", "executors": {}}), "executors require"),
         (
             compactor(streams={"selector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}),
-            "In and NotIn need values, Exists and DoesNotExist have none",
+            "In and NotIn require values",
         ),
     ],
 )
@@ -82,7 +82,7 @@ def test_what_a_stream_is_stays_what_it_is(plane: ControlPlane) -> None:
     assert "name is immutable" in answer(plane, stream("fixed", name="other", dataLayer="a", partitions=3))
     assert "name is immutable" in answer(plane, stream("fixed", dataLayer="a", partitions=3))
     assert "dataLayer is immutable" in answer(plane, stream("fixed", name="orders", dataLayer="b", partitions=3))
-    assert "partitions can only grow" in answer(plane, stream("fixed", name="orders", dataLayer="a", partitions=2))
+    assert "can only grow" in answer(plane, stream("fixed", name="orders", dataLayer="a", partitions=2))
     assert "configured" in answer(plane, stream("fixed", name="orders", dataLayer="a", partitions=4))
 
 
@@ -113,8 +113,8 @@ def test_fields_are_explained(plane: ControlPlane) -> None:
     protocols = " ".join(plane.kubectl("explain", "stream.spec.protocols").split())
     table = " ".join(plane.kubectl("explain", "stream.spec.table").split())
 
-    assert "all servers of a data layer serve all its streams" in protocols
-    assert "It has no partitions to choose" in table
+    assert "access control" in protocols
+    assert "partition spec" in table
 
 
 def test_definitions_of_the_chart_are_taken(plane: ControlPlane) -> None:
@@ -136,7 +136,5 @@ def test_a_namespace_has_one_release(plane: ControlPlane) -> None:
     operator = plane.helm("template", "first", chart, "-s", "templates/operator.yaml", *values[:2])
     plane.kubectl("apply", "-f", "-", given=operator)
 
-    assert "has the release first of this chart already" in plane.helm(
-        "install", "other", chart, *values, is_checked=False
-    )
+    assert "release first" in plane.helm("install", "other", chart, *values, is_checked=False)
     assert "STATUS: pending-install" in plane.helm("install", "first", chart, "-n", "kube-public", *values)

@@ -286,5 +286,5 @@ def test_somebody_elses_metrics_api_is_not_taken_over(release: Release) -> None:
         *("install", "other", CHART, "-n", "default", "--dry-run=server", "--set", values), is_checked=False
     )
 
-    assert f"the cluster has custom.metrics.k8s.io already, served by {NAMESPACE}/bl-metrics-api" in complaint
-    assert "set metricsApi.custom=false" in complaint
+    assert f"custom.metrics.k8s.io, served by {NAMESPACE}/bl-metrics-api" in complaint
+    assert "metricsApi.custom=false" in complaint

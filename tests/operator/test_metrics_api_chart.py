@@ -113,11 +113,11 @@ def test_certificates_may_be_somebody_elses(helm: str) -> None:
     [
         (
             (BUILTIN,),
-            "kafka.autoscaling.mode is builtin: this needs metricsApi.enabled=true and metricsApi.custom=true",
+            "kafka.autoscaling: mode builtin needs metricsApi.enabled=true and metricsApi.custom=true",
         ),
-        ((ON, "metricsApi.custom=false", BUILTIN), "this needs metricsApi.enabled=true and metricsApi.custom=true"),
-        ((ON, "metricsApi.external=false", WORKERS), "this needs metricsApi.enabled=true and metricsApi.external=true"),
-        ((ON, "metricsApi.tls.secret=own"), "metricsApi.tls.secret is set: the API server must know its authority"),
+        ((ON, "metricsApi.custom=false", BUILTIN), "metricsApi.custom=true"),
+        ((ON, "metricsApi.external=false", WORKERS), "metricsApi.external=true"),
+        ((ON, "metricsApi.tls.secret=own"), "metricsApi.tls.caBundle"),
         ((ON, "metricsApi.replica=1"), "additional properties 'replica' not allowed"),
     ],
 )
