@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def shown(value: Any) -> str:
-    """A figure, or figures with their names."""
+    """A figure, or several figures with their names."""
     if isinstance(value, Mapping):
         return "; ".join(f"{words(name)}: {part}" for name, part in parts(value))
     return f"{value:,}" if isinstance(value, int) else str(value)
@@ -93,7 +93,7 @@ def parts(value: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def words(name: str) -> str:
-    """A figure's name for people; `_s` is seconds."""
+    """A figure's name for people; the suffix `_s` means seconds."""
     stem = name.removesuffix("_s")
     return stem.replace("_", " ") + (" (s)" if stem != name else "")
 

@@ -1,4 +1,4 @@
-"""Fixtures of the operator's tests: an API server in memory, and a metrics API with pods before it (`fixtures.metrics_api_scene`)."""
+"""Fixtures of the operator's tests: an in-memory API server, and a metrics API with pods (`fixtures.metrics_api_scene`)."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from bearlake_operator.kube_config import ClientConfig
 from bearlake_operator.metrics_api.process import CertificateReloader
 from bearlake_operator.metrics_api.scraper import Scraper
 from bearlake_operator.metrics_api.server import Server
-from fixtures.metrics_api_scene import AUTOSCALER, SETTINGS, World, proxy_of, serve
+from fixtures.metrics_api_scene import AUTOSCALER, SETTINGS, FakeCluster, proxy_of, serve
 from fixtures.small_cluster import SmallCluster, served
 
 
@@ -32,22 +32,22 @@ async def cluster():
 
 
 @pytest.fixture
-def world(certificates):
-    return World(certificates["authority"].read_text())
+def fake_cluster(certificates):
+    return FakeCluster(certificates["authority"].read_text())
 
 
 @pytest.fixture
-async def scraper(world, stack, tmp_path):
+async def scraper(fake_cluster, stack, tmp_path):
     pod_port = await serve(
         stack,
-        {"/metrics": world.metrics, "/v1/compaction/backlog": world.backlog},
+        {"/metrics": fake_cluster.metrics, "/v1/compaction/backlog": fake_cluster.backlog},
         *("127.0.0.2", "127.0.0.3", "127.0.0.4"),
     )
     api_port = await serve(
         stack,
         {
-            "/api/v1/namespaces/lake/pods": world.list,
-            "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication": world.config_map,
+            "/api/v1/namespaces/lake/pods": fake_cluster.list,
+            "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication": fake_cluster.config_map,
         },
         "127.0.0.1",
     )
@@ -63,7 +63,7 @@ async def scraper(world, stack, tmp_path):
 
 @pytest.fixture
 async def api(scraper, stack, certificates, tmp_path):
-    """Asks as a user of the front proxy; `api.server` is what is asked."""
+    """A client with the front proxy's certificate; `api.server` is the server."""
     folder = tmp_path / "certificates"
     folder.mkdir()
     shutil.copy(certificates["server"], folder / "tls.crt")

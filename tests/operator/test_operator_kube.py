@@ -1,4 +1,4 @@
-"""The client of the Kubernetes API against a server that fails as API servers do."""
+"""The Kubernetes client, the applier and leader election against an API server that fails."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "
 
 
 class ApiServer:
-    """Answers as scripted, then as `answer` says; remembers what it was asked."""
+    """Sends the scripted responses first, then those of `answer`; records all requests."""
 
     def __init__(self):
         self.script = []
@@ -30,7 +30,7 @@ class ApiServer:
         self.answer = self.echo
 
     def echo(self, request, body):
-        """Server-side apply, roughly: what was sent, in a new version."""
+        """A rough server-side apply: returns the sent object in a new version."""
         self.version += 1
         metadata = {"uid": "1", **body.get("metadata", {}), "resourceVersion": str(self.version)}
         return 200, {**body, "metadata": metadata}
@@ -75,7 +75,7 @@ async def client(api, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("failure", [409, 429, 500, 502, 503, 504, "cut"])
-async def test_what_may_succeed_later_is_tried_again(api, client, failure):
+async def test_temporary_failures_are_retried(api, client, failure):
     api.script = [failure] * 3
 
     found = await client.apply(MANIFEST)
@@ -85,7 +85,7 @@ async def test_what_may_succeed_later_is_tried_again(api, client, failure):
     assert client.naps == sorted(client.naps) or len(client.naps) == 3
 
 
-async def test_the_server_says_how_long_to_wait(api, client):
+async def test_retry_after_is_respected(api, client):
     api.script = [(429, {"Retry-After": "7"})]
 
     await client.apply(MANIFEST)
@@ -93,7 +93,7 @@ async def test_the_server_says_how_long_to_wait(api, client):
     assert client.naps == [7.0]
 
 
-async def test_a_server_that_never_answers_well_is_unavailable(api, client, monkeypatch):
+async def test_persistent_failures_are_unavailable(api, client, monkeypatch):
     monkeypatch.setattr(kube, "DEADLINE_S", 0.5)
     api.script = [503] * 100
 
@@ -102,7 +102,7 @@ async def test_a_server_that_never_answers_well_is_unavailable(api, client, monk
 
 
 @pytest.mark.parametrize("status", [400, 403, 422])
-async def test_what_is_wrong_is_told_at_once_in_the_servers_words(api, client, status):
+async def test_invalid_requests_raise_the_servers_message_at_once(api, client, status):
     api.script = [status]
 
     with pytest.raises(Invalid, match=f"PATCH /api/v1/namespaces/n/configmaps/a: scripted {status}"):
@@ -118,7 +118,7 @@ async def test_the_token_is_read_for_every_request(api, client):
     assert [headers["Authorization"] for *_, headers in api.asked] == ["Bearer first", "Bearer second"]
 
 
-async def test_lists_are_read_in_pages_and_an_unknown_kind_has_none(api, client):
+async def test_lists_are_paged_and_a_missing_optional_kind_is_empty(api, client):
     def page(request, body):
         if "scaledobjects" in request.path:
             return 404, {}
@@ -137,7 +137,7 @@ async def test_lists_are_read_in_pages_and_an_unknown_kind_has_none(api, client)
     assert (await client.list("ScaledObject", "n")).resources == []
 
 
-async def test_a_list_whose_pages_have_expired_is_read_from_the_beginning(api, client):
+async def test_a_list_with_expired_pages_is_restarted(api, client):
     expired = []
 
     def page(request, body):
@@ -157,7 +157,7 @@ async def test_a_list_whose_pages_have_expired_is_read_from_the_beginning(api, c
     assert (len(found.resources), found.version, len(api.asked)) == (2, 3, 4)
 
 
-async def test_deleting_what_has_gone_or_was_made_anew_is_fine(api, client):
+async def test_deleting_a_missing_or_recreated_resource_is_a_no_op(api, client):
     api.script = [404]
     await client.delete("ConfigMap", "n", "a", "uid")
     api.script = [409]
@@ -174,7 +174,7 @@ async def test_replacing_another_version_is_a_conflict(api, client):
     assert api.asked[0][:2] == ("PUT", "/apis/coordination.k8s.io/v1/namespaces/n/leases/a")
 
 
-# Silence.
+# Applier.
 
 
 def manifest(name="a", **data):
@@ -186,7 +186,7 @@ def manifest(name="a", **data):
     }
 
 
-async def test_nothing_is_sent_when_nothing_changed(api, client):
+async def test_unchanged_objects_are_not_sent(api, client):
     applier = Applier(client, ResourceCache(), lambda: None)
     desired = [manifest("a", k="1"), manifest("b")]
     assert await applier.apply(desired) == []
@@ -199,7 +199,7 @@ async def test_nothing_is_sent_when_nothing_changed(api, client):
     assert (asked, len(api.asked)) == (2, 2)
 
 
-async def test_drift_deletion_and_new_wishes_are_sent(api, client):
+async def test_drift_deletions_and_new_manifests_are_sent(api, client):
     cache = ResourceCache()
     applier = Applier(client, cache, lambda: None)
     await applier.apply([manifest("a", k="1")])
@@ -217,7 +217,7 @@ async def test_drift_deletion_and_new_wishes_are_sent(api, client):
     assert len(api.asked) == 4
 
 
-async def test_a_status_of_others_is_no_drift(api, client):
+async def test_status_and_kubernetes_annotations_are_no_drift(api, client):
     cache = ResourceCache()
     applier = Applier(client, cache, lambda: None)
     await applier.apply([manifest("a")])
@@ -230,7 +230,7 @@ async def test_a_status_of_others_is_no_drift(api, client):
     assert len(api.asked) == 1
 
 
-async def test_an_annotation_of_ours_that_is_changed_is_drift_whatever_its_name(api, client):
+async def test_a_changed_annotation_of_the_manifest_is_drift(api, client):
     cache, note = ResourceCache(), "service.beta.kubernetes.io/aws-load-balancer-type"
     applier, wanted = Applier(client, cache, lambda: None), manifest("a")
     wanted["metadata"]["annotations"] = {note: "external"}
@@ -246,7 +246,7 @@ async def test_an_annotation_of_ours_that_is_changed_is_drift_whatever_its_name(
     assert len(api.asked) == 2
 
 
-async def test_what_is_not_wanted_any_more_goes_and_what_is_not_ours_stays(api, client):
+async def test_prune_deletes_only_our_undesired_objects(api, client):
     cache = ResourceCache()
     applier = Applier(client, cache, lambda: None)
     await applier.apply([manifest("a"), manifest("b")])
@@ -268,10 +268,10 @@ async def test_what_is_not_wanted_any_more_goes_and_what_is_not_ours_stays(api, 
         ({"type": ListenerType.LOAD_BALANCER}, None),
     ],
 )
-async def test_pods_are_asked_for_only_where_clients_are_told_nodes(api, client, listener, expected):
-    marks = {"bearlake.dev/data-layer": "default", "app.kubernetes.io/component": "kafka"}
+async def test_pods_are_listed_only_for_listeners_that_advertise_nodes(api, client, listener, expected):
+    pod_labels = {"bearlake.dev/data-layer": "default", "app.kubernetes.io/component": "kafka"}
     status = {"hostIP": "192.0.2.1", "conditions": [{"type": "Ready", "status": "True"}]}
-    pod = {"metadata": {"namespace": "n", "name": "a", "labels": marks}, "status": status}
+    pod = {"metadata": {"namespace": "n", "name": "a", "labels": pod_labels}, "status": status}
     api.answer = lambda *_: (200, {"metadata": {"resourceVersion": "7"}, "items": [pod]})
     tier = Tier(listeners=(TierListener(name="OUT", port=9094, **listener),))
     layer = DataLayer(settings={}, admin=AdminAccess(secret="token"), tiers={"kafka": tier})
@@ -283,7 +283,7 @@ async def test_pods_are_asked_for_only_where_clients_are_told_nodes(api, client,
     assert [path.partition("?")[0] for _, path, *_ in api.asked] == (["/api/v1/namespaces/n/pods"] if expected else [])
 
 
-async def test_an_object_that_is_refused_does_not_keep_the_others(api, client):
+async def test_a_rejected_object_does_not_affect_others(api, client):
     api.script = [422]
 
     applier = Applier(client, ResourceCache(), lambda: None)
@@ -298,11 +298,11 @@ async def test_an_object_that_is_refused_does_not_keep_the_others(api, client):
     assert applier.error_of("a") == ""
 
 
-# LeaderElector.
+# Leader election.
 
 
 class Leases:
-    """A Lease that behaves: versions, creation, conflicts."""
+    """A fake Lease with versions, creation and conflicts."""
 
     def __init__(self, api):
         self.lease = None
@@ -322,7 +322,7 @@ class Leases:
         return 200, self.lease
 
 
-async def test_one_leads_and_another_waits_until_it_gives_up(api, client):
+async def test_a_second_operator_leads_after_the_first_releases_the_lease(api, client):
     leases = Leases(api)
     first, second = LeaderElector(client, "first", 15), LeaderElector(client, "second", 15)
     await first.acquire()
@@ -338,7 +338,7 @@ async def test_one_leads_and_another_waits_until_it_gives_up(api, client):
     assert leases.lease["spec"]["leaseTransitions"] >= 1
 
 
-async def test_a_holder_that_is_silent_for_long_is_followed(api, client, monkeypatch):
+async def test_an_expired_lease_is_taken_over(api, client, monkeypatch):
     leases = Leases(api)
     now = 100.0
     monkeypatch.setattr("bearlake_operator.controllers.leader_election.time.monotonic", lambda: now)
@@ -353,7 +353,7 @@ async def test_a_holder_that_is_silent_for_long_is_followed(api, client, monkeyp
     assert leases.lease["spec"]["holderIdentity"] == "second"
 
 
-async def test_to_renew_is_one_request_while_nobody_else_writes_the_lease(api, client):
+async def test_an_undisturbed_renewal_is_one_request(api, client):
     leases = Leases(api)
     first = LeaderElector(client, "first", 15)
     await first.acquire()
@@ -366,7 +366,7 @@ async def test_to_renew_is_one_request_while_nobody_else_writes_the_lease(api, c
     assert leases.lease["metadata"]["resourceVersion"] == "3"
 
 
-async def test_a_lease_that_was_annotated_or_deleted_meanwhile_is_renewed_by_the_next_try(api, client):
+async def test_a_changed_or_deleted_lease_is_renewed_at_the_next_attempt(api, client):
     leases = Leases(api)
     first = LeaderElector(client, "first", 15)
     await first.acquire()
@@ -381,7 +381,7 @@ async def test_a_lease_that_was_annotated_or_deleted_meanwhile_is_renewed_by_the
     assert leases.lease["spec"]["holderIdentity"] == "first"
 
 
-async def test_a_lease_that_another_one_took_is_not_taken_back(api, client):
+async def test_a_lease_held_by_another_operator_is_not_taken_back(api, client):
     leases = Leases(api)
     first, second = LeaderElector(client, "first", 15), LeaderElector(client, "second", 15)
     await first.acquire()
@@ -393,7 +393,7 @@ async def test_a_lease_that_another_one_took_is_not_taken_back(api, client):
     assert leases.lease["spec"]["holderIdentity"] == "second"
 
 
-async def test_a_holder_that_cannot_renew_ends_long_before_another_may_follow(api, client, monkeypatch):
+async def test_a_leader_that_cannot_renew_stops_before_the_lease_expires(api, client, monkeypatch):
     Leases(api)
     now = 100.0
     monkeypatch.setattr("bearlake_operator.controllers.leader_election.time.monotonic", lambda: now)
@@ -404,7 +404,7 @@ async def test_a_holder_that_cannot_renew_ends_long_before_another_may_follow(ap
     async def nap(seconds):
         nonlocal now
         naps.append(seconds)
-        now += seconds + 4.9  # each attempt takes as long, and fails
+        now += seconds + 4.9  # each attempt takes 4.9 s, and fails
         api.script = [500] * 100
 
     monkeypatch.setattr("bearlake_operator.controllers.leader_election.asyncio.sleep", nap)

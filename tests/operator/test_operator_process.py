@@ -1,4 +1,4 @@
-"""The operator's process: it acts only when it leads and has the namespace, and outlives what goes wrong in one of its workers."""
+"""The operator's process: it acts only as the leader and sole operator of its namespace, and survives failures of a controller."""
 
 import asyncio
 import os
@@ -33,10 +33,10 @@ def owned_by(name, uid):
     return {"ownerReferences": [{"kind": "Deployment", "name": name, "uid": uid}]}
 
 
-# A namespace has one operator.
+# One operator per namespace.
 
 
-async def test_what_another_operator_owns_is_not_touched(cluster, kube):
+async def test_objects_of_another_operator_are_a_conflict(cluster, kube):
     own, other = deployment("own-operator", "1"), deployment("other-operator", "2")
     cluster.add(own, other, deployment("bearlake-default-kafka", "3", **owned_by("other-operator", "2")))
     cache = ResourceCache()
@@ -47,7 +47,7 @@ async def test_what_another_operator_owns_is_not_touched(cluster, kube):
 
 
 @pytest.mark.parametrize("uid", ["1", "of a Deployment that has gone"])
-async def test_what_is_left_of_an_operator_that_has_gone_is_taken_over(cluster, kube, uid):
+async def test_objects_of_a_deleted_operator_are_taken_over(cluster, kube, uid):
     cluster.add(deployment("operator", "1"), deployment("bearlake-default-kafka", "3", **owned_by("operator", uid)))
     cache = ResourceCache()
     await Resync(kube, cache, (), 60).list_all()
@@ -64,7 +64,7 @@ def operator_of(cluster):
     return Operator(settings, ClientConfig(server=cluster.url, namespace="lake"), host="127.0.0.1", port=0)
 
 
-async def test_a_process_that_stands_by_ends_when_it_is_asked_to(cluster, monkeypatch):
+async def test_a_standby_process_stops_at_sigterm(cluster, monkeypatch):
     standing_by = asyncio.Event()
 
     async def acquire(self):
@@ -80,7 +80,7 @@ async def test_a_process_that_stands_by_ends_when_it_is_asked_to(cluster, monkey
     assert await running is None
 
 
-async def test_a_process_that_fails_to_get_the_lease_does_nothing_else(cluster, monkeypatch):
+async def test_a_process_that_fails_to_acquire_the_lease_does_nothing_else(cluster, monkeypatch):
     async def acquire(self):
         raise OSError("no token")
 
@@ -102,8 +102,8 @@ async def test_a_process_that_fails_to_get_the_lease_does_nothing_else(cluster, 
 # Lists and watches.
 
 
-async def test_without_their_definition_streams_are_unknown_and_not_none(kube, cluster):
-    """An empty list would be that of a cluster whose Streams have all gone, and all tiers with them."""
+async def test_a_missing_crd_is_an_error_rather_than_an_empty_list(kube, cluster):
+    """An empty list would mean that all Streams were deleted, and delete all tiers."""
     cluster.refuse[("GET", "/streams")] = 404
 
     with pytest.raises(Invalid, match="refused with 404"):
@@ -115,7 +115,7 @@ def no_grace(monkeypatch):
     monkeypatch.setattr(resync, "GRACE_S", 0)
 
 
-async def test_a_watch_that_misses_changes_again_and_again_is_dead(kube, cluster, no_grace):
+async def test_a_watch_that_misses_changes_repeatedly_has_failed(kube, cluster, no_grace):
     cache = ResourceCache()
     found = Resync(kube, cache, (), 60)
     await found.list_all()
@@ -129,8 +129,8 @@ async def test_a_watch_that_misses_changes_again_and_again_is_dead(kube, cluster
         await found.resync()
 
 
-async def test_kinds_that_nobody_watches_are_found_by_listing_and_mean_no_dead_watch(kube, cluster, no_grace):
-    """KEDA writes the time of its last activity into the status of a ScaledObject all the time."""
+async def test_changes_of_unwatched_kinds_do_not_mean_a_failed_watch(kube, cluster, no_grace):
+    """KEDA updates the time of the last activity in the status of a ScaledObject all the time."""
     cache = ResourceCache()
     found = Resync(kube, cache, (), 60)
     await found.list_all()
@@ -143,11 +143,11 @@ async def test_kinds_that_nobody_watches_are_found_by_listing_and_mean_no_dead_w
     assert cache.get("ScaledObject", "lake", "one")["status"]["lastActiveTime"] == str(MISSED_ROUND_COUNT_MAX)
 
 
-# Workers.
+# Reconcile loop.
 
 
 @pytest.mark.parametrize("failure", [KeyError("an answer without a field"), Unavailable("nobody answers")])
-async def test_a_worker_goes_on_after_whatever_failed(failure, monkeypatch):
+async def test_a_reconcile_loop_continues_after_any_failure(failure, monkeypatch):
     naps, done = [], asyncio.Event()
     nap = asyncio.sleep
 
@@ -161,12 +161,12 @@ async def test_a_worker_goes_on_after_whatever_failed(failure, monkeypatch):
         done.set()
         return 60
 
-    worker = ReconcileLoop("test", work)
+    loop = ReconcileLoop("test", work)
     monkeypatch.setattr(reconcile_loop.asyncio, "sleep", noted)
-    worker.wake("Stream", {})
-    running = asyncio.ensure_future(worker.run())
+    loop.wake("Stream", {})
+    running = asyncio.ensure_future(loop.run())
     while not done.is_set():
-        worker.wake("Stream", {})
+        loop.wake("Stream", {})
         await nap(0)
     running.cancel()
     await asyncio.wait({running})

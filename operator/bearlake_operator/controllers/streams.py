@@ -82,13 +82,13 @@ class StreamController:
         found = claims.resolve(everything)
         mine = [stream for stream in everything if self._is_mine(stream)]
         live = [stream for stream in mine if api.namespaced_name(stream) in found]
-        going = [stream for stream in mine if api.is_terminating(stream) and has_finalizer(stream)]
+        terminating = [stream for stream in mine if api.is_terminating(stream) and has_finalizer(stream)]
         if self._client is None:
             await self._write_statuses([(stream, self._unknown_layer_view(_claim(stream, found))) for stream in live])
-            await self._finalizers.release_orphans(going)
+            await self._finalizers.release_orphans(terminating)
             return self._settings.resync_seconds
         errors = await errors_of(self._finalizers.remove([stream for stream in mine if has_stale_finalizer(stream)]))
-        deleting = [stream for stream in going if not has_stale_finalizer(stream)]
+        deleting = [stream for stream in terminating if not has_stale_finalizer(stream)]
         try:
             observed = await self._client.streams() if mine else {}
             backlogs = await self._client.backlogs() if live else None
