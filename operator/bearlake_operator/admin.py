@@ -1,7 +1,7 @@
-"""A data layer's admin API, as far as the operator needs it: streams in batches, and what waits for compaction.
+"""Client of a data layer's admin API: streams in batches, and the compaction backlog.
 
-Any server of the data layer answers. The token is read for every request, so that a new one is used as soon as the file has it; where
-it is not accepted yet, the one before is: a rotated Secret reaches pods within a minute or two, each at its own time.
+Any server of the data layer can answer a request. The token file is read for every request, so a rotated token is used at once. If a
+server rejects the new token, the previous one is tried: a rotated Secret reaches each pod at a different time, within a minute or two.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from bearlake_operator.metrics import DATA_PLANE_REQUESTS
 BATCH_COUNT = 200
 PAGE_COUNT = 1000
 PATTERN_COUNT = 28
-"""In the line of one request, which servers take up to 8 KiB of."""
+"""Patterns per request: the servers limit a request line to 8 KiB."""
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 3.0
-"""A server that does not take a connection for so long has gone with its node: the next one is asked."""
+"""A server that does not accept a connection in this time is gone with its node; the next server is tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedStream:
-    """A stream as the data layer has it. `configs` are those that differ from the defaults."""
+    """A stream as it exists in the data layer. `configs` are those that differ from the defaults."""
 
     name: str
     id: str
@@ -38,7 +38,7 @@ class ObservedStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """What of a stream (or of all) waits for compaction; `age_ms` is that of the oldest record."""
+    """Records that are not compacted yet, of one or several streams; `age_ms` is the age of the oldest record."""
 
     size_bytes: int = 0
     age_ms: int = 0
@@ -46,16 +46,16 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlogs:
-    """The backlog in all, of the streams that have one, and how many tasks were set aside after failing again and again."""
+    """The total backlog, the backlog of each stream that has one, and the number of tasks set aside after repeated failures."""
 
-    whole: Backlog
+    total: Backlog
     streams: Mapping[str, Backlog]
     aside_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamCommits:
-    """How often a stream was compacted or merged, and when last (Unix ms)."""
+    """The number of compaction commits of a stream, and the time of the last one (Unix ms)."""
 
     stream: str
     count: int
@@ -64,7 +64,7 @@ class StreamCommits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commits:
-    """Commits in all, and of the streams that have any, the newest first."""
+    """The total number of compaction commits, and those of each stream that has any, newest first."""
 
     count: int
     streams: Sequence[StreamCommits]
@@ -72,7 +72,7 @@ class Commits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamChange:
-    """What shall become of a stream. `is_new`: it is created with all of this; else only what is named is changed."""
+    """A change of one stream. `is_new`: create the stream with these values; else set and unset these values only."""
 
     name: str
     is_new: bool
@@ -82,29 +82,29 @@ class StreamChange:
 
 
 class AdminClient:
-    """A client of one data layer. `close` comes last."""
+    """A client of one data layer. Call `close` when done."""
 
     def __init__(self, urls: Callable[[], Sequence[str]], token: Callable[[], str]) -> None:
-        """`urls` gives the addresses to try, in order; `token` the present token, and raises `OSError` when there is none."""
+        """`urls` returns the URLs to try, in order. `token` returns the current token; it raises `OSError` if there is none."""
         self._urls = urls
         self._token = token
         self._accepted = ""
-        """The token that was accepted last."""
+        """The last token that a server accepted."""
         self._session = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
         )
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close all connections."""
         await self._session.close()
 
     async def streams(self) -> dict[str, ObservedStream]:
-        """All streams by name, with what they hold. Raises `Unavailable`."""
+        """All streams by name, with their record counts and sizes. Raises `Unavailable`, `Invalid`."""
         found: dict[str, ObservedStream] = {}
         after = ""
         while True:
             query = {"limit": str(PAGE_COUNT), "after": after, "usage": "true"}
-            page = await self._ask("GET", "/v1/streams", query=query)
+            page = await self._request("GET", "/v1/streams", query=query)
             for item in page["streams"]:
                 found[item["name"]] = ObservedStream(
                     name=item["name"],
@@ -119,10 +119,10 @@ class AdminClient:
             after = page["next"]
 
     async def backlogs(self, patterns: Sequence[str] = ()) -> Backlogs:
-        """What waits for compaction, of streams that fit one of the patterns (none: of all). Raises `Unavailable`."""
+        """The backlogs of streams that match one of the patterns (none: of all streams). Raises `Unavailable`, `Invalid`."""
         pages = await self._pages("/v1/compaction/backlog", patterns)
         return Backlogs(
-            whole=Backlog(
+            total=Backlog(
                 size_bytes=sum(page["size_bytes"] for page in pages), age_ms=max(page["age_ms"] for page in pages)
             ),
             streams={
@@ -135,49 +135,52 @@ class AdminClient:
         )
 
     async def commits(self, patterns: Sequence[str] = ()) -> Commits:
-        """What was compacted, of streams that fit one of the patterns (none: of all). Raises `Unavailable`."""
+        """The commits of streams that match one of the patterns (none: of all streams). Raises `Unavailable`, `Invalid`."""
         pages = await self._pages("/v1/compaction/commits", patterns)
         found = [
             StreamCommits(stream=item["stream"], count=item["commit_count"], time_ms=item["last_commit_ms"])
             for page in pages
             for item in page["streams"]
         ]
-        newest = sorted(found, key=lambda one: (-one.time_ms, one.stream))
-        return Commits(count=sum(page["commit_count"] for page in pages), streams=newest)
+        newest_first = sorted(found, key=lambda commits: (-commits.time_ms, commits.stream))
+        return Commits(count=sum(page["commit_count"] for page in pages), streams=newest_first)
 
     async def _pages(self, path: str, patterns: Sequence[str]) -> list[Any]:
-        """The answers for as many patterns at once as a request's line holds; no stream may fit patterns of two requests."""
+        """One response per `PATTERN_COUNT` patterns. No stream may match patterns of two requests, or it would be counted twice."""
         pages = []
         for start in range(0, len(patterns) or 1, PATTERN_COUNT):
-            part = [("streams", pattern) for pattern in patterns[start : start + PATTERN_COUNT]]
-            pages.append(await self._ask("GET", path, query=[("limit", str(PAGE_COUNT)), *part]))
+            selected = [("streams", pattern) for pattern in patterns[start : start + PATTERN_COUNT]]
+            pages.append(await self._request("GET", path, query=[("limit", str(PAGE_COUNT)), *selected]))
         return pages
 
     async def change(self, changes: Sequence[StreamChange]) -> dict[str, str]:
-        """Make the changes; returns the problems by stream. Raises `Unavailable`: some may be done, all can be asked again."""
-        created = [_creation(change) for change in changes if change.is_new]
-        altered = [_alteration(change) for change in changes if not change.is_new]
-        return await self._in_batches("POST", created) | await self._in_batches("PATCH", altered)
+        """Make the changes; returns the problems by stream.
+
+        Raises `Unavailable`, `Invalid`: some changes may be done; all of them can be repeated.
+        """
+        created = [_create_item(change) for change in changes if change.is_new]
+        updated = [_update_item(change) for change in changes if not change.is_new]
+        return await self._in_batches("POST", created) | await self._in_batches("PATCH", updated)
 
     async def delete(self, ids: Mapping[str, str]) -> dict[str, str]:
-        """Delete the streams that have these names and ids; returns the problems by stream. Raises `Unavailable`.
+        """Delete the streams with these names and ids; returns the problems by stream. Raises `Unavailable`, `Invalid`.
 
-        One that is gone is no problem, nor is another one that has its name by now and stays.
+        A stream that does not exist is no problem. A new stream of the same name has another id, and stays.
         """
-        doomed = [{"name": name, "id": id_} for name, id_ in ids.items()]
-        return await self._in_batches("DELETE", doomed, fine=(404,))
+        deleted = [{"name": name, "id": id_} for name, id_ in ids.items()]
+        return await self._in_batches("DELETE", deleted, ignored=(404,))
 
     async def _in_batches(
-        self, verb: str, items: Sequence[Mapping[str, Any]], fine: Collection[int] = ()
+        self, verb: str, items: Sequence[Mapping[str, Any]], ignored: Collection[int] = ()
     ) -> dict[str, str]:
-        """The problems by stream, but for those whose status is `fine`. Raises `Unavailable`."""
+        """Send the items, `BATCH_COUNT` per request. Returns the problems by stream, without those of an `ignored` status."""
         problems: dict[str, str] = {}
         for start in range(0, len(items), BATCH_COUNT):
-            answer = await self._ask(verb, "/v1/streams", body={"streams": items[start : start + BATCH_COUNT]})
-            problems |= _problems(answer, fine)
+            response = await self._request(verb, "/v1/streams", body={"streams": items[start : start + BATCH_COUNT]})
+            problems |= _problems(response, ignored)
         return problems
 
-    async def _ask(
+    async def _request(
         self,
         verb: str,
         path: str,
@@ -185,47 +188,50 @@ class AdminClient:
         query: Mapping[str, str] | Sequence[tuple[str, str]] = (),
         body: Mapping[str, Any] | None = None,
     ) -> Any:
-        """The answer of the first server that gives one. Raises `Unavailable`, `Invalid`."""
-        problem = "it has no server yet"
+        """The response of the first server that answers. Raises `Unavailable`, `Invalid`."""
+        problem = "it has no ready server"
         for url in self._urls():
             try:
-                status, answer = await self._answer(verb, f"{url}{path}", query, body)
+                status, response = await self._send(verb, f"{url}{path}", query, body)
             except (aiohttp.ClientError, TimeoutError, asyncio.IncompleteReadError, ValueError, OSError) as error:
                 DATA_PLANE_REQUESTS.labels("failed").inc()
                 problem = f"{url}: {str(error) or type(error).__name__}"
                 continue
             if status < 300:
-                return answer
-            problem = f"{url}: {answer.get('title', '')}: {answer.get('detail', '')}"
+                return response
+            problem = f"{url}: {response.get('title', '')}: {response.get('detail', '')}"
             if status < 500 and status not in (401, 408, 429):
                 raise Invalid(problem)
-        raise Unavailable(f"the data layer does not answer: {problem}")
+        raise Unavailable(f"The data layer is not reachable: {problem}")
 
-    async def _answer(
+    async def _send(
         self,
         verb: str,
         url: str,
         query: Mapping[str, str] | Sequence[tuple[str, str]],
         body: Mapping[str, Any] | None,
     ) -> tuple[int, Any]:
-        """Status and answer of one server, with the present token or else the one before."""
-        token = self._token()
-        for one in dict.fromkeys((token, self._accepted or token)):
-            headers = {"Authorization": f"Bearer {one}"}
+        """Send a request to one server with the current token, or if it is rejected with the previous one.
+
+        Returns the status and the decoded body.
+        """
+        current = self._token()
+        for token in dict.fromkeys((current, self._accepted or current)):
+            headers = {"Authorization": f"Bearer {token}"}
             async with self._session.request(verb, url, params=query or None, json=body, headers=headers) as response:
-                status, answer = response.status, json.loads(await response.read())
+                status, content = response.status, json.loads(await response.read())
             DATA_PLANE_REQUESTS.labels(f"{status // 100}xx").inc()
             if status != 401:
-                self._accepted = one
+                self._accepted = token
                 break
-        return status, answer
+        return status, content
 
 
-def _creation(change: StreamChange) -> Mapping[str, Any]:
+def _create_item(change: StreamChange) -> Mapping[str, Any]:
     return {"name": change.name, "partition_count": change.partitions, "configs": dict(change.set_configs)}
 
 
-def _alteration(change: StreamChange) -> Mapping[str, Any]:
+def _update_item(change: StreamChange) -> Mapping[str, Any]:
     item: dict[str, Any] = {
         "name": change.name,
         "set": dict(change.set_configs),
@@ -236,9 +242,9 @@ def _alteration(change: StreamChange) -> Mapping[str, Any]:
     return item
 
 
-def _problems(answer: Mapping[str, Any], fine: Collection[int] = ()) -> dict[str, str]:
+def _problems(response: Mapping[str, Any], ignored: Collection[int] = ()) -> dict[str, str]:
     return {
         result["name"]: result["problem"]["detail"]
-        for result in answer["results"]
-        if "problem" in result and result["status"] not in fine
+        for result in response["results"]
+        if "problem" in result and result["status"] not in ignored
     }

@@ -1,6 +1,6 @@
-"""What `Stream` and `Compactor` resources say, as values: defaults filled in, durations in ms, quantities in bytes.
+"""The specs of `Stream` and `Compactor` resources as values: defaults filled in, durations in ms, quantities in bytes.
 
-The CRDs (`crds/`) have checked types, ranges and words already; what is left to check here is what a schema cannot say.
+The CRDs (`crds/`) check types, ranges and enums. This module checks only what a schema cannot express.
 """
 
 import re
@@ -14,10 +14,10 @@ GROUP = "bearlake.dev"
 VERSION = "v1alpha1"
 UNLIMITED = "unlimited"
 MAIN_CONTAINER = "bearlake"
-"""Name of the container of servers and workers in their pods."""
+"""Name of the main container in the pods of servers and workers."""
 
 Resource = Mapping[str, Any]
-"""A Kubernetes object as JSON has it."""
+"""A Kubernetes object in its JSON form."""
 
 _DURATION = re.compile(r"([1-9][0-9]*)(ms|s|m|h|d)")
 _DURATION_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -29,7 +29,7 @@ _QUANTITY_BYTES: Mapping[str, int] = {unit: 1000**power for power, unit in enume
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSpec:
-    """A Stream's `spec`. `configs` are the stream's configs by their Kafka names, those of `retention` and `table` among them."""
+    """A Stream's `spec`. `configs` are the stream's configs by their Kafka names, including those from `retention` and `table`."""
 
     name: str
     data_layer: str
@@ -41,7 +41,7 @@ class StreamSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A time of the week in which a Compactor has another number of workers; minutes of the day, `[start, end)`."""
+    """A weekly time window with its own number of workers. Minutes of the day, `[start, end)`."""
 
     days: tuple[str, ...]
     start_minute: int
@@ -70,16 +70,16 @@ class CompactorSpec:
     replicas: int
     autoscaling: CompactorScaling | None
     stream_names: tuple[str, ...]
-    """Patterns of the streams' names."""
+    """Patterns of stream names."""
     stream_selector: Mapping[str, Any] | None
-    """Label selector of Streams. Neither this nor names: all streams."""
+    """Label selector of Streams. Without selector and names, a Compactor has all streams."""
     priorities: tuple[tuple[str, int], ...]
-    """Pattern of streams, and how much they come before others; the first that fits counts."""
+    """Patterns of stream names with their priorities; the first match counts."""
     resources: Mapping[str, Any]
     spark_master: str
     spark_conf: Mapping[str, str]
     spark_executors: Mapping[str, int]
-    """Executors that are pods, as Bearlake's settings `spark.kubernetes` say it."""
+    """Executor pods, in the form of Bearlake's settings `spark.kubernetes`."""
     schedule: tuple[Window, ...]
     priority_class_name: str
     pod_template: Mapping[str, Any]
@@ -110,7 +110,7 @@ def compactor_spec(resource: Resource) -> CompactorSpec:
         autoscaling=None if scaling is None else _scaling(scaling),
         stream_names=tuple(streams.get("names", ())),
         stream_selector=streams.get("selector"),
-        priorities=tuple((one["streams"], one["priority"]) for one in spec.get("priorities", ())),
+        priorities=tuple((item["streams"], item["priority"]) for item in spec.get("priorities", ())),
         resources=spec.get("resources", {}),
         spark_master=spark.get("master", ""),
         spark_conf=spark.get("conf", {}),
@@ -122,7 +122,7 @@ def compactor_spec(resource: Resource) -> CompactorSpec:
 
 
 def _pod_template(template: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is merged into a pod template, if it has the shape of one: no schema looks into it. Raises `Invalid`."""
+    """The template if it has the structure of a pod template, which no schema checks. Raises `Invalid`."""
     for part in ("metadata", "metadata.labels", "metadata.annotations", "spec"):
         value: Any = template
         for key in part.split("."):
@@ -130,10 +130,11 @@ def _pod_template(template: Mapping[str, Any]) -> Mapping[str, Any]:
             if not isinstance(value, Mapping):
                 raise Invalid(f"podTemplate.{part}: expected an object")
     containers = template.get("spec", {}).get("containers", [{"name": MAIN_CONTAINER}])
-    names = [one.get("name") for one in containers if isinstance(one, Mapping)] if isinstance(containers, list) else []
+    listed = containers if isinstance(containers, list) else []
+    names = [container.get("name") for container in listed if isinstance(container, Mapping)]
     if MAIN_CONTAINER not in names:
         raise Invalid(
-            f"podTemplate.spec.containers: one must have the name {MAIN_CONTAINER}; they replace what there was"
+            f"podTemplate.spec.containers: the list replaces the default containers and must include {MAIN_CONTAINER}"
         )
     return template
 
@@ -150,7 +151,7 @@ def _executors(executors: Mapping[str, Any]) -> dict[str, int]:
 
 
 def duration_ms(text: str) -> int:
-    """`36h` in ms; -1 for `unlimited`. Raises `Invalid`."""
+    """A duration such as `36h` in ms; -1 for `unlimited`. Raises `Invalid`."""
     if text == UNLIMITED:
         return -1
     match = _DURATION.fullmatch(text)
@@ -160,7 +161,7 @@ def duration_ms(text: str) -> int:
 
 
 def quantity_bytes(text: str) -> int:
-    """`50Gi` in bytes; -1 for `unlimited`. Raises `Invalid`."""
+    """A quantity such as `50Gi` in bytes; -1 for `unlimited`. Raises `Invalid`."""
     if text == UNLIMITED:
         return -1
     match = _QUANTITY.fullmatch(text)
@@ -211,16 +212,20 @@ def _minute(text: str) -> int:
     return int(hours) * 60 + int(minutes)
 
 
-def key_of(resource: Resource) -> tuple[str, str]:
-    """Namespace and name."""
+def namespaced_name(resource: Resource) -> tuple[str, str]:
+    """The namespace and name of a resource."""
     return resource["metadata"]["namespace"], resource["metadata"]["name"]
 
 
-def is_going(resource: Resource) -> bool:
+def is_terminating(resource: Resource) -> bool:
     """Whether a resource is being deleted."""
     return "deletionTimestamp" in resource["metadata"]
 
 
 def oldest_first(resources: Sequence[Resource]) -> list[Resource]:
-    """By creation; resources of the same second by namespace and name."""
-    return sorted(resources, key=lambda one: (one["metadata"].get("creationTimestamp", ""), *key_of(one)))
+    """Sort by creation time; resources of the same second by namespace and name."""
+
+    def age(resource: Resource) -> tuple[str, str, str]:
+        return (resource["metadata"].get("creationTimestamp", ""), *namespaced_name(resource))
+
+    return sorted(resources, key=age)

@@ -1,21 +1,21 @@
-"""What goes wrong, by what has to be done about it."""
+"""Errors, by what the caller must do about them."""
 
 
 class OperatorError(Exception):
-    """What the operator raises itself."""
+    """Base class of the errors that the operator raises itself."""
 
 
 class Invalid(OperatorError):
-    """A resource or the settings say something that cannot be done; nothing changes until somebody edits them."""
+    """A resource or the settings cannot be applied as they are; a retry fails until somebody edits them."""
 
 
 class Unavailable(OperatorError):
-    """The Kubernetes API or a data layer did not answer, or not well; the same attempt may succeed later."""
+    """The Kubernetes API or a data layer did not answer, or answered with an error; a retry may succeed."""
 
 
 class Conflict(OperatorError):
-    """Somebody else has what is wanted: a name, a lease, a newer version of a resource."""
+    """Somebody else holds what was requested: a name, a lease, or a newer version of a resource."""
 
 
 class Gone(Unavailable):
-    """The version that was asked for is not kept any more; asking for the newest succeeds."""
+    """The requested version of a list has expired; a request for the newest version succeeds."""

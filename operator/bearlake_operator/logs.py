@@ -3,22 +3,22 @@
 import json
 import logging
 
-_WORDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_RECORD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-class _JsonLines(logging.Formatter):
-    """One JSON object per line; `extra` becomes fields."""
+class _JsonFormatter(logging.Formatter):
+    """One JSON object per line; the keys of `extra` become fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        shown = {"time": self.formatTime(record), "level": record.levelname, "message": record.getMessage()}
-        shown |= {key: value for key, value in vars(record).items() if key not in _WORDS}
+        line = {"time": self.formatTime(record), "level": record.levelname, "message": record.getMessage()}
+        line |= {key: value for key, value in vars(record).items() if key not in _RECORD_ATTRIBUTES}
         if record.exc_info:
-            shown["error"] = self.formatException(record.exc_info)
-        return json.dumps(shown, default=str)
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
 
 
-def start() -> None:
-    """Write logs from INFO on."""
+def configure() -> None:
+    """Log at INFO and above."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_JsonLines())
+    handler.setFormatter(_JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])

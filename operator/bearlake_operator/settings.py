@@ -1,15 +1,15 @@
-"""The operator's settings document: what the chart's values say, rendered into one YAML file that this process reads at its start.
+"""The operator's settings file: one YAML document that the chart renders from its values. The operator reads it at start.
 
     image, watchNamespaces …
     dataLayers:
       default:
-        settings: {…}              # the settings document of Bearlake's servers, common to all pods of the data layer
+        settings: {…}              # settings of Bearlake's servers, shared by all pods of the data layer
         environment: [{name, secret, key}]
         files: [secret]
         admin: {secret, key}
         tiers: {kafka: {…}, rest: {…}, compactor: {…}}
 
-An example that the tests read is `example.yaml`. The chart renders exactly this.
+`example.yaml` is an example; the tests load it.
 """
 
 from collections.abc import Mapping
@@ -20,60 +20,60 @@ from typing import Any
 
 import yaml
 
-from bearlake_operator import document
+from bearlake_operator import decoder
 from bearlake_operator.errors import Invalid
 
 PROTOCOLS = ("kafka", "pulsar", "rest", "grpc")
-LISTENER_NAMES_TAKEN = frozenset({*PROTOCOLS, "pulsar-http", "registry", "admin", "pods"})
-"""What ports and Services of tiers are called already; small letters, digits and dashes."""
+RESERVED_LISTENER_NAMES = frozenset({*PROTOCOLS, "pulsar-http", "registry", "admin", "pods"})
+"""Names that ports and Services of tiers already use; lower-case letters, digits and dashes."""
 SCALING_SECONDS_MAX = 3600
-"""Longest time for which an autoscaler looks back. Source: Kubernetes, HPAScalingRules."""
-ADVERTISING = ("kafka", "pulsar")
-"""Protocols whose servers tell clients addresses: they open further listeners themselves, each with addresses of its own."""
+"""Longest stabilization window of an autoscaler. Source: Kubernetes, HPAScalingRules."""
+ADVERTISING_PROTOCOLS = ("kafka", "pulsar")
+"""Protocols whose servers advertise addresses to clients. These servers open each additional listener on a port of its own."""
 COMPACTOR = "compactor"
 
 
 class ScalingMode(Enum):
-    """Where the metric of an autoscaler comes from."""
+    """The source of an autoscaler's metrics."""
 
     CPU = "cpu"
-    """CPU by metrics-server."""
+    """CPU, from metrics-server."""
     BUILTIN = "builtin"
-    """Requests, bytes and backlog by Bearlake's own metrics API, which the chart installs."""
+    """Requests, bytes and backlog, from Bearlake's own metrics API, which the chart installs."""
     KEDA = "keda"
-    """ScaledObjects are made instead of autoscalers: servers by CPU, workers by the backlog, which KEDA asks them for."""
+    """KEDA ScaledObjects instead of HorizontalPodAutoscalers: servers scale by CPU, workers by the backlog that they report to KEDA."""
 
 
 class ListenerType(Enum):
     """How clients reach a listener."""
 
     INTERNAL = "internal"
-    """From inside the cluster: clients are told the pods' addresses."""
+    """From inside the cluster: servers advertise the addresses of their pods."""
     NODE_PORT = "nodeport"
-    """Through a port of the nodes; clients are told their server's node."""
+    """Through a port of the nodes: each server advertises its own node."""
     LOAD_BALANCER = "loadbalancer"
-    """Through one load balancer for all pods: any server serves any partition."""
+    """Through one load balancer for all pods. Any server serves any partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autoscaling:
-    """Number of pods of a tier by load."""
+    """Autoscaling of a tier."""
 
     mode: ScalingMode = ScalingMode.CPU
     min_replicas: int = 2
     max_replicas: int = 10
     target_cpu_percent: int | None = None
-    """Of the CPU request. A server saturates at one core: leave room for the time until new pods serve. Null: 65 with `cpu` and `keda`;
-    with `builtin` CPU is not looked at, so that no metrics-server is needed."""
+    """Target CPU utilization, in percent of the request. A server saturates at one core: leave room for the time until new pods are ready.
+    Null: 65 with `cpu` and `keda`; with `builtin`, CPU is ignored, so that no metrics-server is needed."""
     target_requests_per_second: int = 0
-    """Per pod, with `builtin`; 0: not looked at."""
+    """Target per pod, with `builtin`; 0: ignored."""
     target_bytes_per_second: int = 0
-    """Per pod, received and sent, with `builtin`; 0: not looked at."""
+    """Target per pod for bytes received and sent, with `builtin`; 0: ignored."""
     scale_up_seconds: int = 0
-    """Time for which more pods must be wanted before they are made."""
+    """Stabilization window before scaling up."""
     scale_down_seconds: int | None = None
-    """Time for which fewer pods must be wanted before one goes. Null: 900 for servers, each of which makes its clients connect anew; 300
-    for workers, which have no clients."""
+    """Stabilization window before scaling down. Null: 900 for servers, whose clients must reconnect; 300 for workers, which have no
+    clients."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_replicas <= self.max_replicas:
@@ -86,84 +86,83 @@ class Autoscaling:
 
     @property
     def has_rates(self) -> bool:
-        """Whether requests or bytes are looked at."""
+        """Whether there is a target for requests or bytes."""
         return bool(self.target_requests_per_second or self.target_bytes_per_second)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierListener:
-    """One address of a tier beside the internal one that every tier has."""
+    """An additional listener of a tier. Every tier has an internal one."""
 
     name: str
     type: ListenerType
     port: int
-    """Port of its Service. That of an internal listener which tells no addresses (Pulsar's HTTP API, the schema registry) leads to it."""
+    """Port of its Service. The port of an internal listener that advertises no addresses (Pulsar's HTTP API, the schema registry) leads
+    to that listener."""
     node_port: int = 0
-    """Port of the nodes, with the type `nodeport`: servers tell it to clients, so that it must be known before there is a Service."""
+    """Node port, with the type `nodeport`. Servers advertise it, so it must be known before the Service exists."""
     advertised_host: str = ""
-    """Host that clients are told; empty: the address of their server's node, or what the load balancer got."""
+    """Host that servers advertise; empty: the address of the server's node, or the host of the load balancer."""
     tls_secret: str = ""
-    """Secret with tls.crt and tls.key; empty: no TLS. For Kafka and Pulsar only, whose servers open the listener themselves."""
+    """Secret with tls.crt and tls.key; empty: no TLS. Kafka and Pulsar only, because their servers open the listener."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations of the Service."""
     load_balancer_class: str = ""
-    """Who makes the load balancer; empty: the cluster's default. A Service keeps the one that it has been made with."""
+    """Load balancer class of the Service; empty: the cluster's default. Immutable once the Service exists."""
     load_balancer_source_ranges: tuple[str, ...] = ()
-    """Addresses (CIDR) that the load balancer lets in; empty: all."""
+    """Source addresses (CIDR) that the load balancer accepts; empty: all."""
 
     def __post_init__(self) -> None:
-        balancing = self.load_balancer_class or self.load_balancer_source_ranges
-        if balancing and self.type is not ListenerType.LOAD_BALANCER:
+        has_load_balancer_fields = self.load_balancer_class or self.load_balancer_source_ranges
+        if has_load_balancer_fields and self.type is not ListenerType.LOAD_BALANCER:
             raise ValueError(
-                f"loadBalancerClass and loadBalancerSourceRanges of {self.name}: only a listener of the type loadbalancer has them"
+                f"loadBalancerClass and loadBalancerSourceRanges of {self.name}: allowed with type loadbalancer only"
             )
         if (self.type is ListenerType.NODE_PORT) != bool(self.node_port):
-            raise ValueError(
-                f"nodePort of {self.name}: a listener of the type nodeport needs one, and no other has one"
-            )
+            raise ValueError(f"nodePort of {self.name}: required with type nodeport, and allowed with no other type")
 
     @property
     def client_port(self) -> int:
-        """The port that clients are told."""
+        """The port that clients connect to."""
         return self.node_port or self.port
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """The pods of one protocol, or of compaction: what all of them have in common."""
+    """The common values of the pods of one protocol, or of the compaction workers."""
 
     replicas: int = 2
-    """Number of pods where nothing scales them."""
+    """Number of pods without autoscaling."""
     autoscaling: Autoscaling | None = None
     port: int = 0
-    """Port of the internal listener; 0: the protocol's own."""
+    """Port of the internal listener; 0: the protocol's default."""
     listeners: tuple[TierListener, ...] = ()
     resources: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What of the data layer's settings differs in this tier."""
+    """Server settings of this tier that override the data layer's."""
     drain_seconds: int = 60
-    """Longest time to let clients go and to finish what is under way; the grace period is 30 s longer."""
+    """Time limit for draining: clients disconnect and pending requests finish. The pod's grace period is 30 s longer."""
     disruption_budget: bool = True
     """Whether there is a PodDisruptionBudget."""
     max_unavailable: int = 1
-    """Pods that voluntary disruptions may take at once."""
+    """`maxUnavailable` of the PodDisruptionBudget."""
     spread_zones: bool = True
-    """Spread pods over zones and nodes, as far as it goes."""
+    """Prefer to spread pods over zones and nodes."""
     network_policy: bool = False
-    """Let in the tier's own ports only."""
+    """Whether a NetworkPolicy admits ingress to the tier's own ports only."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Mapping[str, Any], ...] = ()
     affinity: Mapping[str, Any] = field(default_factory=dict)
     priority_class_name: str = ""
     pod_template: Mapping[str, Any] = field(default_factory=dict)
-    """Merged into the pod template last: for what no other value says."""
+    """Merged into the pod template last, for fields without a value of their own."""
 
     def __post_init__(self) -> None:
-        names = [listener.name.lower().replace("_", "-") for listener in self.listeners]  # parts of Services' names
+        names = [listener.name.lower().replace("_", "-") for listener in self.listeners]  # part of the Service names
         if len(set(names)) < len(names) or "" in names:
-            raise ValueError("every listener needs a name of its own")
-        if taken := sorted(set(names) & LISTENER_NAMES_TAKEN):
-            raise ValueError(f"listeners: the name {taken[0]} is taken; give it another one, such as outside")
+            raise ValueError("every listener needs a unique name")
+        if reserved := sorted(set(names) & RESERVED_LISTENER_NAMES):
+            raise ValueError(f"listeners: the name {reserved[0]} is reserved; choose another one, such as external")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,38 +176,38 @@ class SecretVariable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminAccess:
-    """The data plane's admin API: the Secret with its bearer token, and where it is beside the tiers' pods."""
+    """Access to the servers' admin API: the Secret with the bearer token, and an additional address."""
 
     secret: str
     key: str = "token"
     url: str = ""
-    """Address that is asked first, for servers or an operator outside of the cluster; empty: only the tiers' pods are."""
+    """Address that the operator tries before the tiers' pods, for servers or an operator outside of the cluster; empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataLayer:
-    """What the pods of one deployment of Bearlake share."""
+    """One deployment of Bearlake: the values that all its pods share."""
 
     settings: Mapping[str, Any]
     admin: AdminAccess
     environment: tuple[SecretVariable, ...] = ()
     files: tuple[str, ...] = ()
-    """Secrets that every pod has as files, `/etc/bearlake/secrets/<secret>/<key>`: settings name these files, and new contents count
-    without new pods."""
+    """Secrets that are mounted into every pod at `/etc/bearlake/secrets/<secret>/<key>`. Settings refer to these files. Servers read
+    changed contents without a restart."""
     tiers: Mapping[str, Tier] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         unknown = set(self.tiers) - {*PROTOCOLS, COMPACTOR}
         if unknown:
             raise ValueError(
-                f"tiers: unknown {', '.join(sorted(unknown))}; known are {', '.join((*PROTOCOLS, COMPACTOR))}"
+                f"tiers: unknown tier {', '.join(sorted(unknown))}; known tiers are {', '.join((*PROTOCOLS, COMPACTOR))}"
             )
         for name in PROTOCOLS:
             secure = [listener.name for listener in self.tier(name).listeners if listener.tls_secret]
-            if secure and name not in ADVERTISING:
+            if secure and name not in ADVERTISING_PROTOCOLS:
                 raise ValueError(
-                    f"tiers.{name}.listeners: tlsSecret of {secure[0]}: listeners of kafka and pulsar have one; "
-                    f"give settings.listeners.{name}.tls_certificate_file and tls_key_file, or end TLS before the Service"
+                    f"tiers.{name}.listeners: tlsSecret of {secure[0]}: supported by kafka and pulsar only; "
+                    f"set settings.listeners.{name}.tls_certificate_file and tls_key_file, or terminate TLS before the Service"
                 )
             scaling = self.tier(name).autoscaling
             if (
@@ -221,7 +220,7 @@ class DataLayer:
                 )
 
     def tier(self, name: str) -> Tier:
-        """The values of a tier, or the defaults."""
+        """The values of a tier; the defaults if it is not configured."""
         return self.tiers.get(name, Tier())
 
 
@@ -235,29 +234,29 @@ class Settings:
     """Image of compaction workers, with Java and Spark."""
     data_layers: Mapping[str, DataLayer]
     watch_namespaces: tuple[str, ...] = ()
-    """Namespaces whose Streams and Compactors are reconciled; empty: all."""
+    """Namespaces of the Streams and Compactors to reconcile; empty: all."""
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
     service_account: str = "bearlake"
-    """Of the pods; it has no rights, and its token is not mounted."""
+    """ServiceAccount of the pods. It has no permissions, and its token is not mounted."""
     spark_service_account: str = ""
-    """Of workers whose executors are pods, which it may make; empty: there are none."""
+    """ServiceAccount of workers that create executor pods; empty: executor pods are not enabled."""
     resync_seconds: int = 60
-    """How often everything is looked at though nothing has changed: what was changed elsewhere is found, figures are brought up to date."""
+    """Interval of full reconciliations. They find changes that were made elsewhere, and refresh the figures in statuses."""
     lease_seconds: int = 15
-    """Time after which another operator takes over from one that is gone."""
+    """Duration of the leader's Lease: time after which another operator takes over from a leader that has failed."""
 
-    def refusal_of(self, data_layer: str) -> str:
-        """What to tell a resource that names this data layer; empty when there is one."""
+    def unknown_data_layer(self, data_layer: str) -> str:
+        """The message for a resource with this `dataLayer` if no such data layer is configured, else empty."""
         if data_layer in self.data_layers:
             return ""
-        return f"There is no data layer {data_layer!r}; there are {', '.join(self.data_layers)}."
+        return f"The data layer {data_layer!r} does not exist; configured are {', '.join(self.data_layers)}."
 
 
 def load(path: Path) -> Settings:
-    """The settings in a file. Raises `Invalid`."""
+    """Load the settings from a file. Raises `Invalid`."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise Invalid(f"cannot read the settings in {path}: {error}") from error
-    return document.read(Settings, content)
+    return decoder.decode(Settings, content)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bearlake_operator import document, settings
+from bearlake_operator import decoder, settings
 from fixtures.chart import CHART, GOLDEN, VALUES, objects, render, rendered
 from fixtures.kubernetes import REPOSITORY
 
@@ -31,7 +31,7 @@ def test_the_operator_understands_its_settings(helm: str, name: str) -> None:
     maps = [one for one in objects(rendered(helm, name)) if one["kind"] == "ConfigMap"]
     texts = [one["data"]["operator.yaml"] for one in maps if "operator.yaml" in one["data"]]
 
-    found = document.read(settings.Settings, yaml.safe_load(texts[0]))
+    found = decoder.decode(settings.Settings, yaml.safe_load(texts[0]))
 
     assert found.data_layers
     assert all(layer.admin.secret for layer in found.data_layers.values())

@@ -52,7 +52,7 @@ async def test_a_stream_that_is_not_there_is_waited_for_and_named(kafka: Node, r
     assert status == 1
     assert "FAILED: the stream is not served: " in output
     assert "kubectl describe stream absent" in output
-    assert {"kafka": "there is no topic absent yet", "rest": "404"}[protocol] in output
+    assert {"kafka": "the topic absent", "rest": "404"}[protocol] in output
 
 
 @pytest.mark.parametrize("protocol", ["kafka", "rest"])

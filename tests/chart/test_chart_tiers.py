@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from bearlake.settings.document import Settings, load_document
-from bearlake_operator import api, document, settings
+from bearlake_operator import api, decoder, settings
 from bearlake_operator.manifests import compactor, tier
 from fixtures.chart import VALUES, objects, rendered
 
@@ -23,7 +23,7 @@ def of_values(helm: str, name: str) -> settings.Settings:
         for one in objects(rendered(helm, name))
         if one["kind"] == "ConfigMap" and "operator.yaml" in one["data"]
     ]
-    return document.read(settings.Settings, yaml.safe_load(text))
+    return decoder.decode(settings.Settings, yaml.safe_load(text))
 
 
 @pytest.fixture(scope="module")

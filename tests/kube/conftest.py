@@ -1,4 +1,4 @@
-"""What the modules of cluster tests share. Each installs a release of its own in an empty namespace; its tests build on each other.
+"""Fixtures of the cluster tests. Each module installs its own release into an empty namespace; its tests build on each other.
 
 Figures for docs/kubernetes-report.md are properties of the test suite in the JUnit file; `report.py` renders them.
 """
@@ -31,14 +31,14 @@ def empty(cluster: Cluster) -> Cluster:
 
 @pytest.fixture(scope="module")
 def stores(empty: Cluster) -> Cluster:
-    """The cluster with empty stores that are not the release's."""
+    """The cluster with empty stores that do not belong to the release."""
     start_stores(empty)
     return empty
 
 
 @pytest.fixture(scope="session")
 def note(record_testsuite_property: Any) -> Note:
-    """Puts a figure, or a mapping of figures, into the report."""
+    """Add a figure, or a mapping of figures, to the report."""
 
     def put(name: str, value: object) -> None:
         record_testsuite_property(name, json.dumps(value))

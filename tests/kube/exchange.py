@@ -1,8 +1,8 @@
-"""Runs in a pod: each protocol's client writes records to a stream, and each reads what all have written.
+"""Runs in a pod: a client of each protocol writes records to a stream, and reads the records of all.
 
     exchange.py STREAM kafka=HOST:PORT pulsar=pulsar://HOST:PORT rest=http://HOST:PORT grpc=HOST:PORT
 
-Prints, as JSON, the values that each protocol has read. Partition 0 only; a timeout ends it with an error.
+Prints the values that each protocol has read as JSON. It uses partition 0 only, and fails after a timeout.
 """
 
 import base64

@@ -1,13 +1,13 @@
-"""Load of all four protocols on one stream at once, from outside the cluster: what each writes, all of them read.
+"""Load of all four protocols on one stream from outside of the cluster: every client reads the records of all.
 
     with Loads(release, "orders", partition_count=4, folder=tmp_path) as loads:
-        loads.advance()                    # every client achieves something more, or the test fails
+        loads.advance()                    # every client makes progress, or the test fails
         …
-        counts = loads.finish()            # stopped, and every record held against the log
+        counts = loads.finish()            # stops the clients, and checks every record against the log
     loads.assert_no_request_failed()
 
-Kafka's and Pulsar's producers are idempotent and retry by themselves: a record is stored once, whatever happens. REST and gRPC producers
-send each record once and say when a request failed. Rates are small: clients, servers and the cluster share a machine.
+Kafka and Pulsar producers are idempotent and retry, so a record is stored exactly once. REST and gRPC producers send each record once and
+report failed requests. Rates are low, because clients, servers and the cluster share a machine.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ AnyConsumer: TypeAlias = Reader | PulsarConsumer | RestMember | FetchReader
 
 
 class Loads:
-    """The clients of one run. They fail the test when a library gives up."""
+    """The clients of one run. The test fails if a client library gives up."""
 
     def __init__(self, release: Release, stream: str, *, partition_count: int, folder: Path) -> None:
         self._bootstrap = ",".join(release.outside("kafka"))
@@ -82,7 +82,7 @@ class Loads:
             client.begin_stop()
 
     def advance(self) -> float:
-        """Wait until every client has achieved something more; the seconds that took the slowest."""
+        """Wait until every client has made progress; returns the time of the slowest (s)."""
         before = self._achieved()
         missing = set(before)
 
@@ -105,7 +105,7 @@ class Loads:
         return found | {consumer.name: len(consumer.read) for consumer in self.consumers}
 
     def finish(self) -> Counts:
-        """Stop the producers, let every consumer have everything, stop them, and hold all against the log."""
+        """Stop the producers, wait until every consumer has read everything, and check all records against the log."""
         for producer in self.producers:
             producer.begin_stop()
         for producer in self.producers:
@@ -138,10 +138,10 @@ class Loads:
             counts.note("lost", f"{name} has a receipt as a duplicate and is not stored")
         return counts
 
-    # -- what clients saw ----------------------------------------------------------------------------------------
+    # -- observations of clients ----------------------------------------------------------------------------------------
 
     def failed(self) -> Counter[str]:
-        """Requests that failed at a client: what a library gave up on, a broken connection under way, a status that means failure."""
+        """Requests that failed at a client: errors of the library, broken connections, and error statuses."""
         found: Counter[str] = Counter()
         for producer in (self.kafka, self.pulsar):
             found.update(f"{producer.name}: {error}" for error in producer.failed.values())
@@ -155,13 +155,13 @@ class Loads:
         return found
 
     def request_count(self) -> int:
-        """Requests and records that clients waited for an answer to, all in all."""
+        """The number of requests and records that clients sent and waited for."""
         http = self.rest.request_count + self.member.request_count
         calls = self.unary.call_count + self.streaming.sent_count + self.fetcher.call_count
         return http + calls + self.kafka.sent_count + self.pulsar.sent_count
 
     def complaints(self) -> dict[str, dict[str, int]]:
-        """What libraries reported and went on after, and what failed."""
+        """Errors that libraries recovered from, and failures."""
         said = {client.name: dict(client.complaints) for client in self._clients()}
         return {name: texts for name, texts in said.items() if texts} | {"failed": dict(self.failed())}
 
@@ -170,12 +170,12 @@ class Loads:
         return {producer.name: gap_s(producer.acknowledged) for producer in self.producers}
 
     def twice(self) -> dict[str, int]:
-        """Records that a consumer with committed positions got again."""
+        """Records that a consumer with committed positions received twice."""
         return {one.name: len(one.read) - len({read.name for read in one.read}) for one in (self.member, self.consumer)}
 
 
 def acknowledged_count(producer: AnyProducer) -> int:
-    """Records whose producer knows that they are stored."""
+    """Acknowledged records."""
     return producer.acknowledged_count if isinstance(producer, PulsarProducer) else len(producer.acknowledged)
 
 
@@ -186,7 +186,7 @@ def gap_s(acknowledged: list[Acknowledged]) -> float:
 
 
 def figures(loads: Loads, counts: Counts) -> dict[str, Any]:
-    """What a run's report says."""
+    """The figures of a run for the report."""
     return {
         "acknowledged": counts.acknowledged,
         "requests": loads.request_count(),

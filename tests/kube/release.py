@@ -1,4 +1,4 @@
-"""The chart installed on a cluster, by helm and kubectl alone, and the addresses of what it serves.
+"""A release of the chart on a cluster, managed with helm and kubectl only, and its addresses.
 
 release = Release(cluster, [VALUES, VALUES_STORES])
 release.install()
@@ -28,7 +28,7 @@ ROLLOUT_S = 300
 
 @dataclass(frozen=True, kw_only=True)
 class Pod:
-    """A pod and how it is."""
+    """A pod and its state."""
 
     name: str
     uid: str
@@ -49,7 +49,7 @@ class Release:
     # -- helm ----------------------------------------------------------------------------------------------------
 
     def install(self) -> float:
-        """Install; seconds until the operator is ready."""
+        """Install; returns the seconds until the operator is ready."""
         return self._helm("install", "bl", CHART, *self._values, "--wait", "--timeout", "5m")
 
     def upgrade(self, *changes: str) -> None:
@@ -57,11 +57,11 @@ class Release:
         self._helm("upgrade", "bl", CHART, *self._values, *(word for one in changes for word in ("--set", one)))
 
     def rollback(self, revision: int) -> None:
-        """Back to the values of a revision; the first is 1."""
+        """Roll back to a revision; the first is 1."""
         self._helm("rollback", "bl", str(revision))
 
     def uninstall(self) -> None:
-        """Uninstall, and wait until no pod of the release is left."""
+        """Uninstall, and wait until all pods of the release are gone."""
         self._helm("uninstall", "bl", "--wait", "--timeout", "3m")
         until("the release's pods are gone", lambda: not self.cluster.listed("pods", NAMESPACE), 120)
 
@@ -73,14 +73,14 @@ class Release:
     # -- resources -----------------------------------------------------------------------------------------------
 
     def serve(self, name: str, /, **spec: Any) -> float:
-        """A Stream; seconds until it is Ready."""
+        """Create a Stream; returns the seconds until it is Ready."""
         started_s = time.monotonic()
         self.cluster.apply(stream(name, **spec))
         self.wait("stream", name)
         return round(time.monotonic() - started_s, 1)
 
     def compact(self, replicas: int = 1) -> float:
-        """A Compactor of everything, `main`; seconds until it is Ready."""
+        """Create the Compactor `main` for all streams; returns the seconds until it is Ready."""
         started_s = time.monotonic()
         resource = {"apiVersion": "bearlake.dev/v1alpha1", "kind": "Compactor", "metadata": {"name": "main"}}
         self.cluster.apply({**resource, "spec": {"replicas": replicas}})
@@ -88,7 +88,7 @@ class Release:
         return round(time.monotonic() - started_s, 1)
 
     def wait(self, kind: str, name: str) -> None:
-        """Until the resource is Ready."""
+        """Wait until the resource is Ready."""
         self.cluster.kubectl("wait", f"{kind}/{name}", "--for=condition=Ready", f"--timeout={READY_S}s")
 
     # -- pods ----------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class Release:
         return [_pod(one) for one in self.cluster.listed("pods", NAMESPACE, f"app.kubernetes.io/component={tier}")]
 
     def settle(self, tier: str) -> None:
-        """Until all pods of the tier are new, ready, and no others are left."""
+        """Wait until all pods of the tier are new and ready, and the old ones are gone."""
 
         def is_settled() -> bool:
             found, pods = self.deployment(tier), self.pods(tier)
@@ -115,7 +115,7 @@ class Release:
         until(f"the tier {tier} is settled", is_settled, ROLLOUT_S)
 
     def spread(self, tier: str) -> None:
-        """Until the tier's pods, two or more, are on more than one node, as new ones are put where they can."""
+        """Wait until the two or more pods of the tier run on more than one node."""
 
         def is_spread() -> bool:
             pods = [pod for pod in self.pods(tier) if not pod.is_leaving]
@@ -133,7 +133,7 @@ class Release:
         return [f"{address}:{NODE_PORTS[protocol]}" for address in self.cluster.node_addresses()]
 
     def inside(self, protocol: str, port: int) -> str:
-        """`host:port` of the protocol's Service, by its cluster address."""
+        """`host:port` of the protocol's Service, with its cluster IP."""
         service = self.cluster.get("service", f"bearlake-default-{protocol}", NAMESPACE)
         return f"{service['spec']['clusterIP']}:{port}"
 
@@ -145,7 +145,7 @@ def stream(name: str, /, **spec: Any) -> dict[str, Any]:
 
 def clean_namespace(cluster: Cluster) -> None:
     """An empty namespace for the release, with restricted pods, and no Streams of an earlier test anywhere."""
-    # First what is not in the namespace: an API service without its pods would keep every namespace from going.
+    # First delete objects outside of the namespace: an APIService without pods would block the deletion of every namespace.
     cluster.helm(
         "uninstall", "bl", "-n", NAMESPACE, "--ignore-not-found", "--wait", "--timeout", "3m", is_checked=False
     )
@@ -155,7 +155,7 @@ def clean_namespace(cluster: Cluster) -> None:
 
 
 def empty_namespace(cluster: Cluster, name: str) -> None:
-    """The namespace, anew."""
+    """The namespace, created again."""
     cluster.kubectl("delete", "namespace", name, "--ignore-not-found", "--timeout=180s")
     cluster.kubectl("create", "namespace", name)
     if name == NAMESPACE:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Render docs/kubernetes-report.md from the JUnit files of cluster tests: their figures are properties of the test suite.
+"""Render docs/kubernetes-report.md from the JUnit files of cluster tests. The figures are properties of the test suite.
 
     report.py FILE.xml... > docs/kubernetes-report.md
 
-Of a figure, or a module, that several files have, the last one counts.
+If several files have the same figure or module, the last file counts.
 """
 
 import json
@@ -14,42 +14,41 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 TITLES = {
-    "install_s": "Helm install until the operator is ready (s)",
-    "stream_ready_s": "First Stream of all four protocols Ready, its tiers started (s)",
+    "install_s": "From `helm install` until the operator is ready (s)",
+    "stream_ready_s": "From the first Stream with all four protocols until it is Ready (s)",
     "outside": "Clients of four protocols through node ports",
-    "writes_in_two_quiet_minutes": "The operator's writes in two quiet minutes",
-    "operator_1000_streams_s": "1,000 Streams applied until all are in the data layer (s)",
-    "operator_1000_streams_cpu_s": "The operator's CPU for that (s)",
-    "operator_rest_cpu_percent": "The operator at rest with 1,000 Streams, over two minutes (% of a core; it writes nothing)",
-    "operator_memory_mb": "The operator's memory at its highest (MB)",
-    "operator_takeover_s": "A leader is killed: another leads (s)",
-    "repaired_s": "Hand edit and deletion repaired (s)",
-    "compactor_ready_s": "Compactor Ready (s)",
+    "writes_in_two_quiet_minutes": "Writes of the operator in two minutes without changes",
+    "operator_1000_streams_s": "From applying 1,000 Streams until all are in the data layer (s)",
+    "operator_1000_streams_cpu_s": "CPU time of the operator for these 1,000 Streams (s)",
+    "operator_rest_cpu_percent": "CPU of the idle operator with 1,000 Streams, over two minutes (% of a core; no writes)",
+    "operator_memory_mb": "Peak memory of the operator (MB)",
+    "operator_takeover_s": "From killing the leader until another operator leads (s)",
+    "repaired_s": "Manual edit and deletion reverted (s)",
+    "compactor_ready_s": "From creating a Compactor until it is Ready (s)",
     "backlog_gone_s": "Backlog compacted (s)",
-    "one_tier_upgrade": "Settings of the Kafka tier changed under load: only its pods roll",
-    "rolling_upgrade": "Upgrade to other images under load: every tier, and the operator",
-    "rollback_s": "Helm rollback to the old images, every tier (s)",
-    "install_again_s": "Helm install again, after uninstall (s)",
-    "streams_ready_again_s": "Streams Ready again, with their records (s)",
+    "one_tier_upgrade": "Settings of the Kafka tier changed under load: only its pods restart",
+    "rolling_upgrade": "Upgrade of the images of all tiers and the operator under load",
+    "rollback_s": "Helm rollback of the images of all tiers (s)",
+    "install_again_s": "`helm install` after `helm uninstall` (s)",
+    "streams_ready_again_s": "Streams Ready again with their records (s)",
     "drain": "Node drained under load",
-    "kills": "Pods of every tier killed at random under load",
-    "scaling_servers": "Kafka servers by load, builtin metrics",
-    "scaling_workers": "Workers by backlog, builtin metrics",
-    "scaling_clients": "Clients of one steady load through all of that scaling",
-    "scaling_by_cpu": "Servers by CPU, metrics-server",
-    "spark_pods": "A worker whose executor is a pod, with a Stream of two partitions",
-    "helm_test_kafka_s": "`helm test`: a Stream made, 100 records written and read by Kafka, all of it removed (s)",
-    "helm_test_rest_s": "The same by REST (s)",
-    "examples_ready_s": "The chart's examples applied until Stream and Compactor are Ready (s)",
+    "kills": "Pods of all tiers killed at random under load",
+    "scaling_servers": "Autoscaling of Kafka servers by load, mode builtin",
+    "scaling_workers": "Autoscaling of workers by backlog, mode builtin",
+    "scaling_clients": "Clients with a steady load during this autoscaling",
+    "scaling_by_cpu": "Autoscaling of servers by CPU, mode cpu",
+    "spark_pods": "A worker with an executor pod, and a Stream of two partitions",
+    "helm_test_kafka_s": "`helm test` with Kafka: create a Stream, write and read 100 records, delete it (s)",
+    "helm_test_rest_s": "`helm test` with REST (s)",
+    "examples_ready_s": "From applying the chart's examples until Stream and Compactor are Ready (s)",
 }
 HEAD = """# Bearlake on a real cluster: figures
 
-Measured by the tests of `tests/kube` (rows below: what was run) on {cores} cores that
-control plane, nodes, servers, stores and clients share: times are upper bounds, and
-other work on the machine lengthens them. Rendered by `tests/kube/report.py`, which only copies what the tests have recorded.
-Planned changes must show 0 failed requests, and everything 0 lost; the tests fail otherwise, and are named below.
-A pod that is killed takes the requests under way with it: those of Kafka and Pulsar are sent again by their clients,
-those of REST and gRPC count as failed.
+Measured by the tests in `tests/kube` on {cores} cores that the control plane, nodes, servers, stores and clients share.
+The times are upper bounds; other work on the machine lengthens them. `tests/kube/report.py` renders this page from
+figures that the tests record. The tests fail unless planned changes have 0 failed requests and no run loses a record;
+failed tests are named below. The pending requests of a killed pod fail: Kafka and Pulsar clients send them again, and
+those of REST and gRPC are counted as failed.
 """
 
 
@@ -61,7 +60,7 @@ def main() -> None:
         for one in root.iter("property"):
             properties[one.attrib["name"]] = json.loads(one.attrib["value"])
         found: dict[str, list[ElementTree.Element]] = {}
-        for case in root.iterfind(".//testcase[@classname]"):  # what was interrupted has none
+        for case in root.iterfind(".//testcase[@classname]"):  # an interrupted case has none
             found.setdefault(case.attrib["classname"].rpartition(".")[2], []).append(case)
         modules |= found
     print(HEAD.format(cores=os.cpu_count()))
@@ -79,7 +78,7 @@ def main() -> None:
 
 
 def shown(value: Any) -> str:
-    """A figure, or figures with their names."""
+    """A figure, or several figures with their names."""
     if isinstance(value, Mapping):
         return "; ".join(f"{words(name)}: {part}" for name, part in parts(value))
     return f"{value:,}" if isinstance(value, int) else str(value)
@@ -94,7 +93,7 @@ def parts(value: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def words(name: str) -> str:
-    """A figure's name for people; `_s` is seconds."""
+    """A figure's name for people; the suffix `_s` means seconds."""
     stem = name.removesuffix("_s")
     return stem.replace("_", " ") + (" (s)" if stem != name else "")
 

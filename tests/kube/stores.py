@@ -1,4 +1,4 @@
-"""PostgreSQL and an object store that do not belong to the release: they outlive it, as a user's own do."""
+"""PostgreSQL and an object store that do not belong to the release, and survive it like a user's stores."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ PASSWORD = "only-for-tests"
 
 
 def start_stores(cluster: Cluster) -> None:
-    """Empty stores, and in both namespaces the Secret that says how to reach them."""
+    """Create empty stores, and in both namespaces the Secret with their addresses and credentials."""
     empty_namespace(cluster, STORES)
     secret = {
         "apiVersion": "v1",
@@ -33,6 +33,6 @@ def start_stores(cluster: Cluster) -> None:
 
 
 def stores_node(cluster: Cluster) -> str:
-    """The node that both run on."""
+    """The node on which both run."""
     (node,) = {pod["spec"]["nodeName"] for pod in cluster.listed("pods", STORES)}
     return str(node)

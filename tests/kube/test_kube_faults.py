@@ -1,6 +1,6 @@
-"""A node that is drained, and pods that die at random, under live load of all four protocols.
+"""A drained node, and pods that are killed at random, under load of all four protocols.
 
-Runs by `make test-kube`. BEARLAKE_TEST_KUBE_KILL_S (default 60) is the time for which pods are killed; the report's run takes 600.
+Runs by `make test-kube`. BEARLAKE_TEST_KUBE_KILL_S (default 60) is the duration of the kills; the report uses 600.
 """
 
 import os
@@ -20,9 +20,9 @@ from kube.stores import stores_node
 
 KILL_S = float(os.environ.get("BEARLAKE_TEST_KUBE_KILL_S", "60"))
 PAUSE_S = (2.0, 6.0)
-"""Between two kills, when the tier has a ready pod again."""
+"""Pause between two kills, after the tier has a ready pod again."""
 RESTARTS_MAX = 2
-"""Crashes of one pod's process; before the next one the kubelet would wait 40 s, then twice as long each time."""
+"""Crashes of one pod's process. Before a further restart, the kubelet would wait 40 s, then twice as long each time."""
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1200 + 2 * KILL_S)]
 
 Note = Callable[[str, object], None]
@@ -78,7 +78,9 @@ def test_a_node_is_drained_and_no_request_fails(release: Release, tmp_path: Path
 def test_killed_pods_of_every_tier_lose_nothing(release: Release, tmp_path: Path, note: Note) -> None:
     choose = random.Random(7)
     killed: Counter[str] = Counter()
-    for tier in PROTOCOLS:  # a node port of a node without a pod of its tier is closed, and clients start at both
+    for (
+        tier
+    ) in PROTOCOLS:  # a node without a pod of the tier closes its node port, and clients bootstrap from both nodes
         release.spread(tier)
     with Loads(release, "killed", partition_count=PARTITION_COUNT, folder=tmp_path) as loads:
         end_s = time.monotonic() + KILL_S
@@ -102,7 +104,7 @@ def test_killed_pods_of_every_tier_lose_nothing(release: Release, tmp_path: Path
 
 
 def has_ready(release: Release, tier: str) -> list[Pod]:
-    """The pods of a tier, when the one that is killed is not the last."""
+    """The pods of a tier, if more than one is ready."""
 
     def ready() -> list[Pod]:
         pods = [pod for pod in release.pods(tier) if pod.is_ready and not pod.is_leaving]
@@ -113,10 +115,12 @@ def has_ready(release: Release, tier: str) -> list[Pod]:
 
 
 def kill(release: Release, pod: Pod, tier: str, choose: random.Random) -> None:
-    """As a crash of its process does it (the container starts anew in its pod), or as the loss of the pod."""
+    """Kill the process, so that the container restarts in its pod, or delete the pod."""
     if tier != "operator" and pod.restart_count < RESTARTS_MAX and choose.random() < 0.5:
         command = ("exec", pod.name, "-c", "bearlake", "--", "python", "-c", KILL_SERVER)
-        release.cluster.kubectl("-n", NAMESPACE, *command, is_checked=False)  # it ends with what it was in
+        release.cluster.kubectl(
+            "-n", NAMESPACE, *command, is_checked=False
+        )  # kubectl exec fails when its container is killed
 
         def is_dead() -> bool:
             return all(one.restart_count > pod.restart_count for one in release.pods(tier) if one.uid == pod.uid)

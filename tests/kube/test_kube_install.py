@@ -22,8 +22,8 @@ Note = Callable[[str, object], None]
 ORDERS = {"partitions": 3, "protocols": list(PROTOCOLS)}
 EXCHANGE = FOLDER / "exchange.py"
 QUIET_S = 120.0
-SETTLE_S = 45.0
-"""Two rounds of looking at everything: figures of the last records settle."""
+DEBOUNCE_S = 45.0
+"""Two resyncs, until the figures of the last records are stable."""
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def orders(installed: Release, note: Note) -> Release:
 
 
 def ask(release: Release, path: str) -> Any:
-    """What the REST server answers to a GET, as JSON."""
+    """The JSON body of a GET request to the REST server."""
     with urllib.request.urlopen(f"http://{release.outside('rest')[0]}{path}", timeout=30) as answer:
         return json.loads(answer.read())
 
@@ -58,21 +58,21 @@ def ready(release: Release, name: str) -> tuple[str, str]:
 
 
 def operator_writes(release: Release) -> float:
-    """How many changes the operator has sent to the API, all in all."""
+    """The total number of writes of the operator."""
     (pod,) = release.pods("operator")
     with urllib.request.urlopen(f"http://{pod.address}:8080/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith("bearlake_operator_writes_total{"))
 
 
-def test_nothing_runs_but_the_operator_and_its_stores_until_a_stream_asks(installed: Release) -> None:
+def test_only_the_operator_and_its_stores_run_without_streams(installed: Release) -> None:
     pods = installed.cluster.listed("pods", NAMESPACE)
     found = {pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in pods}
 
     assert found == {"operator", "postgresql", "objects"}
 
 
-def test_a_stream_becomes_ready_and_says_where_clients_connect(orders: Release) -> None:
+def test_a_stream_becomes_ready_and_shows_endpoints(orders: Release) -> None:
     found = status(orders, "orders")
 
     assert (found["name"], found["partitions"], found["observedGeneration"]) == ("orders", 3, 1)
@@ -108,7 +108,7 @@ def test_clients_of_four_protocols_in_a_pod_read_what_all_of_them_write(orders: 
 
 
 def exchange(cluster: Cluster, stream_name: str, addresses: dict[str, str]) -> dict[str, list[str]]:
-    """Run exchange.py in a pod; what each protocol's client has read there."""
+    """Run exchange.py in a pod; returns the values that each protocol has read."""
     words = ["/scripts/exchange.py", stream_name, *(f"{name}={address}" for name, address in addresses.items())]
     restricted = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     container = {
@@ -143,7 +143,7 @@ def exchange(cluster: Cluster, stream_name: str, addresses: dict[str, str]) -> d
     return read
 
 
-def test_growth_and_configs_reach_the_data_layer_and_what_is_not_named_any_more_is_unset(orders: Release) -> None:
+def test_partitions_and_configs_reach_the_data_layer_and_removed_configs_are_unset(orders: Release) -> None:
     grown = {**ORDERS, "partitions": 4}
     orders.cluster.apply(stream("orders", **grown, configs={"max.message.bytes": "2000000"}))
     until("four partitions", lambda: status(orders, "orders").get("partitions") == 4, 60)
@@ -158,7 +158,7 @@ def test_growth_and_configs_reach_the_data_layer_and_what_is_not_named_any_more_
     assert config["value"] == "1048588"
 
 
-def test_the_older_of_two_streams_has_the_name(orders: Release) -> None:
+def test_the_older_of_two_streams_owns_the_name(orders: Release) -> None:
     orders.cluster.apply(stream("orders-again", name="orders"))
 
     until("it says so", lambda: ready(orders, "orders-again") == ("False", "NameTaken"), 60)
@@ -166,7 +166,7 @@ def test_the_older_of_two_streams_has_the_name(orders: Release) -> None:
     orders.cluster.kubectl("delete", "stream", "orders-again", "--timeout=60s")
 
 
-def test_hand_edits_and_deletions_are_repaired_within_five_seconds(orders: Release, note: Note) -> None:
+def test_manual_edits_and_deletions_are_reverted_within_five_seconds(orders: Release, note: Note) -> None:
     cluster = orders.cluster
     cluster.kubectl("-n", NAMESPACE, "set", "image", "deployment/bearlake-default-rest", "bearlake=example.test/evil:1")
     cluster.kubectl("-n", NAMESPACE, "delete", "service", "bearlake-default-rest-pods")
@@ -181,7 +181,7 @@ def test_hand_edits_and_deletions_are_repaired_within_five_seconds(orders: Relea
     note("repaired_s", round(time.monotonic() - started_s, 1))
 
 
-def test_a_stream_that_says_so_is_deleted_with_its_resource_and_others_stay(orders: Release) -> None:
+def test_deletion_policy_delete_deletes_the_stream_and_retain_keeps_it(orders: Release) -> None:
     for name, policy in (("doomed", "Delete"), ("kept", "Retain")):
         orders.serve(name, protocols=["kafka"], deletionPolicy=policy)
 
@@ -205,21 +205,21 @@ def test_a_compactor_fills_the_table(orders: Release, note: Note) -> None:
     until("its backlog is gone", lambda: status(orders, "outside")["table"]["backlogBytes"] == 0, 60)
 
 
-def test_the_operator_is_silent_when_nothing_changes(orders: Release, note: Note) -> None:
+def test_the_operator_writes_nothing_when_nothing_changes(orders: Release, note: Note) -> None:
     for tier in PROTOCOLS:
         orders.settle(tier)
     until("orders is ready", lambda: ready(orders, "orders")[0] == "True", 60)
-    time.sleep(SETTLE_S)
+    time.sleep(DEBOUNCE_S)
     before = operator_writes(orders)
 
-    time.sleep(QUIET_S)  # what is tested is that nothing happens
+    time.sleep(QUIET_S)  # the test checks that nothing happens
 
     writes = operator_writes(orders) - before
     note("writes_in_two_quiet_minutes", writes)
     assert writes == 0
 
 
-def test_a_tier_goes_with_the_last_stream_that_asks_for_it(orders: Release) -> None:
+def test_a_tier_is_deleted_with_the_last_stream_that_asks_for_it(orders: Release) -> None:
     for name in ("orders", "outside", "inside"):
         found = orders.cluster.get("stream", name)["spec"]["partitions"]
         orders.cluster.apply(stream(name, partitions=found, protocols=["kafka", "rest"]))
@@ -229,7 +229,7 @@ def test_a_tier_goes_with_the_last_stream_that_asks_for_it(orders: Release) -> N
     assert orders.deployment("rest")
 
 
-def test_uninstalling_leaves_resources_and_secrets(orders: Release) -> None:
+def test_uninstalling_keeps_resources_and_secrets(orders: Release) -> None:
     orders.uninstall()
 
     assert orders.cluster.get("stream", "orders")

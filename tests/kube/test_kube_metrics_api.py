@@ -1,4 +1,4 @@
-"""The metrics API as a real API server and a real autoscaler ask it: aggregation, discovery, RBAC, decisions. No nodes are needed.
+"""The metrics API with a real API server and a real autoscaler, without nodes: aggregation, discovery, RBAC, scaling.
 
 The process runs under its ServiceAccount's token with what the chart gives it; pods are objects whose addresses are HTTP servers here.
 """
@@ -41,7 +41,7 @@ PODS = {"a": ("127.0.0.2", KAFKA), "b": ("127.0.0.3", KAFKA), "w": ("127.0.0.4",
 
 
 class Pods:
-    """Servers at the pods' addresses, whose requests grow with the clock at `per_second`, and for whom `backlog_bytes` wait."""
+    """Servers at the pods' addresses. Their request counters grow by `per_second`, and `backlog_bytes` is their backlog."""
 
     def __init__(self, stack: contextlib.ExitStack) -> None:
         self.per_second = 0
@@ -75,7 +75,7 @@ class Pods:
             return json.dumps({"size_bytes": self.backlog_bytes})
         with self._lock:
             now_s = time.monotonic()
-            self._count += (now_s - self._at_s) * self.per_second / 2  # two pods are asked, and share the count
+            self._count += (now_s - self._at_s) * self.per_second / 2  # two pods share the count
             self._at_s = now_s
             return f"bearlake_kafka_requests_total {self._count}\n"
 
@@ -106,7 +106,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory, certificates: dict[str, Path
 
 
 def install(plane: ControlPlane, folder: Path) -> list[dict[str, Any]]:
-    """What the chart makes for the metrics API, but its pods; returns the APIServices."""
+    """Apply the chart's objects of the metrics API without its pods; returns the APIServices."""
     values = "quickstart.enabled=true,crds.install=false,metricsApi.enabled=true"
     text = plane.helm("template", "bl", str(REPOSITORY / "charts/bearlake"), "-n", NAMESPACE, "--set", values)
     found = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text) if one}
@@ -114,7 +114,7 @@ def install(plane: ControlPlane, folder: Path) -> list[dict[str, Any]]:
     for (kind, name), one in found.items():
         if NAME in name and kind in ("ServiceAccount", "Role", "RoleBinding", "ClusterRole"):
             plane.kubectl("-n", one["metadata"].get("namespace", NAMESPACE), "apply", "-f", "-", given=json.dumps(one))
-    # There is no network to pods here: the Service is another name of this machine.
+    # There is no pod network: the Service is an alias of this machine.
     plane.apply(
         {
             "apiVersion": "v1",
@@ -135,7 +135,7 @@ def install(plane: ControlPlane, folder: Path) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def metrics_api(plane: ControlPlane, folder: Path, admin_port: int) -> Iterator[int]:
-    """The process; its port."""
+    """Start the metrics API; returns its port."""
     (folder / "token").write_text(plane.token(NAMESPACE, NAME))
     kubeconfig = plane.kubeconfig(folder / "kubeconfig", NAMESPACE, folder / "token")
     words = [
@@ -156,7 +156,7 @@ def metrics_api(plane: ControlPlane, folder: Path, admin_port: int) -> Iterator[
 
 @contextlib.contextmanager
 def autoscaling(plane: ControlPlane, folder: Path) -> Iterator[None]:
-    """The controller of Kubernetes that does what HorizontalPodAutoscalers say, and nothing else."""
+    """Kubernetes' controller manager with the HorizontalPodAutoscaler controller only."""
     command = [
         *(str(STATE / "bin/kube"), "controller-manager", f"--kubeconfig={plane.environment['KUBECONFIG']}"),
         *("--controllers=horizontal-pod-autoscaler-controller", "--leader-elect=false", "--secure-port=0"),
@@ -180,7 +180,7 @@ def started(command: list[str], out: Any, environment: dict[str, str]) -> Iterat
 
 @pytest.fixture(scope="module")
 def tiers(scene: SimpleNamespace) -> SimpleNamespace:
-    """Two servers and a worker that nobody runs, with the autoscalers that the operator makes."""
+    """Pods of two servers and a worker without processes, with the operator's autoscalers."""
     for name, (address, marks) in PODS.items():
         pod(scene.plane, name, address, marks)
     for name, marks, count in (("kafka", KAFKA, 2), ("c", WORKER, 1)):
@@ -188,8 +188,8 @@ def tiers(scene: SimpleNamespace) -> SimpleNamespace:
     values = Autoscaling(mode=ScalingMode.BUILTIN, target_requests_per_second=100, max_replicas=3, scale_down_seconds=0)
     workers = CompactorScaling(min_replicas=1, max_replicas=4, target_backlog_bytes=1000, target_cpu_percent=70)
     for one in (
-        scaling.of_tier("kafka", values, KAFKA),
-        *scaling.of_compactor("c", "c.lake.svc", workers, values, AdminAccess(secret="any"), WORKER),
+        scaling.for_tier("kafka", values, KAFKA),
+        *scaling.for_compactor("c", "c.lake.svc", workers, values, AdminAccess(secret="any"), WORKER),
     ):
         scene.plane.apply({**one, "metadata": {**one["metadata"], "namespace": NAMESPACE}})
     return scene
@@ -231,7 +231,7 @@ def wanted(scene: SimpleNamespace, name: str) -> int:
     return int(scene.plane.get("horizontalpodautoscaler", name, NAMESPACE).get("status", {}).get("desiredReplicas", 0))
 
 
-def test_the_api_server_finds_it_available_and_knows_what_there_is(tiers: SimpleNamespace) -> None:
+def test_the_api_services_are_available_and_discoverable(tiers: SimpleNamespace) -> None:
     def are_available() -> bool:
         found = json.loads(tiers.plane.kubectl("get", "apiservices", "-o", "json"))["items"]
         ours = [one["status"] for one in found if one["metadata"]["name"].endswith(".metrics.k8s.io")]
@@ -247,14 +247,14 @@ def test_the_api_server_finds_it_available_and_knows_what_there_is(tiers: Simple
     ]
 
 
-def test_whom_rbac_does_not_allow_it_the_api_server_refuses(tiers: SimpleNamespace) -> None:
+def test_rbac_denies_users_without_permission(tiers: SimpleNamespace) -> None:
     until("there are values", lambda: len(items(tiers, CUSTOM)) == 2, READY_S)
     complaint = tiers.plane.kubectl("--as=nobody", "get", "--raw", CUSTOM, is_checked=False)
 
     assert 'User "nobody" cannot get resource "pods/bearlake_requests_per_second"' in complaint
 
 
-def test_servers_follow_the_load_and_workers_the_backlog(tiers: SimpleNamespace) -> None:
+def test_servers_scale_by_load_and_workers_by_backlog(tiers: SimpleNamespace) -> None:
     tiers.pods.per_second, tiers.pods.backlog_bytes = 400, 10
     until("more servers are wanted", lambda: wanted(tiers, "kafka") == 3, DECIDED_S)
     assert wanted(tiers, "c") == 1
@@ -267,7 +267,7 @@ def test_servers_follow_the_load_and_workers_the_backlog(tiers: SimpleNamespace)
     assert item["value"] == "3500"
 
 
-def test_its_account_asks_for_nothing_that_it_may_not_and_needs_all_that_it_may(tiers: SimpleNamespace) -> None:
+def test_its_account_has_exactly_the_permissions_that_it_uses(tiers: SimpleNamespace) -> None:
     asked = tiers.plane.audited(f"system:serviceaccount:{NAMESPACE}:{NAME}")
 
     assert {event["responseStatus"]["code"] for event in asked} == {200}

@@ -1,4 +1,4 @@
-"""The operator while the API server, or the way to it, fails: it converges, does not spin, and loses nothing."""
+"""The operator while the API server or the network fails: it converges, does not spin, and loses nothing."""
 
 import json
 import time
@@ -44,7 +44,7 @@ def api(found: Scene) -> Iterator[Proxy]:
 
 @pytest.fixture(scope="module")
 def operator(found: Scene, api: Proxy) -> Iterator[OperatorProcess]:
-    """One process lives through all that these tests do to it."""
+    """One process for all faults of this module."""
     with found.operator(server=api.url) as process:
         until("the operator leads", process.is_ready, LEASE_S * 4)
         yield process
@@ -63,7 +63,7 @@ def check_alive(operator: OperatorProcess) -> None:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_streams_are_made_changed_and_deleted_while_requests_fail(
+def test_streams_are_created_changed_and_deleted_while_requests_fail(
     found: Scene, api: Proxy, operator: OperatorProcess, name: str
 ) -> None:
     prefix = "".join(letter for letter in name if letter.isalnum()).lower()
@@ -83,7 +83,9 @@ def test_streams_are_made_changed_and_deleted_while_requests_fail(
     check_alive(operator)
 
 
-def test_dropped_and_expired_watches_miss_nothing(found: Scene, api: Proxy, operator: OperatorProcess) -> None:
+def test_no_change_is_missed_after_dropped_and_expired_watches(
+    found: Scene, api: Proxy, operator: OperatorProcess
+) -> None:
     until("all watches are open", lambda: api.watch_count >= 7, 60)
     missed = operator.metric("bearlake_operator_missed_events_total")
     for number in range(6):
@@ -114,9 +116,7 @@ def test_an_outage_of_a_few_seconds_is_survived(found: Scene, api: Proxy, operat
     check_alive(operator)
 
 
-def test_the_rotation_of_the_admin_token_disturbs_nobody_whoever_sees_it_first(
-    found: Scene, operator: OperatorProcess
-) -> None:
+def test_a_rotation_of_the_admin_token_fails_no_request_in_any_order(found: Scene, operator: OperatorProcess) -> None:
     found.plane.apply(stream("unrotated"))
     until("it is made", lambda: found.are_synced(["unrotated"]), 60)
     refused = operator.metric("bearlake_operator_data_plane_requests_total", outcome="4xx")
@@ -140,7 +140,7 @@ def test_the_rotation_of_the_admin_token_disturbs_nobody_whoever_sees_it_first(
     assert not [one for one in events if one["reason"] == "DataLayerUnavailable"]
 
 
-def test_a_leader_that_cannot_renew_ends_before_another_leads(
+def test_a_leader_that_cannot_renew_stops_before_another_leads(
     found: Scene, api: Proxy, operator: OperatorProcess
 ) -> None:
     with found.operator("standby") as standby, api.failing(Fault(status=503)):

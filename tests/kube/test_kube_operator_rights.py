@@ -1,4 +1,4 @@
-"""The operator has the rights that it needs, and no others: what it asked, by the API server's audit log, against the chart's rules."""
+"""The operator has exactly the permissions that it needs: its requests in the API server's audit log against the chart's rules."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -26,7 +26,7 @@ TIERS = {
 
 
 @pytest.mark.parametrize("watched", [(), ("team-a", "team-b")], ids=["cluster-wide", "namespaced"])
-def test_the_operator_has_the_rights_that_it_uses_and_no_others(tmp_path: Path, watched: tuple[str, ...]) -> None:
+def test_the_operator_has_exactly_the_permissions_that_it_uses(tmp_path: Path, watched: tuple[str, ...]) -> None:
     with scene(tmp_path, *watched, tiers=TIERS) as found:
         for kind in ("ScaledObject", "TriggerAuthentication"):
             found.plane.apply(keda(kind))
@@ -47,7 +47,7 @@ def test_the_operator_has_the_rights_that_it_uses_and_no_others(tmp_path: Path, 
 
 
 def live(found: Scene, namespace: str) -> None:
-    """A life in which the operator does everything that it does."""
+    """Run the operator through every operation that it has."""
     orders = stream("orders", namespace, deletionPolicy="Delete")
     main = {
         "apiVersion": "bearlake.dev/v1alpha1",
@@ -74,17 +74,17 @@ def seen(resource: dict[str, Any]) -> bool:
 
 
 def listings(found: Scene) -> int:
-    """How often everything was listed since the operator started."""
+    """The number of full lists since the operator started."""
     asked = found.plane.audited(USER)
     return sum(one["verb"] == "list" and one["objectRef"]["resource"] == "triggerauthentications" for one in asked)
 
 
 def used(asked: Iterable[Mapping[str, Any]]) -> set[Right]:
-    """The rights that these requests needed. A patch that created something needed both."""
+    """The permissions that these requests needed. A patch that created an object needed two."""
     found = set()
     for one in asked:
         if "objectRef" not in one:
-            continue  # discovery, which everybody may do
+            continue  # discovery, which every user may read
         reference = one["objectRef"]
         resource = "/".join(filter(None, (reference["resource"], reference.get("subresource", ""))))
         found.add((reference.get("apiGroup", ""), resource, one["verb"]))
@@ -94,7 +94,7 @@ def used(asked: Iterable[Mapping[str, Any]]) -> set[Right]:
 
 
 def rights(documents: Iterable[Mapping[str, Any]]) -> set[Right]:
-    """What the chart grants the operator's account, in whatever namespace."""
+    """The permissions that the chart grants to the operator's account in any namespace."""
     everything = [one for one in documents if one]
     roles = {
         (one["kind"], one["metadata"]["name"], one["metadata"].get("namespace", "")): one["rules"]
@@ -117,7 +117,7 @@ def rights(documents: Iterable[Mapping[str, Any]]) -> set[Right]:
 
 
 def keda(kind: str) -> dict[str, Any]:
-    """A resource of KEDA's by its name only."""
+    """A minimal CRD of a KEDA resource."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     plural = f"{kind.lower()}s"
     return {

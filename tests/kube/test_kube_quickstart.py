@@ -1,4 +1,4 @@
-"""The way of docs/kubernetes.md, "Try it": the values of the quickstart, `helm test`, the examples, a record through a pod, and SQL."""
+"""The steps of docs/kubernetes.md, "Try it": the quickstart values, `helm test`, the examples, a record through a pod, and SQL."""
 
 import time
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def installed(empty: Cluster) -> Cluster:
 
 
 def bearlake(cluster: Cluster, deployment: str, *words: str, given: str | None = None) -> str:
-    """What `bearlake …` prints in a pod of the deployment."""
+    """The output of `bearlake …` in a pod of the deployment."""
     stdin = ["-i"] if given is not None else []
     return cluster.kubectl(
         "exec", *stdin, "-n", NAMESPACE, f"deploy/{deployment}", "--", "bearlake", *words, given=given
@@ -32,7 +32,7 @@ def bearlake(cluster: Cluster, deployment: str, *words: str, given: str | None =
 
 
 @pytest.mark.parametrize("protocol", ["kafka", "rest"])
-def test_helm_test_succeeds_and_leaves_nothing(installed: Cluster, protocol: str, note: Note) -> None:
+def test_helm_test_succeeds_and_cleans_up(installed: Cluster, protocol: str, note: Note) -> None:
     changed = ["--set", f"test.protocol={protocol}"]
     values = ["-f", f"{EXAMPLES}/quickstart-values.yaml", "-f", str(VALUES)]
     installed.helm("upgrade", "bl", CHART, "-n", NAMESPACE, *values, *changed, "--wait", "--timeout", "5m")
@@ -46,7 +46,7 @@ def test_helm_test_succeeds_and_leaves_nothing(installed: Cluster, protocol: str
     until("the tier is gone", lambda: not installed.get("deployment", f"bearlake-default-{protocol}", NAMESPACE), 60)
 
 
-def test_helm_test_says_what_it_waits_for(installed: Cluster) -> None:
+def test_helm_test_shows_what_it_waits_for(installed: Cluster) -> None:
     values = ["-f", f"{EXAMPLES}/quickstart-values.yaml", "-f", str(VALUES)]
     changed = ["--set", "test.timeoutSeconds=1,dataLayers.default.tiers.kafka.replicas=0"]
     installed.helm("upgrade", "bl", CHART, "-n", NAMESPACE, *values, *changed, "--wait", "--timeout", "5m")

@@ -29,21 +29,21 @@ RECORD_BYTES = 1000
 STEADY_PER_SECOND = 20
 BURST_PER_SECOND = 500
 SHARE_BYTES = BURST_PER_SECOND * RECORD_BYTES // 20
-"""Bytes a second that only clients which have moved to a pod bring there."""
+"""Bytes per second that a pod has only if clients have moved to it."""
 ASKER_COUNT = 4
 GROW_S = 120
 SHRINK_S = 300
 CUSTOM = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{NAMESPACE}/pods/*"
 EXTERNAL = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}"
 FAR = "1Gi"
-"""A backlog per worker that these tests do not reach."""
+"""A target backlog per worker that these tests do not reach."""
 NEAR = "32k"
-"""One that a few seconds of the steady load reach."""
+"""A target backlog that a few seconds of the steady load reach."""
 
 
 @pytest.fixture(scope="module")
 def release(stores: Cluster) -> Iterator[Release]:
-    """The release with autoscaled tiers, a Stream, and one worker that has time."""
+    """The release with autoscaled tiers, a Stream, and one idle worker."""
     found = Release(stores, [VALUES, VALUES_STORES, VALUES_SCALING])
     found.install()
     found.serve(STREAM, partitions=PARTITION_COUNT, protocols=["kafka", "rest"], table={"freshness": "10s"})
@@ -51,7 +51,7 @@ def release(stores: Cluster) -> Iterator[Release]:
     found.wait("compactor", "main")
     until("autoscalers have their metrics", lambda: active_tiers(found) == {"kafka", "rest", "compactor"}, GROW_S)
     yield found
-    found.uninstall()  # nobody else shall find the cluster's metrics APIs taken
+    found.uninstall()  # other modules need the cluster's metrics APIs
 
 
 def compact(release: Release, target: str) -> None:
@@ -61,7 +61,7 @@ def compact(release: Release, target: str) -> None:
 
 
 def active_tiers(release: Release) -> set[str]:
-    """The tiers whose autoscaler has its metric."""
+    """The tiers whose autoscaler reads its metric."""
     return {
         one["metadata"]["labels"]["app.kubernetes.io/component"]
         for one in release.cluster.listed("horizontalpodautoscalers", NAMESPACE)
@@ -71,7 +71,7 @@ def active_tiers(release: Release) -> set[str]:
 
 
 def raw(release: Release, path: str) -> list[dict[str, Any]]:
-    """The items that the API server answers; none when it does not."""
+    """The items in the API server's response; empty after an error."""
     text = release.cluster.kubectl("get", "--raw", path, is_checked=False)
     found: list[dict[str, Any]] = json.loads(text)["items"] if text.startswith("{") else []
     return found
@@ -86,14 +86,14 @@ def ready_count(release: Release, tier: str) -> int:
 
 
 class Watch:
-    """How many pods tiers had, at most, while something was waited for."""
+    """The maximum number of pods per tier during a wait."""
 
     def __init__(self, release: Release, *tiers: str) -> None:
         self._release = release
         self.most = dict.fromkeys(tiers, 0)
 
     def until(self, tier: str, count: int, seconds: float) -> float:
-        """Wait until the tier has `count` pods, all ready and no others; the seconds that it took."""
+        """Wait until the tier has exactly `count` pods, all ready; returns the seconds."""
         started_s = time.monotonic()
 
         def is_so() -> bool:
@@ -107,7 +107,7 @@ class Watch:
 
 
 class Steady:
-    """A little load all the time, written and read through pods' own addresses."""
+    """A small steady load through the addresses of pods."""
 
     def __init__(self, release: Release) -> None:
         self.bootstrap = release.inside("kafka", 9092)
@@ -123,14 +123,14 @@ class Steady:
         )
 
     def burst(self) -> Producer:
-        """Much more load, until it is stopped."""
+        """A large load until it is stopped."""
         found = self._producer("burst", BURST_PER_SECOND)
         self.producers.append(found)
         found.start()
         return found
 
     def finish(self) -> Counts:
-        """Stop, and hold what was sent and read against the log."""
+        """Stop, and check the sent and received records against the log."""
         for producer in self.producers:
             producer.stop()
         log = read_log(self.bootstrap, STREAM, PARTITION_COUNT)
@@ -152,7 +152,7 @@ class Steady:
 
 
 class Asker(HttpClient):
-    """Asks what topics there are, again and again, as fast as it is answered."""
+    """Lists topics repeatedly, as fast as the server responds."""
 
     def run(self) -> None:
         while self.goes_on:
@@ -169,7 +169,7 @@ def steady(release: Release) -> Iterator[Steady]:
         client.begin_stop()
 
 
-def test_metrics_are_what_people_and_autoscalers_ask_for(release: Release, steady: Steady) -> None:
+def test_users_and_autoscalers_can_read_metrics(release: Release, steady: Steady) -> None:
     selector = "?labelSelector=app.kubernetes.io%2Fcomponent%3Dkafka"
     for metric in ("bearlake_requests_per_second", "bearlake_bytes_per_second"):
         (item,) = until(f"{metric} is known", partial(raw, release, f"{CUSTOM}/{metric}{selector}"), 60)
@@ -187,7 +187,7 @@ def test_metrics_are_what_people_and_autoscalers_ask_for(release: Release, stead
     assert all(one == [("Available", "True")] for one in states.values())
 
 
-def test_load_makes_servers_grow_and_shrink_and_not_workers(release: Release, steady: Steady, note: Note) -> None:
+def test_load_scales_servers_but_not_workers(release: Release, steady: Steady, note: Note) -> None:
     watch = Watch(release, "kafka", "compactor")
     burst = steady.burst()
     grown_s = watch.until("kafka", 3, GROW_S)
@@ -216,7 +216,7 @@ def test_load_makes_servers_grow_and_shrink_and_not_workers(release: Release, st
     assert watch.most == {"kafka": 3, "compactor": 1}
 
 
-def test_backlog_makes_workers_grow_and_shrink_and_not_servers(release: Release, steady: Steady, note: Note) -> None:
+def test_backlog_scales_workers_but_not_servers(release: Release, steady: Steady, note: Note) -> None:
     watch = Watch(release, "kafka", "compactor")
     compact(release, NEAR)
     grown_s = watch.until("compactor", 2, GROW_S)
@@ -230,7 +230,7 @@ def test_backlog_makes_workers_grow_and_shrink_and_not_servers(release: Release,
     assert watch.most == {"kafka": 1, "compactor": 2}
 
 
-def test_clients_noticed_nothing(steady: Steady, note: Note) -> None:
+def test_no_request_failed_during_scaling(steady: Steady, note: Note) -> None:
     counts = steady.finish()
 
     failed = steady.failed()
@@ -243,7 +243,7 @@ def test_clients_noticed_nothing(steady: Steady, note: Note) -> None:
     assert counts.unknown == 0
 
 
-def test_cpu_makes_servers_grow_and_shrink_by_metrics_server(release: Release, note: Note) -> None:
+def test_cpu_scales_servers_with_metrics_server(release: Release, note: Note) -> None:
     watch = Watch(release, "rest")
     urls = [f"http://{release.inside('rest', 8082)}"]
     quiet = RestProducer("quiet", urls, STREAM, PARTITION_COUNT, per_second=STEADY_PER_SECOND)
@@ -267,7 +267,7 @@ def test_cpu_makes_servers_grow_and_shrink_by_metrics_server(release: Release, n
     assert [text for text in failed if text != "refused"] == []
 
 
-def test_an_upgrade_keeps_the_certificate_and_autoscalers_go_on(release: Release) -> None:
+def test_an_upgrade_keeps_the_certificate_and_the_autoscalers_metrics(release: Release) -> None:
     def secret() -> dict[str, str]:
         found: dict[str, str] = release.cluster.get("secret", "bl-metrics-api", NAMESPACE)["data"]
         return found
@@ -280,11 +280,11 @@ def test_an_upgrade_keeps_the_certificate_and_autoscalers_go_on(release: Release
     until("metrics are known", lambda: raw(release, f"{CUSTOM}/bearlake_bytes_per_second"), 60)
 
 
-def test_somebody_elses_metrics_api_is_not_taken_over(release: Release) -> None:
+def test_an_existing_metrics_api_is_not_taken_over(release: Release) -> None:
     values = "quickstart.enabled=true,metricsApi.enabled=true,crds.install=false"
     complaint = release.cluster.helm(
         *("install", "other", CHART, "-n", "default", "--dry-run=server", "--set", values), is_checked=False
     )
 
-    assert f"the cluster has custom.metrics.k8s.io already, served by {NAMESPACE}/bl-metrics-api" in complaint
-    assert "set metricsApi.custom=false" in complaint
+    assert f"custom.metrics.k8s.io, served by {NAMESPACE}/bl-metrics-api" in complaint
+    assert "metricsApi.custom=false" in complaint

@@ -177,7 +177,7 @@ def spark_settings(plane: ControlPlane, folder: Path) -> SparkSettings:
     )
 
 
-async def test_executors_in_pods_do_what_this_process_would_do(plane: ControlPlane, tmp_path: Path) -> None:
+async def test_executor_pods_compact_like_a_local_master(plane: ControlPlane, tmp_path: Path) -> None:
     url = f"file://{tmp_path}/objects"
     store = open_store(url)
     counter = itertools.count()
@@ -215,7 +215,7 @@ async def test_executors_in_pods_do_what_this_process_would_do(plane: ControlPla
         assert container["resources"]["limits"]["memory"] == "1536Mi"
 
 
-def test_the_drivers_account_is_allowed_what_it_does_and_no_more(plane: ControlPlane) -> None:
+def test_the_drivers_account_has_exactly_the_permissions_that_it_uses(plane: ControlPlane) -> None:
     """After the test above. Source: the API server's audit log."""
     events = plane.audited(f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
     (role,) = [one for one in yaml.safe_load_all(accounts(plane)) if one and one["kind"] == "Role"]

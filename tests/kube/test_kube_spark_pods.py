@@ -1,4 +1,4 @@
-"""A Compactor whose executors are pods, on a real cluster: from the chart's values to the rows in the table. Runs by `make test-kube`."""
+"""A Compactor with executor pods on a real cluster, from the chart's values to the rows in the table. Runs by `make test-kube`."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -35,7 +35,7 @@ def executors(release: Release) -> list[dict[str, Any]]:
     return release.cluster.listed("pods", NAMESPACE, EXECUTORS)
 
 
-def test_executors_that_are_pods_fill_the_table(release: Release, note: Note) -> None:
+def test_executor_pods_fill_the_table(release: Release, note: Note) -> None:
     resource = {
         "apiVersion": "bearlake.dev/v1alpha1",
         "kind": "Compactor",
@@ -64,7 +64,7 @@ def test_executors_that_are_pods_fill_the_table(release: Release, note: Note) ->
     assert "Exception" not in release.cluster.kubectl("-n", NAMESPACE, "logs", pod["metadata"]["name"])
 
 
-def test_executors_go_with_the_worker(release: Release) -> None:
+def test_executors_are_deleted_with_the_worker(release: Release) -> None:
     release.cluster.kubectl("-n", NAMESPACE, "delete", "compactor", "pods")
 
     until("no executors", lambda: not executors(release), 120)

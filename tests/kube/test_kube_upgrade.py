@@ -1,4 +1,4 @@
-"""Planned changes under live load of all four protocols: no request fails, nothing is lost, and data outlive the release.
+"""Planned changes under load of all four protocols: no request fails, no record is lost, and data survives the release.
 
 Runs by `make test-kube`; the tests build on each other in the order in which they stand here.
 """
@@ -42,20 +42,20 @@ def uids(release: Release) -> dict[str, set[str]]:
 
 
 def changed(before: dict[str, set[str]], after: dict[str, set[str]]) -> dict[str, str]:
-    """By tier: whether all, some or none of its pods are new."""
+    """Whether all, some or none of the pods are new, by tier."""
     return {
         tier: "none" if after[tier] == old else "some" if after[tier] & old else "all" for tier, old in before.items()
     }
 
 
 def images(release: Release) -> set[str]:
-    """The tags of what runs in the tiers and the operator."""
+    """The image tags of the tiers and the operator."""
     pods = [pod for tier in (*TIERS, "operator") for pod in release.cluster.listed("pods", NAMESPACE, COMPONENT + tier)]
     return {one["image"].rpartition(":")[2] for pod in pods for one in pod["spec"]["containers"]}
 
 
 def roll(release: Release, *changes: str) -> dict[str, float]:
-    """Change values, and wait until the tiers that this concerns are new; seconds by tier since the change."""
+    """Change values, and wait until the affected tiers are replaced; returns the seconds by tier."""
     generations = {tier: release.deployment(tier)["metadata"]["generation"] for tier in TIERS}
     started_s = time.monotonic()
     release.upgrade(*changes)
@@ -75,9 +75,7 @@ def settled(release: Release, generations: dict[str, int], started_s: float) -> 
     return seconds
 
 
-def test_a_change_of_one_tiers_settings_rolls_its_pods_and_no_others(
-    release: Release, tmp_path: Path, note: Note
-) -> None:
+def test_a_change_of_a_tiers_settings_restarts_only_its_pods(release: Release, tmp_path: Path, note: Note) -> None:
     release.serve("one-tier", partitions=PARTITION_COUNT, protocols=list(PROTOCOLS))
     before = uids(release)
     with Loads(release, "one-tier", partition_count=PARTITION_COUNT, folder=tmp_path) as loads:
@@ -109,7 +107,7 @@ def test_an_upgrade_of_every_image_fails_no_request_and_loses_nothing(
     assert not counts.unknown
 
 
-def test_a_rollback_brings_the_old_images_and_settings_back(release: Release, note: Note) -> None:
+def test_a_rollback_restores_the_old_images_and_settings(release: Release, note: Note) -> None:
     generations = {tier: release.deployment(tier)["metadata"]["generation"] for tier in TIERS}
     started_s = time.monotonic()
 
@@ -126,7 +124,7 @@ def test_a_rollback_brings_the_old_images_and_settings_back(release: Release, no
         assert "idle_ms" not in "".join(found.values())
 
 
-def test_data_outlive_the_release_and_are_there_when_it_is_installed_again(release: Release, note: Note) -> None:
+def test_data_survives_uninstalling_and_reinstalling_the_release(release: Release, note: Note) -> None:
     bootstrap = ",".join(release.outside("kafka"))
     before = read_log(bootstrap, "every-tier", PARTITION_COUNT)
     stream_id = release.cluster.get("stream", "every-tier")["status"]["streamId"]

@@ -1,4 +1,4 @@
-"""Fixtures of the operator's tests: an API server in memory, and a metrics API with pods before it (`fixtures.metrics_api_scene`)."""
+"""Fixtures of the operator's tests: an in-memory API server, and a metrics API with pods (`fixtures.metrics_api_scene`)."""
 
 import json
 import shutil
@@ -7,11 +7,12 @@ from types import SimpleNamespace
 import aiohttp
 import pytest
 
-from bearlake_operator.kube import Access, Kube
-from bearlake_operator.metrics_api.process import Follower
+from bearlake_operator.kube import KubeClient
+from bearlake_operator.kube_config import ClientConfig
+from bearlake_operator.metrics_api.process import CertificateReloader
 from bearlake_operator.metrics_api.scraper import Scraper
 from bearlake_operator.metrics_api.server import Server
-from fixtures.metrics_api_scene import AUTOSCALER, SETTINGS, World, proxy_of, serve
+from fixtures.metrics_api_scene import AUTOSCALER, SETTINGS, FakeCluster, proxy_of, serve
 from fixtures.small_cluster import SmallCluster, served
 
 
@@ -31,28 +32,28 @@ async def cluster():
 
 
 @pytest.fixture
-def world(certificates):
-    return World(certificates["authority"].read_text())
+def fake_cluster(certificates):
+    return FakeCluster(certificates["authority"].read_text())
 
 
 @pytest.fixture
-async def scraper(world, stack, tmp_path):
+async def scraper(fake_cluster, stack, tmp_path):
     pod_port = await serve(
         stack,
-        {"/metrics": world.metrics, "/v1/compaction/backlog": world.backlog},
+        {"/metrics": fake_cluster.metrics, "/v1/compaction/backlog": fake_cluster.backlog},
         *("127.0.0.2", "127.0.0.3", "127.0.0.4"),
     )
     api_port = await serve(
         stack,
         {
-            "/api/v1/namespaces/lake/pods": world.list,
-            "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication": world.config_map,
+            "/api/v1/namespaces/lake/pods": fake_cluster.list,
+            "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication": fake_cluster.config_map,
         },
         "127.0.0.1",
     )
     (tmp_path / "default").mkdir()
     (tmp_path / "default/token").write_text("first\n")
-    kube = Kube(Access(server=f"http://127.0.0.1:{api_port}", namespace="lake"))
+    kube = KubeClient(ClientConfig(server=f"http://127.0.0.1:{api_port}", namespace="lake"))
     stack.append(kube.close)
     opened = Scraper(SETTINGS, kube, tmp_path, period_s=0.01, window_s=0.02, port=pod_port)
     stack.append(opened.close)
@@ -62,15 +63,15 @@ async def scraper(world, stack, tmp_path):
 
 @pytest.fixture
 async def api(scraper, stack, certificates, tmp_path):
-    """Asks as a user of the front proxy; `api.server` is what is asked."""
+    """A client with the front proxy's certificate; `api.server` is the server."""
     folder = tmp_path / "certificates"
     folder.mkdir()
     shutil.copy(certificates["server"], folder / "tls.crt")
     shutil.copy(certificates["server_key"], folder / "tls.key")
     server = Server(scraper, "lake", "127.0.0.1", 0)
     stack.append(server.close)
-    follower = Follower(scraper.kube, server, folder)
-    await follower.follow()
+    reloader = CertificateReloader(scraper.kube, server, folder)
+    await reloader.reload()
     session = aiohttp.ClientSession()
     stack.append(session.close)
 
@@ -80,4 +81,4 @@ async def api(scraper, stack, certificates, tmp_path):
         async with session.get(f"https://localhost:{server.port}{path}", headers=headers, ssl=trust) as answer:
             return answer.status, json.loads(await answer.read())
 
-    return SimpleNamespace(ask=ask, server=server, follower=follower, folder=folder, session=session)
+    return SimpleNamespace(ask=ask, server=server, reloader=reloader, folder=folder, session=session)

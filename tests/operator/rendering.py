@@ -1,4 +1,4 @@
-"""The manifests of a few worlds as YAML; `python tests/operator/rendering.py` writes them anew for a look at the difference."""
+"""The manifests of some scenarios as YAML; `python tests/operator/rendering.py` writes the golden files."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ def example() -> Settings:
 
 
 def with_tier(name: str, values: Tier) -> Settings:
-    """The example with other values of one tier."""
+    """The example settings with other values for one tier."""
     layer = example().data_layers["default"]
     return replace(example(), data_layers={"default": replace(layer, tiers={**layer.tiers, name: values})})
 
@@ -70,7 +70,7 @@ def outside(protocol: str, listener: TierListener) -> list[Manifest]:
     return tier.objects(with_tier(protocol, Tier(listeners=(listener,))), "default", protocol)
 
 
-WORLDS: dict[str, Callable[[], list[Manifest]]] = {
+SCENARIOS: dict[str, Callable[[], list[Manifest]]] = {
     "kafka": lambda: tier.objects(example(), "default", "kafka"),
     "kafka-everything": lambda: tier.objects(with_tier("kafka", everything()), "default", "kafka"),
     "kafka-keda": lambda: tier.objects(
@@ -116,7 +116,7 @@ WORLDS: dict[str, Callable[[], list[Manifest]]] = {
 
 
 class Dumper(yaml.SafeDumper):
-    """Documents inside as they look, and nothing by reference."""
+    """Writes multi-line strings as blocks, and no aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
@@ -128,10 +128,10 @@ Dumper.add_representer(
 )
 
 
-def render(world: str) -> str:
-    return yaml.dump_all(WORLDS[world](), Dumper=Dumper, sort_keys=True, width=120)
+def render(scenario: str) -> str:
+    return yaml.dump_all(SCENARIOS[scenario](), Dumper=Dumper, sort_keys=True, width=120)
 
 
 if __name__ == "__main__":
-    for name in WORLDS:
+    for name in SCENARIOS:
         (GOLDEN / f"{name}.yaml").write_text(render(name))

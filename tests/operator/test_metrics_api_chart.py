@@ -1,4 +1,4 @@
-"""The chart's part of the metrics API: what it renders, and what it refuses. (What needs a cluster is in tests/kube.)"""
+"""The metrics API in the chart: rendered objects and rejected values. (Tests that need a cluster are in tests/kube.)"""
 
 import base64
 import shutil
@@ -39,11 +39,11 @@ def objects(helm: str, *values: str) -> dict[tuple[str, str], dict[str, Any]]:
     return {(one["kind"], one["metadata"]["name"]): one for one in found}
 
 
-def test_nothing_of_it_is_there_unless_it_is_asked_for(helm: str) -> None:
+def test_the_metrics_api_is_not_installed_by_default(helm: str) -> None:
     assert [name for name in objects(helm) if "metrics-api" in name[1] or name[0] == "APIService"] == []
 
 
-def test_the_api_server_trusts_the_certificate_that_is_made(helm: str) -> None:
+def test_the_api_service_trusts_the_generated_certificate(helm: str) -> None:
     found = objects(helm, ON)
     secret = found["Secret", "lake-metrics-api"]["data"]
     authority, certificate = (
@@ -60,7 +60,7 @@ def test_the_api_server_trusts_the_certificate_that_is_made(helm: str) -> None:
         assert "insecureSkipTLSVerify" not in spec
 
 
-def test_it_may_list_pods_and_nothing_else(helm: str) -> None:
+def test_its_role_allows_listing_pods_only(helm: str) -> None:
     found = objects(helm, ON)
 
     assert found["Role", "lake-metrics-api"]["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
@@ -76,7 +76,7 @@ def test_it_may_list_pods_and_nothing_else(helm: str) -> None:
     }
 
 
-def test_its_pods_are_restricted(helm: str) -> None:
+def test_its_pods_have_the_restricted_profile(helm: str) -> None:
     spec = objects(helm, ON)["Deployment", "lake-metrics-api"]["spec"]["template"]["spec"]
     (container,) = spec["containers"]
 
@@ -90,13 +90,13 @@ def test_its_pods_are_restricted(helm: str) -> None:
     assert container["resources"]["limits"]["memory"]
 
 
-def test_one_of_the_two_apis_may_be_somebody_elses(helm: str) -> None:
+def test_each_of_the_two_apis_can_be_disabled(helm: str) -> None:
     found = objects(helm, ON, "metricsApi.external=false")
 
     assert [name for kind, name in found if kind == "APIService"] == ["v1beta2.custom.metrics.k8s.io"]
 
 
-def test_certificates_may_be_somebody_elses(helm: str) -> None:
+def test_an_existing_certificate_can_be_used(helm: str) -> None:
     annotation = "metricsApi.tls.apiServiceAnnotations.cert-manager\\.io/inject-ca-from=bearlake/metrics"
     found = objects(helm, ON, "metricsApi.tls.secret=own", annotation)
     service = found["APIService", "v1beta2.custom.metrics.k8s.io"]
@@ -113,15 +113,15 @@ def test_certificates_may_be_somebody_elses(helm: str) -> None:
     [
         (
             (BUILTIN,),
-            "kafka.autoscaling.mode is builtin: this needs metricsApi.enabled=true and metricsApi.custom=true",
+            "kafka.autoscaling: mode builtin needs metricsApi.enabled=true and metricsApi.custom=true",
         ),
-        ((ON, "metricsApi.custom=false", BUILTIN), "this needs metricsApi.enabled=true and metricsApi.custom=true"),
-        ((ON, "metricsApi.external=false", WORKERS), "this needs metricsApi.enabled=true and metricsApi.external=true"),
-        ((ON, "metricsApi.tls.secret=own"), "metricsApi.tls.secret is set: the API server must know its authority"),
+        ((ON, "metricsApi.custom=false", BUILTIN), "metricsApi.custom=true"),
+        ((ON, "metricsApi.external=false", WORKERS), "metricsApi.external=true"),
+        ((ON, "metricsApi.tls.secret=own"), "metricsApi.tls.caBundle"),
         ((ON, "metricsApi.replica=1"), "additional properties 'replica' not allowed"),
     ],
 )
-def test_what_would_not_work_is_refused_in_words(helm: str, values: tuple[str, ...], problem: str) -> None:
+def test_contradicting_values_are_rejected_with_a_message(helm: str, values: tuple[str, ...], problem: str) -> None:
     done = template(helm, *values)
 
     assert done.returncode != 0

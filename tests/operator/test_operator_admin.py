@@ -1,4 +1,4 @@
-"""The operator's client of the admin API against the real one: the contract between the two planes."""
+"""The operator's admin client against the real admin API: the contract between the two planes."""
 
 import pytest
 
@@ -42,7 +42,7 @@ async def admin_url():
 
 @pytest.fixture
 async def client(admin_url):
-    opened = AdminClient(lambda: ["http://127.0.0.1:9", admin_url], lambda: TOKEN)  # the first one is dead
+    opened = AdminClient(lambda: ["http://127.0.0.1:9", admin_url], lambda: TOKEN)  # nothing listens on the first one
     yield opened
     await opened.close()
 
@@ -52,7 +52,7 @@ def new(name, partitions=1, **configs):
     return StreamChange(name=name, is_new=True, partitions=partitions, set_configs=given)
 
 
-async def test_streams_are_made_changed_shown_and_deleted(client):
+async def test_streams_are_created_changed_listed_and_deleted(client):
     assert await client.change([new("a", 2, retention_ms="1000"), new("b")]) == {}
     change = StreamChange(
         name="a", is_new=False, partitions=3, set_configs={"max.message.bytes": "9"}, unset_configs=["retention.ms"]
@@ -67,7 +67,7 @@ async def test_streams_are_made_changed_shown_and_deleted(client):
     assert sorted(await client.streams()) == ["b"]
 
 
-async def test_a_stream_that_was_made_anew_under_its_name_is_another_one_and_stays(client):
+async def test_deleting_an_old_stream_id_keeps_a_new_stream_of_the_same_name(client):
     await client.change([new("a")])
     before = (await client.streams())["a"].id
     await client.delete({"a": before})
@@ -77,7 +77,7 @@ async def test_a_stream_that_was_made_anew_under_its_name_is_another_one_and_sta
     assert (await client.streams())["a"].id != before
 
 
-async def test_a_thousand_streams_of_the_longest_names_are_made_and_deleted_in_a_few_requests(client):
+async def test_a_thousand_streams_with_the_longest_names_are_created_and_deleted_in_batches(client):
     names = [f"{number:04}".rjust(249, "s") for number in range(1000)]
     assert await client.change([new(name) for name in names]) == {}
 
@@ -87,30 +87,30 @@ async def test_a_thousand_streams_of_the_longest_names_are_made_and_deleted_in_a
     assert await client.streams() == {}
 
 
-async def test_problems_are_told_by_stream_and_do_not_keep_the_others(client):
+async def test_problems_are_returned_by_stream_and_do_not_affect_others(client):
     problems = await client.change([new("a", nonsense="1"), new("b")])
 
     assert problems == {"a": "Unknown topic config name: nonsense"}
     assert sorted(await client.streams()) == ["b"]
 
 
-async def test_backlogs(client):
+async def test_an_empty_data_layer_has_no_backlog(client):
     found = await client.backlogs()
 
-    assert (found.whole, found.streams, found.aside_count) == (Backlog(), {}, 0)
+    assert (found.total, found.streams, found.aside_count) == (Backlog(), {}, 0)
 
 
-async def test_as_many_patterns_as_a_compactor_may_have_are_understood(client):
-    """By several requests, none of which has a line that is too long."""
+async def test_many_patterns_are_split_over_several_requests(client):
+    """No request line exceeds the servers' limit."""
     patterns = [f"{number:03}-{'x' * 245}" for number in range(3 * PATTERN_COUNT)]
 
     backlogs, commits = await client.backlogs(patterns), await client.commits(["orders-*", "*.raw", "[a-c]?"])
 
-    assert (backlogs.whole, backlogs.aside_count) == (Backlog(), 0)
+    assert (backlogs.total, backlogs.aside_count) == (Backlog(), 0)
     assert commits == Commits(count=0, streams=[])
 
 
-async def test_the_token_before_is_tried_where_the_new_one_is_not_known_yet(admin_url):
+async def test_the_previous_token_is_tried_if_the_new_one_is_rejected(admin_url):
     token = TOKEN
     client = AdminClient(lambda: [admin_url], lambda: token)
     assert await client.streams() == {}
@@ -124,12 +124,12 @@ async def test_the_token_before_is_tried_where_the_new_one_is_not_known_yet(admi
 async def test_a_data_layer_without_a_server_is_unavailable(admin_url):
     client = AdminClient(list, lambda: TOKEN)
 
-    with pytest.raises(Unavailable, match="it has no server yet"):
+    with pytest.raises(Unavailable, match="no ready server"):
         await client.streams()
     await client.close()
 
 
-async def test_a_wrong_token_may_be_an_old_one_and_is_unavailable(admin_url):
+async def test_a_rejected_token_is_unavailable_because_it_may_be_rotating(admin_url):
     client = AdminClient(lambda: [admin_url], lambda: "the-token-of-yesterday")
 
     with pytest.raises(Unavailable, match="Token needed"):
@@ -137,6 +137,6 @@ async def test_a_wrong_token_may_be_an_old_one_and_is_unavailable(admin_url):
     await client.close()
 
 
-async def test_a_request_that_is_refused_is_told(client):
+async def test_a_rejected_request_raises_the_servers_message(client):
     with pytest.raises(Invalid, match="Too large"):
-        await client._ask("POST", "/v1/streams", body={"streams": [{"name": "a"}] * 1001})
+        await client._request("POST", "/v1/streams", body={"streams": [{"name": "a"}] * 1001})

@@ -1,4 +1,4 @@
-"""The client of the Kubernetes API against a server that fails as API servers do."""
+"""The Kubernetes client, the applier and leader election against an API server that fails."""
 
 import asyncio
 import json
@@ -7,12 +7,13 @@ import pytest
 from aiohttp import web
 
 from bearlake_operator import kube
+from bearlake_operator.controllers import external_addresses
+from bearlake_operator.controllers.apply import Applier
+from bearlake_operator.controllers.cache import ResourceCache
+from bearlake_operator.controllers.leader_election import LeaderElector, LeadershipLost
 from bearlake_operator.errors import Conflict, Invalid, Unavailable
-from bearlake_operator.handlers import hosts
-from bearlake_operator.handlers.apply import Applier
-from bearlake_operator.handlers.lease import Leadership, LeaseLost
-from bearlake_operator.handlers.world import World
-from bearlake_operator.kube import Access, Kube
+from bearlake_operator.kube import KubeClient
+from bearlake_operator.kube_config import ClientConfig
 from bearlake_operator.settings import AdminAccess, DataLayer, ListenerType, Settings, Tier, TierListener
 from fixtures.small_cluster import served
 
@@ -20,7 +21,7 @@ MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "
 
 
 class ApiServer:
-    """Answers as scripted, then as `answer` says; remembers what it was asked."""
+    """Sends the scripted responses first, then those of `answer`; records all requests."""
 
     def __init__(self):
         self.script = []
@@ -29,7 +30,7 @@ class ApiServer:
         self.answer = self.echo
 
     def echo(self, request, body):
-        """Server-side apply, roughly: what was sent, in a new version."""
+        """A rough server-side apply: returns the sent object in a new version."""
         self.version += 1
         metadata = {"uid": "1", **body.get("metadata", {}), "resourceVersion": str(self.version)}
         return 200, {**body, "metadata": metadata}
@@ -65,8 +66,8 @@ async def client(api, tmp_path, monkeypatch):
 
     monkeypatch.setattr(kube.asyncio, "sleep", nap)
     (tmp_path / "token").write_text("first\n")
-    access = Access(server=api.url, namespace="n", token_file=tmp_path / "token")
-    opened = Kube(access)
+    access = ClientConfig(server=api.url, namespace="n", token_file=tmp_path / "token")
+    opened = KubeClient(access)
     opened.naps = naps
     opened.token_file = tmp_path / "token"
     yield opened
@@ -74,7 +75,7 @@ async def client(api, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("failure", [409, 429, 500, 502, 503, 504, "cut"])
-async def test_what_may_succeed_later_is_tried_again(api, client, failure):
+async def test_temporary_failures_are_retried(api, client, failure):
     api.script = [failure] * 3
 
     found = await client.apply(MANIFEST)
@@ -84,7 +85,7 @@ async def test_what_may_succeed_later_is_tried_again(api, client, failure):
     assert client.naps == sorted(client.naps) or len(client.naps) == 3
 
 
-async def test_the_server_says_how_long_to_wait(api, client):
+async def test_retry_after_is_respected(api, client):
     api.script = [(429, {"Retry-After": "7"})]
 
     await client.apply(MANIFEST)
@@ -92,7 +93,7 @@ async def test_the_server_says_how_long_to_wait(api, client):
     assert client.naps == [7.0]
 
 
-async def test_a_server_that_never_answers_well_is_unavailable(api, client, monkeypatch):
+async def test_persistent_failures_are_unavailable(api, client, monkeypatch):
     monkeypatch.setattr(kube, "DEADLINE_S", 0.5)
     api.script = [503] * 100
 
@@ -101,7 +102,7 @@ async def test_a_server_that_never_answers_well_is_unavailable(api, client, monk
 
 
 @pytest.mark.parametrize("status", [400, 403, 422])
-async def test_what_is_wrong_is_told_at_once_in_the_servers_words(api, client, status):
+async def test_invalid_requests_raise_the_servers_message_at_once(api, client, status):
     api.script = [status]
 
     with pytest.raises(Invalid, match=f"PATCH /api/v1/namespaces/n/configmaps/a: scripted {status}"):
@@ -117,7 +118,7 @@ async def test_the_token_is_read_for_every_request(api, client):
     assert [headers["Authorization"] for *_, headers in api.asked] == ["Bearer first", "Bearer second"]
 
 
-async def test_lists_are_read_in_pages_and_an_unknown_kind_has_none(api, client):
+async def test_lists_are_paged_and_a_missing_optional_kind_is_empty(api, client):
     def page(request, body):
         if "scaledobjects" in request.path:
             return 404, {}
@@ -136,7 +137,7 @@ async def test_lists_are_read_in_pages_and_an_unknown_kind_has_none(api, client)
     assert (await client.list("ScaledObject", "n")).resources == []
 
 
-async def test_a_list_whose_pages_have_expired_is_read_from_the_beginning(api, client):
+async def test_a_list_with_expired_pages_is_restarted(api, client):
     expired = []
 
     def page(request, body):
@@ -156,7 +157,7 @@ async def test_a_list_whose_pages_have_expired_is_read_from_the_beginning(api, c
     assert (len(found.resources), found.version, len(api.asked)) == (2, 3, 4)
 
 
-async def test_deleting_what_has_gone_or_was_made_anew_is_fine(api, client):
+async def test_deleting_a_missing_or_recreated_resource_is_a_no_op(api, client):
     api.script = [404]
     await client.delete("ConfigMap", "n", "a", "uid")
     api.script = [409]
@@ -173,7 +174,7 @@ async def test_replacing_another_version_is_a_conflict(api, client):
     assert api.asked[0][:2] == ("PUT", "/apis/coordination.k8s.io/v1/namespaces/n/leases/a")
 
 
-# Silence.
+# Applier.
 
 
 def manifest(name="a", **data):
@@ -185,72 +186,72 @@ def manifest(name="a", **data):
     }
 
 
-async def test_nothing_is_sent_when_nothing_changed(api, client):
-    applier = Applier(client, World(), lambda: None)
+async def test_unchanged_objects_are_not_sent(api, client):
+    applier = Applier(client, ResourceCache(), lambda: None)
     desired = [manifest("a", k="1"), manifest("b")]
-    assert await applier.ensure(desired) == []
+    assert await applier.apply(desired) == []
     asked = len(api.asked)
 
     for _ in range(10):
-        await applier.ensure(desired)
+        await applier.apply(desired)
         await applier.prune(desired)
 
     assert (asked, len(api.asked)) == (2, 2)
 
 
-async def test_drift_deletion_and_new_wishes_are_sent(api, client):
-    world = World()
-    applier = Applier(client, world, lambda: None)
-    await applier.ensure([manifest("a", k="1")])
-    live = world.get("ConfigMap", "n", "a")
+async def test_drift_deletions_and_new_manifests_are_sent(api, client):
+    cache = ResourceCache()
+    applier = Applier(client, cache, lambda: None)
+    await applier.apply([manifest("a", k="1")])
+    live = cache.get("ConfigMap", "n", "a")
 
-    world.put("ConfigMap", {**live, "data": {"k": "edited"}, "metadata": {**live["metadata"], "resourceVersion": "50"}})
+    cache.put("ConfigMap", {**live, "data": {"k": "edited"}, "metadata": {**live["metadata"], "resourceVersion": "50"}})
     api.version = 60
-    await applier.ensure([manifest("a", k="1")])
+    await applier.apply([manifest("a", k="1")])
     assert len(api.asked) == 2
-    world.remove("ConfigMap", world.get("ConfigMap", "n", "a"))
+    cache.remove("ConfigMap", cache.get("ConfigMap", "n", "a"))
     api.version = 70
-    await applier.ensure([manifest("a", k="1")])
+    await applier.apply([manifest("a", k="1")])
     assert len(api.asked) == 3
-    await applier.ensure([manifest("a", k="2")])
+    await applier.apply([manifest("a", k="2")])
     assert len(api.asked) == 4
 
 
-async def test_a_status_of_others_is_no_drift(api, client):
-    world = World()
-    applier = Applier(client, world, lambda: None)
-    await applier.ensure([manifest("a")])
-    live = world.get("ConfigMap", "n", "a")
+async def test_status_and_kubernetes_annotations_are_no_drift(api, client):
+    cache = ResourceCache()
+    applier = Applier(client, cache, lambda: None)
+    await applier.apply([manifest("a")])
+    live = cache.get("ConfigMap", "n", "a")
 
     metadata = {**live["metadata"], "resourceVersion": "50", "annotations": {"deployment.kubernetes.io/revision": "2"}}
-    world.put("ConfigMap", {**live, "status": {"replicas": 3}, "metadata": metadata})
-    await applier.ensure([manifest("a")])
+    cache.put("ConfigMap", {**live, "status": {"replicas": 3}, "metadata": metadata})
+    await applier.apply([manifest("a")])
 
     assert len(api.asked) == 1
 
 
-async def test_an_annotation_of_ours_that_is_changed_is_drift_whatever_its_name(api, client):
-    world, note = World(), "service.beta.kubernetes.io/aws-load-balancer-type"
-    applier, wanted = Applier(client, world, lambda: None), manifest("a")
+async def test_a_changed_annotation_of_the_manifest_is_drift(api, client):
+    cache, note = ResourceCache(), "service.beta.kubernetes.io/aws-load-balancer-type"
+    applier, wanted = Applier(client, cache, lambda: None), manifest("a")
     wanted["metadata"]["annotations"] = {note: "external"}
-    await applier.ensure([wanted])
-    live = world.get("ConfigMap", "n", "a")
+    await applier.apply([wanted])
+    live = cache.get("ConfigMap", "n", "a")
 
-    world.put(
+    cache.put(
         "ConfigMap",
         {**live, "metadata": {**live["metadata"], "resourceVersion": "50", "annotations": {note: "nlb"}}},
     )
-    await applier.ensure([wanted])
+    await applier.apply([wanted])
 
     assert len(api.asked) == 2
 
 
-async def test_what_is_not_wanted_any_more_goes_and_what_is_not_ours_stays(api, client):
-    world = World()
-    applier = Applier(client, world, lambda: None)
-    await applier.ensure([manifest("a"), manifest("b")])
+async def test_prune_deletes_only_our_undesired_objects(api, client):
+    cache = ResourceCache()
+    applier = Applier(client, cache, lambda: None)
+    await applier.apply([manifest("a"), manifest("b")])
     foreign = {"namespace": "n", "name": "foreign", "uid": "2", "resourceVersion": "1", "labels": {}}
-    world.put("ConfigMap", {"kind": "ConfigMap", "metadata": foreign})
+    cache.put("ConfigMap", {"kind": "ConfigMap", "metadata": foreign})
 
     await applier.prune([manifest("a")])
 
@@ -267,41 +268,41 @@ async def test_what_is_not_wanted_any_more_goes_and_what_is_not_ours_stays(api, 
         ({"type": ListenerType.LOAD_BALANCER}, None),
     ],
 )
-async def test_pods_are_asked_for_only_where_clients_are_told_nodes(api, client, listener, expected):
-    marks = {"bearlake.dev/data-layer": "default", "app.kubernetes.io/component": "kafka"}
+async def test_pods_are_listed_only_for_listeners_that_advertise_nodes(api, client, listener, expected):
+    pod_labels = {"bearlake.dev/data-layer": "default", "app.kubernetes.io/component": "kafka"}
     status = {"hostIP": "192.0.2.1", "conditions": [{"type": "Ready", "status": "True"}]}
-    pod = {"metadata": {"namespace": "n", "name": "a", "labels": marks}, "status": status}
+    pod = {"metadata": {"namespace": "n", "name": "a", "labels": pod_labels}, "status": status}
     api.answer = lambda *_: (200, {"metadata": {"resourceVersion": "7"}, "items": [pod]})
     tier = Tier(listeners=(TierListener(name="OUT", port=9094, **listener),))
     layer = DataLayer(settings={}, admin=AdminAccess(secret="token"), tiers={"kafka": tier})
     values = Settings(image="server", compactor_image="compactor", data_layers={"default": layer})
 
-    found = await hosts.of_layer(values, "default", client, World())
+    found = await external_addresses.of_data_layer(values, "default", client, ResourceCache())
 
     assert found.nodes == (expected or {})
     assert [path.partition("?")[0] for _, path, *_ in api.asked] == (["/api/v1/namespaces/n/pods"] if expected else [])
 
 
-async def test_an_object_that_is_refused_does_not_keep_the_others(api, client):
+async def test_a_rejected_object_does_not_affect_others(api, client):
     api.script = [422]
 
-    applier = Applier(client, World(), lambda: None)
+    applier = Applier(client, ResourceCache(), lambda: None)
 
-    problems = await applier.ensure([manifest("a"), manifest("b")])
+    problems = await applier.apply([manifest("a"), manifest("b")])
 
     assert len(problems) == 1
     assert "scripted 422" in problems[0]
     assert len(api.asked) == 2
-    assert (applier.problem_of("a"), applier.problem_of("b")) == (problems[0], "")
-    assert await applier.ensure([manifest("a")]) == []
-    assert applier.problem_of("a") == ""
+    assert (applier.error_of("a"), applier.error_of("b")) == (problems[0], "")
+    assert await applier.apply([manifest("a")]) == []
+    assert applier.error_of("a") == ""
 
 
-# Leadership.
+# Leader election.
 
 
 class Leases:
-    """A Lease that behaves: versions, creation, conflicts."""
+    """A fake Lease with versions, creation and conflicts."""
 
     def __init__(self, api):
         self.lease = None
@@ -321,28 +322,28 @@ class Leases:
         return 200, self.lease
 
 
-async def test_one_leads_and_another_waits_until_it_gives_up(api, client):
+async def test_a_second_operator_leads_after_the_first_releases_the_lease(api, client):
     leases = Leases(api)
-    first, second = Leadership(client, "first", 15), Leadership(client, "second", 15)
+    first, second = LeaderElector(client, "first", 15), LeaderElector(client, "second", 15)
     await first.acquire()
 
     waiting = asyncio.ensure_future(second.acquire())
     while len(api.asked) < 10:
         await asyncio.wait({waiting}, timeout=0.01)
     assert leases.lease["spec"]["holderIdentity"] == "first"
-    await first.give_up()
+    await first.release()
     await waiting
 
     assert leases.lease["spec"]["holderIdentity"] == "second"
     assert leases.lease["spec"]["leaseTransitions"] >= 1
 
 
-async def test_a_holder_that_is_silent_for_long_is_followed(api, client, monkeypatch):
+async def test_an_expired_lease_is_taken_over(api, client, monkeypatch):
     leases = Leases(api)
     now = 100.0
-    monkeypatch.setattr("bearlake_operator.handlers.lease.time.monotonic", lambda: now)
-    await Leadership(client, "first", 15).acquire()
-    second = Leadership(client, "second", 15)
+    monkeypatch.setattr("bearlake_operator.controllers.leader_election.time.monotonic", lambda: now)
+    await LeaderElector(client, "first", 15).acquire()
+    second = LeaderElector(client, "second", 15)
 
     assert not await second._try(5)
     now += 14
@@ -352,9 +353,9 @@ async def test_a_holder_that_is_silent_for_long_is_followed(api, client, monkeyp
     assert leases.lease["spec"]["holderIdentity"] == "second"
 
 
-async def test_to_renew_is_one_request_while_nobody_else_writes_the_lease(api, client):
+async def test_an_undisturbed_renewal_is_one_request(api, client):
     leases = Leases(api)
-    first = Leadership(client, "first", 15)
+    first = LeaderElector(client, "first", 15)
     await first.acquire()
     api.asked.clear()
 
@@ -365,9 +366,9 @@ async def test_to_renew_is_one_request_while_nobody_else_writes_the_lease(api, c
     assert leases.lease["metadata"]["resourceVersion"] == "3"
 
 
-async def test_a_lease_that_was_annotated_or_deleted_meanwhile_is_renewed_by_the_next_try(api, client):
+async def test_a_changed_or_deleted_lease_is_renewed_at_the_next_attempt(api, client):
     leases = Leases(api)
-    first = Leadership(client, "first", 15)
+    first = LeaderElector(client, "first", 15)
     await first.acquire()
 
     leases.lease = {**leases.lease, "metadata": {**leases.lease["metadata"], "resourceVersion": "7"}}
@@ -380,11 +381,11 @@ async def test_a_lease_that_was_annotated_or_deleted_meanwhile_is_renewed_by_the
     assert leases.lease["spec"]["holderIdentity"] == "first"
 
 
-async def test_a_lease_that_another_one_took_is_not_taken_back(api, client):
+async def test_a_lease_held_by_another_operator_is_not_taken_back(api, client):
     leases = Leases(api)
-    first, second = Leadership(client, "first", 15), Leadership(client, "second", 15)
+    first, second = LeaderElector(client, "first", 15), LeaderElector(client, "second", 15)
     await first.acquire()
-    await first.give_up()
+    await first.release()
     await second.acquire()
 
     assert not await first._try(5)
@@ -392,24 +393,24 @@ async def test_a_lease_that_another_one_took_is_not_taken_back(api, client):
     assert leases.lease["spec"]["holderIdentity"] == "second"
 
 
-async def test_a_holder_that_cannot_renew_ends_long_before_another_may_follow(api, client, monkeypatch):
+async def test_a_leader_that_cannot_renew_stops_before_the_lease_expires(api, client, monkeypatch):
     Leases(api)
     now = 100.0
-    monkeypatch.setattr("bearlake_operator.handlers.lease.time.monotonic", lambda: now)
-    first = Leadership(client, "first", 15)
+    monkeypatch.setattr("bearlake_operator.controllers.leader_election.time.monotonic", lambda: now)
+    first = LeaderElector(client, "first", 15)
     await first.acquire()
     naps = []
 
     async def nap(seconds):
         nonlocal now
         naps.append(seconds)
-        now += seconds + 4.9  # each attempt takes as long, and fails
+        now += seconds + 4.9  # each attempt takes 4.9 s, and fails
         api.script = [500] * 100
 
-    monkeypatch.setattr("bearlake_operator.handlers.lease.asyncio.sleep", nap)
+    monkeypatch.setattr("bearlake_operator.controllers.leader_election.asyncio.sleep", nap)
     monkeypatch.setattr(kube, "DEADLINE_S", 0.001)
 
-    with pytest.raises(LeaseLost):
-        await first.keep()
+    with pytest.raises(LeadershipLost):
+        await first.renew()
 
     assert now - 100 < 15

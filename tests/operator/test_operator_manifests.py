@@ -1,4 +1,4 @@
-"""The whole desired state of some worlds, against files that people can read; and rules that hold in all of them."""
+"""The complete desired state of some scenarios against golden files, and rules that hold in all of them."""
 
 import importlib.util
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from bearlake_operator.errors import Invalid
-from bearlake_operator.manifests import Manifest, config, labels, tier
+from bearlake_operator.manifests import Manifest, labels, server_settings, tier
 from bearlake_operator.settings import ListenerType, Tier, TierListener
 
 _spec = importlib.util.spec_from_file_location("operator_rendering", Path(__file__).parent / "rendering.py")
@@ -16,10 +16,10 @@ assert _spec.loader is not None
 rendering = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(rendering)
 
-WORLDS = list(rendering.WORLDS)
+SCENARIOS = list(rendering.SCENARIOS)
 
 
-def test_clients_are_told_the_host_that_a_load_balancer_got():
+def test_servers_advertise_the_host_of_the_load_balancer():
     def advertised(balancers, **more):
         listener = TierListener(name="OUT", type=ListenerType.LOAD_BALANCER, port=9095, **more)
         values = rendering.with_tier("kafka", Tier(listeners=(listener,)))
@@ -41,32 +41,32 @@ def one(objects: list[Manifest], kind: str) -> Manifest:
     return found[0]
 
 
-def pod_of(world: str) -> Manifest:
-    template: Manifest = one(rendering.WORLDS[world](), "Deployment")["spec"]["template"]
+def pod_of(scenario: str) -> Manifest:
+    template: Manifest = one(rendering.SCENARIOS[scenario](), "Deployment")["spec"]["template"]
     return template
 
 
-@pytest.mark.parametrize("world", WORLDS)
-def test_manifests_are_as_written_down(world):
-    expected = (rendering.GOLDEN / f"{world}.yaml").read_text()
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_manifests_match_the_golden_files(scenario):
+    expected = (rendering.GOLDEN / f"{scenario}.yaml").read_text()
 
-    assert rendering.render(world) == expected, "look at it, then: python tests/operator/rendering.py"
+    assert rendering.render(scenario) == expected, "look at it, then: python tests/operator/rendering.py"
 
 
-@pytest.mark.parametrize("world", WORLDS)
-def test_everything_is_marked_as_ours_and_named_within_bounds(world):
-    for item in rendering.WORLDS[world]():
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_objects_have_our_label_and_a_valid_name(scenario):
+    for item in rendering.SCENARIOS[scenario]():
         assert item["metadata"]["labels"][labels.MANAGED_BY] == labels.OPERATOR
         assert len(item["metadata"]["name"]) <= 63
 
 
-@pytest.mark.parametrize("world", WORLDS)
-def test_pods_are_restricted(world):
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_pods_have_the_restricted_profile(scenario):
     """The rules of the Pod Security Standards' profile `restricted`."""
-    spec = pod_of(world)["spec"]
+    spec = pod_of(scenario)["spec"]
     (container,) = spec["containers"]
 
-    assert spec["automountServiceAccountToken"] is (world == "compactor-spark")
+    assert spec["automountServiceAccountToken"] is (scenario == "compactor-spark")
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert container["securityContext"] == {
@@ -76,18 +76,18 @@ def test_pods_are_restricted(world):
     }
 
 
-@pytest.mark.parametrize("world", WORLDS)
-def test_the_number_of_replicas_is_either_ours_or_an_autoscalers(world):
-    objects = rendering.WORLDS[world]()
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_replicas_are_set_only_without_an_autoscaler(scenario):
+    objects = rendering.SCENARIOS[scenario]()
     has_autoscaler = any(item["kind"] in ("HorizontalPodAutoscaler", "ScaledObject") for item in objects)
 
     assert ("replicas" in one(objects, "Deployment")["spec"]) is not has_autoscaler
 
 
-@pytest.mark.parametrize("world", WORLDS)
-def test_pods_are_given_longer_than_their_server_takes_to_drain(world):
-    objects = rendering.WORLDS[world]()
-    document = rendering.yaml.safe_load(one(objects, "ConfigMap")["data"][config.FILE])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_grace_period_is_longer_than_draining(scenario):
+    objects = rendering.SCENARIOS[scenario]()
+    document = rendering.yaml.safe_load(one(objects, "ConfigMap")["data"][server_settings.FILE])
 
     grace_ms = one(objects, "Deployment")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] * 1000
     assert grace_ms > document["server"]["drain_ms"] > document["server"]["drain_notice_ms"]
@@ -106,22 +106,22 @@ def test_pods_roll_exactly_when_their_settings_change():
     assert mark(rendering.with_tier("kafka", rendering.replace(tier, settings={"kafka": {}}))) != before
 
 
-def test_long_names_keep_apart():
+def test_shortened_names_stay_unique():
     names = {labels.compactor_name("n" * 63, "c" * 100 + str(number)) for number in range(100)}
 
     assert len(names) == 100
     assert max(map(len, names)) == labels.NAME_LENGTH_MAX
 
 
-def test_settings_of_a_tier_win_over_the_data_layers_key_by_key():
-    assert config.merged({"a": {"b": 1, "c": 2}, "d": [1]}, {"a": {"c": 3}, "d": [2]}) == {
+def test_tier_settings_override_those_of_the_data_layer_key_by_key():
+    assert server_settings.merged({"a": {"b": 1, "c": 2}, "d": [1]}, {"a": {"c": 3}, "d": [2]}) == {
         "a": {"b": 1, "c": 3},
         "d": [2],
     }
 
 
-def test_executors_are_as_restricted_as_workers_and_are_taken_for_none():
-    objects = rendering.WORLDS["compactor-spark"]()
+def test_executors_have_the_workers_profile_and_are_not_selected_as_workers():
+    objects = rendering.SCENARIOS["compactor-spark"]()
     worker, selector = pod_of("compactor-spark"), one(objects, "Deployment")["spec"]["selector"]["matchLabels"]
 
     executor = rendering.yaml.safe_load(one(objects, "ConfigMap")["data"]["executor.yaml"])
@@ -139,7 +139,7 @@ def test_executors_are_as_restricted_as_workers_and_are_taken_for_none():
     assert executor["metadata"]["labels"][labels.MANAGED_BY] != labels.OPERATOR
 
 
-def test_executors_have_the_files_that_the_object_store_asks_for():
+def test_executors_mount_only_the_object_stores_files():
     values = rendering.example()
     keys = "/etc/bearlake/secrets/lake-keys/credentials"
     layer = rendering.replace(
@@ -157,7 +157,7 @@ def test_executors_have_the_files_that_the_object_store_asks_for():
     assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/tmp", "/etc/bearlake/secrets/lake-keys"]
 
 
-def test_containers_beside_the_worker_are_no_drivers():
+def test_sidecars_are_not_configured_as_drivers():
     values = rendering.replace(rendering.example(), spark_service_account="bearlake-spark")
     beside = [{"name": "sidecar", "image": "s"}, {"name": "bearlake", "image": "b"}]
     objects = rendering.of_compactor(
@@ -172,14 +172,14 @@ def test_containers_beside_the_worker_are_no_drivers():
     assert [variable["name"] for variable in worker["env"]] == ["BEARLAKE_SPARK__KUBERNETES__DRIVER_POD"]
 
 
-def test_executors_are_no_pods_where_nobody_may_make_them():
+def test_executor_pods_need_spark_on_kubernetes_enabled():
     with pytest.raises(Invalid, match=r"^spark\.master: .* sparkOnKubernetes\.enabled"):
         rendering.of_compactor(rendering.example(), spark={"master": "k8s://https://kubernetes.default.svc"})
 
 
-def test_secrets_that_are_files_are_in_every_pod():
-    for world in ("kafka", "compactor"):
-        spec = pod_of(world)["spec"]
+def test_file_secrets_are_mounted_into_every_pod():
+    for scenario in ("kafka", "compactor"):
+        spec = pod_of(scenario)["spec"]
         (container,) = spec["containers"]
         (mount,) = [one for one in container["volumeMounts"] if one["mountPath"].startswith("/etc/bearlake/secrets/")]
         assert mount["mountPath"] == "/etc/bearlake/secrets/bearlake-database"

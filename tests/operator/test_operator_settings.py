@@ -1,4 +1,4 @@
-"""The operator's settings document and what resources say."""
+"""The operator's settings, and the parsing of resource specs."""
 
 import textwrap
 from pathlib import Path
@@ -29,7 +29,7 @@ dataLayers:
     return settings.load(path)
 
 
-def test_the_example_is_read():
+def test_the_example_is_loaded():
     found = settings.load(OPERATOR / "example.yaml")
 
     kafka = found.data_layers["default"].tier("kafka")
@@ -42,16 +42,16 @@ def test_the_example_is_read():
 @pytest.mark.parametrize(
     ("more", "layer", "problem"),
     [
-        ("imge: x", "", r"^imge: unknown; known are image, "),
-        ("resyncSeconds: soon", "", r"^resyncSeconds: expected a whole number, not 'soon'$"),
-        ("resyncSeconds: true", "", r"^resyncSeconds: expected a whole number, not True$"),
-        ("watchNamespaces: a", "", r"^watchNamespaces: expected a list$"),
+        ("imge: x", "", r"^imge: .*\bimage\b"),
+        ("resyncSeconds: soon", "", r"^resyncSeconds: .*integer.*'soon'"),
+        ("resyncSeconds: true", "", r"^resyncSeconds: .*integer.*True"),
+        ("watchNamespaces: a", "", r"^watchNamespaces: .*list"),
         ("", "environment: [{name: A, secret: b}]", r"^dataLayers\.default\.environment\[0\]\.key: missing$"),
-        ("", "tiers: {amqp: {}}", r"^dataLayers\.default: tiers: unknown amqp; known are kafka, pulsar, rest, grpc"),
+        ("", "tiers: {amqp: {}}", r"^dataLayers\.default: tiers: .*amqp.*kafka, pulsar, rest, grpc"),
         (
             "",
             "tiers: {kafka: {autoscaling: {mode: fast}}}",
-            r"^dataLayers\.default\.tiers\.kafka\.autoscaling\.mode: expected one of cpu, builtin, keda$",
+            r"^dataLayers\.default\.tiers\.kafka\.autoscaling\.mode: .*cpu, builtin, keda$",
         ),
         (
             "",
@@ -61,32 +61,32 @@ def test_the_example_is_read():
         (
             "",
             "tiers: {kafka: {listeners: [{name: A, type: loadbalancer, port: 1}, {name: a, type: internal, port: 2}]}}",
-            r"^dataLayers\.default\.tiers\.kafka: every listener needs a name of its own$",
+            r"^dataLayers\.default\.tiers\.kafka: .*unique name",
         ),
         (
             "",
             "tiers: {kafka: {listeners: [{name: A_B, type: internal, port: 1}, {name: a-b, type: internal, port: 2}]}}",
-            r"^dataLayers\.default\.tiers\.kafka: every listener needs a name of its own$",
+            r"^dataLayers\.default\.tiers\.kafka: .*unique name",
         ),
         (
             "",
             "tiers: {kafka: {listeners: [{name: PODS, type: internal, port: 1}]}}",
-            r"^dataLayers\.default\.tiers\.kafka: listeners: the name pods is taken",
+            r"^dataLayers\.default\.tiers\.kafka: listeners: .*\bpods\b.*reserved",
         ),
         (
             "",
             "tiers: {kafka: {autoscaling: {scaleDownSeconds: 3601}}}",
-            r"^dataLayers\.default\.tiers\.kafka\.autoscaling: scaleDownSeconds must be from 0 to 3600$",
+            r"^dataLayers\.default\.tiers\.kafka\.autoscaling: scaleDownSeconds .*\b3600\b",
         ),
         (
             "",
             "tiers: {kafka: {listeners: [{name: OUT, type: nodeport, port: 9094}]}}",
-            r"^dataLayers\.default\.tiers\.kafka\.listeners\[0\]: nodePort of OUT: a listener of the type nodeport needs one",
+            r"^dataLayers\.default\.tiers\.kafka\.listeners\[0\]: nodePort of OUT: ",
         ),
         (
             "",
             "tiers: {kafka: {listeners: [{name: OUT, type: internal, port: 9094, loadBalancerClass: x}]}}",
-            r"listeners\[0\]: loadBalancerClass and loadBalancerSourceRanges of OUT: only a listener of the type loadbalancer",
+            r"listeners\[0\]: loadBalancerClass and loadBalancerSourceRanges of OUT: ",
         ),
         (
             "",
@@ -95,12 +95,12 @@ def test_the_example_is_read():
         ),
     ],
 )
-def test_mistakes_are_told_with_their_path(tmp_path, more, layer, problem):
+def test_errors_name_their_path(tmp_path, more, layer, problem):
     with pytest.raises(Invalid, match=problem):
         loaded(tmp_path, more, layer)
 
 
-def test_a_file_that_is_no_yaml_is_told(tmp_path):
+def test_a_file_with_invalid_yaml_is_rejected(tmp_path):
     (tmp_path / "operator.yaml").write_text("image: [")
 
     with pytest.raises(Invalid, match="cannot read the settings"):
@@ -111,7 +111,7 @@ def stream(**spec):
     return {"metadata": {"namespace": "a", "name": "orders"}, "spec": spec}
 
 
-def test_a_stream_without_a_word_has_the_defaults_of_its_crd():
+def test_an_empty_stream_spec_has_the_defaults_of_the_crd():
     assert api.stream_spec(stream()) == api.StreamSpec(
         name="orders",
         data_layer="default",
@@ -154,22 +154,22 @@ def test_fields_of_a_stream_become_configs():
 
 
 @pytest.mark.parametrize(("text", "expected"), [("500ms", 500), ("7d", 604_800_000), ("unlimited", -1)])
-def test_durations(text, expected):
+def test_valid_durations(text, expected):
     assert api.duration_ms(text) == expected
 
 
 @pytest.mark.parametrize(("text", "expected"), [("10", 10), ("1k", 1000), ("3Mi", 3 << 20), ("2P", 2 * 10**15)])
-def test_quantities(text, expected):
+def test_valid_quantities(text, expected):
     assert api.quantity_bytes(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "7", "0s", "-1s", "1 d", "1w", "1.5h", "1h30m"])
-def test_no_durations(text):
+def test_invalid_durations(text):
     with pytest.raises(Invalid, match="expected a duration"):
         api.duration_ms(text)
 
 
-def test_a_compactor_is_read():
+def test_a_compactor_spec_is_parsed():
     spec = api.compactor_spec(
         {
             "metadata": {"namespace": "a", "name": "main"},
@@ -194,12 +194,12 @@ def test_a_compactor_is_read():
         ({"spec": "x"}, r"^podTemplate\.spec: expected an object$"),
         (
             {"spec": {"containers": [{"name": "other"}]}},
-            r"^podTemplate\.spec\.containers: one must have the name bearlake",
+            r"^podTemplate\.spec\.containers: .*\bbearlake$",
         ),
-        ({"spec": {"containers": "x"}}, r"^podTemplate\.spec\.containers: one must have"),
+        ({"spec": {"containers": "x"}}, r"^podTemplate\.spec\.containers: "),
     ],
 )
-def test_what_is_no_pod_template_is_told(template, problem):
+def test_an_invalid_pod_template_is_rejected(template, problem):
     with pytest.raises(Invalid, match=problem):
         api.compactor_spec({"metadata": {"namespace": "a", "name": "main"}, "spec": {"podTemplate": template}})
 

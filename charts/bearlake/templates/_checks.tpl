@@ -1,10 +1,10 @@
-{{/* What no schema can say of values, in words, before anything is installed: else an operator would refuse to start, or pods would. */}}
+{{/* Checks that a schema cannot express. They fail before anything is installed; otherwise the operator or pods would fail to start. */}}
 {{- define "bearlake.checks" -}}
 {{- range $found := (lookup "apps/v1" "Deployment" .Release.Namespace "").items -}}
 {{- $marks := $found.metadata.labels | default dict -}}
 {{- $isOperator := and (eq (get $marks "app.kubernetes.io/name") "bearlake") (eq (get $marks "app.kubernetes.io/component") "operator") -}}
 {{- if and $isOperator (ne (get $marks "app.kubernetes.io/instance") $.Release.Name) -}}
-{{- fail (printf "the namespace %s has the release %s of this chart already, and servers of both would have the same names: install this one in another namespace, each with operator.watchNamespaces of its own" $.Release.Namespace (get $marks "app.kubernetes.io/instance")) -}}
+{{- fail (printf "the namespace %s already has the release %s of this chart, and the servers of both would have the same names. Install this release in another namespace, and set different operator.watchNamespaces for each" $.Release.Namespace (get $marks "app.kubernetes.io/instance")) -}}
 {{- end -}}
 {{- end -}}
 {{- range $layer, $values := .Values.dataLayers -}}
@@ -23,16 +23,16 @@
 {{- $isBuiltin := eq ($scaling.mode | default "cpu") "builtin" -}}
 {{- $hasRates := or $scaling.targetRequestsPerSecond $scaling.targetBytesPerSecond -}}
 {{- if gt $least $most -}}
-{{- fail (printf "%s: minReplicas (%d) is larger than maxReplicas (%d)" .where $least $most) -}}
+{{- fail (printf "%s: minReplicas (%d) is greater than maxReplicas (%d)" .where $least $most) -}}
 {{- end -}}
 {{- if and $hasRates (not $isBuiltin) -}}
 {{- fail (printf "%s: targetRequestsPerSecond and targetBytesPerSecond need mode builtin" .where) -}}
 {{- end -}}
 {{- if $isBuiltin -}}
-{{- /* An autoscaler that nobody answers would stand still, and say so only to those who look. */ -}}
+{{- /* Without the metrics API, the autoscaler would do nothing, and only its status would say so. */ -}}
 {{- $wanted := ternary "external" "custom" (eq .tier "compactor") -}}
 {{- if not (and .api.enabled (get .api $wanted)) -}}
-{{- fail (printf "%s.mode is builtin: this needs metricsApi.enabled=true and metricsApi.%s=true" .where $wanted) -}}
+{{- fail (printf "%s: mode builtin needs metricsApi.enabled=true and metricsApi.%s=true" .where $wanted) -}}
 {{- end -}}
 {{- if not (or (eq .tier "compactor") $hasRates $scaling.targetCpuPercent) -}}
 {{- fail (printf "%s: mode builtin needs targetRequestsPerSecond or targetBytesPerSecond" .where) -}}
@@ -48,22 +48,22 @@
 {{- range $listener := .of.listeners | default list -}}
 {{- $port := int $listener.port -}}
 {{- if has (lower $listener.name) $names -}}
-{{- fail (printf "%s: the name %s is taken: each listener has a Service of its own, named after it in small letters" $.where $listener.name) -}}
+{{- fail (printf "%s: the name %s is already used: each listener has its own Service, named after it in lower case" $.where $listener.name) -}}
 {{- end -}}
 {{- $names = append $names (lower $listener.name) -}}
 {{- if ne (eq $listener.type "nodeport") (gt (int $listener.nodePort) 0) -}}
-{{- fail (printf "%s: nodePort of %s: a listener of the type nodeport needs one, and no other has one" $.where $listener.name) -}}
+{{- fail (printf "%s: nodePort of %s: required with type nodeport, and allowed with no other type" $.where $listener.name) -}}
 {{- end -}}
 {{- if and (ne $listener.type "loadbalancer") (or $listener.loadBalancerClass $listener.loadBalancerSourceRanges) -}}
-{{- fail (printf "%s: loadBalancerClass and loadBalancerSourceRanges of %s: only a listener of the type loadbalancer has them" $.where $listener.name) -}}
+{{- fail (printf "%s: loadBalancerClass and loadBalancerSourceRanges of %s: allowed with type loadbalancer only" $.where $listener.name) -}}
 {{- end -}}
 {{- $isHttp := and (eq $.tier "pulsar") (eq $port 8080) -}}
 {{- if and $listener.tlsSecret (or $isHttp (not $isOpened)) -}}
-{{- fail (printf "%s: tlsSecret of %s: it leads to a listener that all clients share; give the tier's settings.listeners.<listener>.tls_certificate_file and tls_key_file, or end TLS before the Service" $.where $listener.name) -}}
+{{- fail (printf "%s: tlsSecret of %s: this listener shares a port with the internal listener. Set tls_certificate_file and tls_key_file in the tier's settings.listeners.<listener>, or terminate TLS before the Service" $.where $listener.name) -}}
 {{- end -}}
 {{- if and $isOpened (not $isHttp) -}}
 {{- if or (eq $port $own) (has $port $ports) -}}
-{{- fail (printf "%s: the port %d of %s is taken: servers open it beside the others" $.where $port $listener.name) -}}
+{{- fail (printf "%s: the port %d of %s is already used by another listener of these servers" $.where $port $listener.name) -}}
 {{- end -}}
 {{- $ports = append $ports $port -}}
 {{- end -}}

@@ -29,17 +29,17 @@ app.kubernetes.io/component: operator
 {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) }}
 {{- end }}
 
-{{/* The account of servers and workers. */}}
+{{/* The ServiceAccount of servers and workers. */}}
 {{- define "bearlake.servers.account" -}}
 {{ .Values.serviceAccount.name | default (printf "%s-servers" .Release.Name) }}
 {{- end }}
 
-{{/* (dict "tier" "kafka" "of" {…}): the port of a tier's first internal listener (operator/bearlake_operator/manifests/config.py). */}}
+{{/* (dict "tier" "kafka" "of" {…}): the port of a tier's first internal listener (operator/bearlake_operator/manifests/server_settings.py). */}}
 {{- define "bearlake.port" -}}
 {{ .of.port | default (get (dict "kafka" 9092 "pulsar" 6650 "rest" 8082 "grpc" 50051) .tier) | default 0 }}
 {{- end }}
 
-{{/* A name of the operator's objects: at most 47 letters, as it bounds them (operator/bearlake_operator/manifests/labels.py). */}}
+{{/* The name of an object of the operator: at most 47 characters, shortened in the same way as in operator/bearlake_operator/manifests/labels.py. */}}
 {{- define "bearlake.bounded" -}}
 {{ gt (len .) 47 | ternary (printf "%s-%s" (trunc 38 .) (sha256sum . | trunc 8)) . }}
 {{- end }}
@@ -69,7 +69,7 @@ capabilities: {drop: [ALL]}
       {{- $environment = append $environment (dict "name" $variable "secret" $secret "key" $key) -}}
     {{- end -}}
   {{- else if not (and $settings.object_store ($settings.object_store).url) -}}
-    {{- fail (printf "dataLayers.%s.settings.object_store.url is not set: name a bucket, or try quickstart.enabled=true" $name) -}}
+    {{- fail (printf "dataLayers.%s.settings.object_store.url is not set. Set the URL of a bucket, or quickstart.enabled=true" $name) -}}
   {{- end -}}
   {{- $admin := dict "secret" (include "bearlake.admin.secret" (dict "context" $ "layer" $name "admin" ($layer.admin | default dict))) "key" (($layer.admin | default dict).key | default "token") "url" (($layer.admin | default dict).url | default "") -}}
   {{- $_ := set $layers $name (dict "settings" $settings "environment" $environment "files" ($layer.files | default list) "admin" $admin "tiers" ($layer.tiers | default dict)) -}}

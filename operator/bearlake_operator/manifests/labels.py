@@ -1,6 +1,6 @@
-"""Names and labels of what the operator makes, all of it in the operator's own namespace, where the data layers' Secrets are.
+"""Names and labels of the operator's objects, all in its own namespace, where the Secrets of the data layers are.
 
-Whatever carries `managed-by: bearlake-operator` is the operator's to change and to remove.
+The operator may change and delete every object with the label `app.kubernetes.io/managed-by: bearlake-operator`.
 """
 
 import hashlib
@@ -15,42 +15,42 @@ DATA_LAYER = "bearlake.dev/data-layer"
 COMPACTOR = "bearlake.dev/compactor"
 SETTINGS_HASH = "bearlake.dev/settings-hash"
 STREAMS = "bearlake.dev/streams"
-"""Annotation of workers' pods: patterns of the streams that they compact, as a JSON list. The metrics API asks for the backlog of these."""
+"""Annotation of workers' pods: patterns of the streams that they compact, as a JSON list. The metrics API reads the backlog of these."""
 NAME_LENGTH_MAX = 47
 
 
 def tier_name(data_layer: str, tier: str) -> str:
-    """Name of a tier's objects: `bearlake-default-kafka`."""
+    """The name of a tier's objects: `bearlake-default-kafka`."""
     return _bounded(f"bearlake-{data_layer}-{tier}")
 
 
 def compactor_name(namespace: str, name: str) -> str:
-    """Name of the objects of a Compactor: `bearlake-compactor-team-a-nightly`."""
+    """The name of a Compactor's objects: `bearlake-compactor-team-a-nightly`."""
     return _bounded(f"bearlake-compactor-{namespace}-{name}")
 
 
 def group_of(labels: Mapping[str, str]) -> str:
-    """The tier, or the Compactor's workers, that an object with these labels belongs to: the name of its Deployment."""
+    """The group of an object with these labels, a tier or a Compactor's workers: the name of its Deployment."""
     return labels.get(COMPACTOR) or tier_name(labels.get(DATA_LAYER, ""), labels.get(COMPONENT, ""))
 
 
 def _bounded(name: str) -> str:
-    """The name, or its beginning with a hash: Services have names of at most 63 characters, and some add to this one."""
+    """The name, or a prefix and a hash if it is too long. A Service name has at most 63 characters, and some have a suffix."""
     if len(name) <= NAME_LENGTH_MAX:
         return name
     return f"{name[: NAME_LENGTH_MAX - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def selector(data_layer: str, component: str) -> Mapping[str, str]:
-    """The labels by which a tier's pods are found; they never change."""
+    """The labels that select a tier's pods. They never change: selectors of Deployments are immutable."""
     return {NAME: "bearlake", COMPONENT: component, DATA_LAYER: data_layer}
 
 
 def compactor_selector(data_layer: str, objects_name: str) -> Mapping[str, str]:
-    """The labels by which the pods of a Compactor, whose objects have this name, are found."""
+    """The labels that select the pods of a Compactor, given the name of its objects."""
     return {**selector(data_layer, "compactor"), COMPACTOR: objects_name}
 
 
 def managed(labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels of an object."""
+    """The labels of an object of the operator."""
     return {**labels, MANAGED_BY: OPERATOR}

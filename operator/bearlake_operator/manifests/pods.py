@@ -1,15 +1,15 @@
-"""The pod template of servers and workers: restricted, without an API token, and with what differs from pod to pod in its environment."""
+"""The pod template of servers and workers: the restricted security profile, no API token, and per-pod values in environment variables."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bearlake_operator.api import MAIN_CONTAINER
-from bearlake_operator.manifests import Manifest, config, labels
+from bearlake_operator.manifests import Manifest, labels, server_settings
 from bearlake_operator.settings import DataLayer, ListenerType, Settings, Tier, TierListener
 
 USER_ID = 65532
-GRACE_MORE_SECONDS = 30
-"""Between the end of draining and the kill: for what is under way to the stores."""
+GRACE_EXTRA_SECONDS = 30
+"""Time between the end of draining and SIGKILL, for pending writes to the stores."""
 
 
 def template(
@@ -18,17 +18,17 @@ def template(
     name: str,
     tier: Tier,
     *,
-    marks: Mapping[str, str],
-    config_name: str,
+    selector_labels: Mapping[str, str],
+    config_map_name: str,
     settings_hash: str,
-    account: str = "",
+    service_account: str = "",
 ) -> Manifest:
-    """The pod template of a tier. `marks` are the labels that select its pods; `account` is a ServiceAccount whose token they get."""
+    """The pod template of a tier. `selector_labels` select its pods; `service_account` is one whose token is mounted, if any."""
     spec: dict[str, Any] = {
-        "serviceAccountName": account or settings.service_account,
-        "automountServiceAccountToken": bool(account),
+        "serviceAccountName": service_account or settings.service_account,
+        "automountServiceAccountToken": bool(service_account),
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": tier.drain_seconds + GRACE_MORE_SECONDS,
+        "terminationGracePeriodSeconds": tier.drain_seconds + GRACE_EXTRA_SECONDS,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": USER_ID,
@@ -38,21 +38,21 @@ def template(
         },
         "containers": [_container(settings, data_layer, name, tier)],
         "volumes": [
-            {"name": "settings", "configMap": {"name": config_name}},
+            {"name": "settings", "configMap": {"name": config_map_name}},
             {"name": "admin", "secret": {"secretName": data_layer.admin.secret}},
             {"name": "tmp", "emptyDir": {}},
             *file_volumes(data_layer.files),
             *_tls_volumes(tier),
         ],
-        **_placement(tier, marks),
+        **_placement(tier, selector_labels),
     }
     if settings.image_pull_secrets:
         spec["imagePullSecrets"] = [{"name": secret} for secret in settings.image_pull_secrets]
-    whole = {
-        "metadata": {"labels": labels.managed(marks), "annotations": {labels.SETTINGS_HASH: settings_hash}},
+    generated = {
+        "metadata": {"labels": labels.managed(selector_labels), "annotations": {labels.SETTINGS_HASH: settings_hash}},
         "spec": spec,
     }
-    return config.merged(whole, tier.pod_template)
+    return server_settings.merged(generated, tier.pod_template)
 
 
 def _container(settings: Settings, data_layer: DataLayer, name: str, tier: Tier) -> Manifest:
@@ -62,19 +62,19 @@ def _container(settings: Settings, data_layer: DataLayer, name: str, tier: Tier)
         "name": MAIN_CONTAINER,
         "image": settings.compactor_image if is_compactor else settings.image,
         "imagePullPolicy": settings.image_pull_policy,
-        "args": ["serve", name, "--config", f"{config.FOLDER}/{config.FILE}"],
-        "env": [*_own_variables(name, tier), *secret_variables(data_layer)],
+        "args": ["serve", name, "--config", f"{server_settings.FOLDER}/{server_settings.FILE}"],
+        "env": [*_pod_variables(name, tier), *secret_variables(data_layer)],
         "ports": [
             {"name": port_name(listener), "containerPort": port}
             for listener, port in [
-                *config.ports(name, tier).items(),
-                *((listener.name, listener.port) for listener in _opened(name, tier)),
-                ("admin", config.ADMIN_PORT),
+                *server_settings.ports(name, tier).items(),
+                *((listener.name, listener.port) for listener in _own_port_listeners(name, tier)),
+                ("admin", server_settings.ADMIN_PORT),
             ]
         ],
         "startupProbe": {**probe, "periodSeconds": 1, "failureThreshold": 120},
         "readinessProbe": {**probe, "periodSeconds": 2, "failureThreshold": 3},
-        # Whether the process still turns its loop; never whether a store answers: a restart would not mend that.
+        # Checks that the event loop runs, not that the stores answer: a restart does not repair a store.
         "livenessProbe": {
             "httpGet": {"path": "/livez", "port": "admin"},
             "timeoutSeconds": 10,
@@ -87,8 +87,8 @@ def _container(settings: Settings, data_layer: DataLayer, name: str, tier: Tier)
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": [
-            {"name": "settings", "mountPath": config.FOLDER, "readOnly": True},
-            {"name": "admin", "mountPath": config.TOKEN_FOLDER, "readOnly": True},
+            {"name": "settings", "mountPath": server_settings.FOLDER, "readOnly": True},
+            {"name": "admin", "mountPath": server_settings.TOKEN_FOLDER, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - an emptyDir
             *file_mounts(data_layer.files),
             *_tls_mounts(tier),
@@ -100,12 +100,12 @@ def _container(settings: Settings, data_layer: DataLayer, name: str, tier: Tier)
 
 
 def port_name(listener: str) -> str:
-    """A port's name: at most 15 small letters, digits and dashes."""
+    """The name of a listener's port: at most 15 lower-case letters, digits and dashes."""
     return listener.lower().replace("_", "-")[:15].strip("-")
 
 
-def _own_variables(name: str, tier: Tier) -> list[Manifest]:
-    """What only the pod knows: its address, its name, its zone (a label that Kubernetes copies from the node since 1.35)."""
+def _pod_variables(name: str, tier: Tier) -> list[Manifest]:
+    """Variables with per-pod values: address, name, and zone (a label that Kubernetes copies from the node since 1.35)."""
     zone = "metadata.labels['topology.kubernetes.io/zone']"
     variables: list[Manifest] = [
         _field("POD_IP", "status.podIP"),
@@ -116,30 +116,30 @@ def _own_variables(name: str, tier: Tier) -> list[Manifest]:
     ]
     variables += [
         {"name": f"BEARLAKE_LISTENERS__{listener.upper()}__ADVERTISED_HOST", "value": "$(POD_IP)"}
-        for listener in config.PORTS[name]
+        for listener in server_settings.PORTS[name]
     ]
-    if opened := _opened(name, tier):
-        variables.append({"name": f"BEARLAKE_LISTENERS__{name.upper()}_MORE", "value": _more_listeners(opened)})
+    if listeners := _own_port_listeners(name, tier):
+        variables.append({"name": f"BEARLAKE_LISTENERS__{name.upper()}_MORE", "value": _listeners_yaml(listeners)})
     return variables
 
 
-def _opened(name: str, tier: Tier) -> Sequence[TierListener]:
-    return [listener for listener in tier.listeners if config.is_opened(name, tier, listener)]
+def _own_port_listeners(name: str, tier: Tier) -> Sequence[TierListener]:
+    return [listener for listener in tier.listeners if server_settings.opens_own_port(name, tier, listener)]
 
 
-def _more_listeners(opened: Sequence[TierListener]) -> str:
-    """The further listeners as YAML on one line; Kubernetes puts the node's address in."""
-    shown = []
-    for listener in opened:
+def _listeners_yaml(listeners: Sequence[TierListener]) -> str:
+    """The listeners as YAML on one line. Kubernetes substitutes the addresses of the node and the pod."""
+    items = []
+    for listener in listeners:
         host = listener.advertised_host or ("$(NODE_IP)" if listener.type is ListenerType.NODE_PORT else "$(POD_IP)")
-        words = [f"name: {listener.name}", "host: 0.0.0.0", f"port: {listener.port}", f'advertised_host: "{host}"']
+        fields = [f"name: {listener.name}", "host: 0.0.0.0", f"port: {listener.port}", f'advertised_host: "{host}"']
         if listener.node_port:
-            words.append(f"advertised_port: {listener.node_port}")
+            fields.append(f"advertised_port: {listener.node_port}")
         if listener.tls_secret:
             folder = _tls_folder(listener.name)
-            words += [f"tls_certificate_file: {folder}/tls.crt", f"tls_key_file: {folder}/tls.key"]
-        shown.append("{" + ", ".join(words) + "}")
-    return "[" + ", ".join(shown) + "]"
+            fields += [f"tls_certificate_file: {folder}/tls.crt", f"tls_key_file: {folder}/tls.key"]
+        items.append("{" + ", ".join(fields) + "}")
+    return "[" + ", ".join(items) + "]"
 
 
 def _field(name: str, path: str) -> Manifest:
@@ -147,22 +147,22 @@ def _field(name: str, path: str) -> Manifest:
 
 
 def secret_variables(data_layer: DataLayer) -> list[Manifest]:
-    """Variables from Secrets; a new value counts in new pods."""
+    """Variables from Secrets. A changed value takes effect in new pods only."""
     return [
-        {"name": one.name, "valueFrom": {"secretKeyRef": {"name": one.secret, "key": one.key}}}
-        for one in data_layer.environment
+        {"name": variable.name, "valueFrom": {"secretKeyRef": {"name": variable.secret, "key": variable.key}}}
+        for variable in data_layer.environment
     ]
 
 
 def file_volumes(secrets: Sequence[str]) -> list[Manifest]:
-    """Volumes of Secrets that are files; new contents are there after a minute or two."""
+    """Volumes of Secrets that are mounted as files. The kubelet updates the files within a minute or two."""
     return [{"name": f"files-{number}", "secret": {"secretName": secret}} for number, secret in enumerate(secrets)]
 
 
 def file_mounts(secrets: Sequence[str]) -> list[Manifest]:
-    """Where these files are."""
+    """The mounts of `file_volumes`."""
     return [
-        {"name": f"files-{number}", "mountPath": f"{config.FILES_FOLDER}/{secret}", "readOnly": True}
+        {"name": f"files-{number}", "mountPath": f"{server_settings.FILES_FOLDER}/{secret}", "readOnly": True}
         for number, secret in enumerate(secrets)
     ]
 
@@ -187,24 +187,24 @@ def _tls_mounts(tier: Tier) -> Sequence[Manifest]:
     ]
 
 
-def _placement(tier: Tier, marks: Mapping[str, str]) -> Manifest:
-    placed: Manifest = {}
+def _placement(tier: Tier, selector_labels: Mapping[str, str]) -> Manifest:
+    placement: Manifest = {}
     if tier.spread_zones:
-        placed["topologySpreadConstraints"] = [
+        placement["topologySpreadConstraints"] = [
             {
                 "maxSkew": 1,
                 "topologyKey": key,
                 "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": dict(marks)},
+                "labelSelector": {"matchLabels": dict(selector_labels)},
             }
             for key in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
         ]
     if tier.node_selector:
-        placed["nodeSelector"] = dict(tier.node_selector)
+        placement["nodeSelector"] = dict(tier.node_selector)
     if tier.tolerations:
-        placed["tolerations"] = [dict(toleration) for toleration in tier.tolerations]
+        placement["tolerations"] = [dict(toleration) for toleration in tier.tolerations]
     if tier.affinity:
-        placed["affinity"] = tier.affinity
+        placement["affinity"] = tier.affinity
     if tier.priority_class_name:
-        placed["priorityClassName"] = tier.priority_class_name
-    return placed
+        placement["priorityClassName"] = tier.priority_class_name
+    return placement

@@ -1,16 +1,16 @@
-"""All objects of a protocol's tier: its settings, its pods, how clients reach them, how many there are, and what may take them away."""
+"""All objects of a protocol's tier: ConfigMap, Deployment, Services, autoscaler, PodDisruptionBudget and NetworkPolicy."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from bearlake_operator.manifests import Manifest, config, labels, pods, scaling
+from bearlake_operator.manifests import Manifest, labels, pods, scaling, server_settings
 from bearlake_operator.settings import ListenerType, Settings, Tier, TierListener
 
 SURGE = "25%"
-NO_BALANCERS: Mapping[str, str] = MappingProxyType({})
+NO_LOAD_BALANCERS: Mapping[str, str] = MappingProxyType({})
 MIN_READY_SECONDS = 5
-"""A new pod must hold this long before an old one goes."""
+"""Time for which a new pod must be ready before an old one is deleted."""
 
 _SERVICE_TYPES = {
     ListenerType.INTERNAL: "ClusterIP",
@@ -20,49 +20,52 @@ _SERVICE_TYPES = {
 
 
 def objects(
-    settings: Settings, layer_name: str, protocol: str, balancers: Mapping[str, str] = NO_BALANCERS
+    settings: Settings, layer_name: str, protocol: str, load_balancers: Mapping[str, str] = NO_LOAD_BALANCERS
 ) -> list[Manifest]:
     """The desired objects of the tier, without namespace and owner.
 
-    `balancers` are the hosts of load balancers by the name of their Service: servers tell them to clients, so that pods roll when one gets
-    its host, unless the listener names one.
+    `load_balancers` are the hosts of load balancers by the name of their Service. Servers advertise them, so pods roll when a load
+    balancer gets its host, unless the listener has an `advertised_host`.
     """
     data_layer = settings.data_layers[layer_name]
     tier = data_layer.tier(protocol)
-    told = [_with_host(layer_name, protocol, listener, balancers) for listener in tier.listeners]
-    tier = replace(tier, listeners=tuple(told))
-    name, marks = labels.tier_name(layer_name, protocol), labels.selector(layer_name, protocol)
-    content = config.document(data_layer, protocol, tier)
+    listeners = [_with_host(layer_name, protocol, listener, load_balancers) for listener in tier.listeners]
+    tier = replace(tier, listeners=tuple(listeners))
+    name, selector_labels = labels.tier_name(layer_name, protocol), labels.selector(layer_name, protocol)
+    content = server_settings.document(data_layer, protocol, tier)
     template = pods.template(
         settings,
         data_layer,
         protocol,
         tier,
-        marks=marks,
-        config_name=name,
-        settings_hash=config.settings_hash(content),
+        selector_labels=selector_labels,
+        config_map_name=name,
+        settings_hash=server_settings.settings_hash(content),
     )
     found = [
-        config.config_map(name, content, marks),
-        deployment(name, marks, template, replicas=None if tier.autoscaling else tier.replicas),
-        _service(name, marks, config.ports(protocol, tier), protocol),
-        _headless(name, marks, config.ports(protocol, tier)),
-        *(_listener_service(name, marks, protocol, tier, listener) for listener in tier.listeners),
+        server_settings.config_map(name, content, selector_labels),
+        deployment(name, selector_labels, template, replicas=None if tier.autoscaling else tier.replicas),
+        _service(name, selector_labels, server_settings.ports(protocol, tier), protocol),
+        _headless(name, selector_labels, server_settings.ports(protocol, tier)),
+        *(_listener_service(name, selector_labels, protocol, tier, listener) for listener in tier.listeners),
     ]
     if tier.autoscaling is not None:
-        found.append(scaling.of_tier(name, tier.autoscaling, marks))
+        found.append(scaling.for_tier(name, tier.autoscaling, selector_labels))
     if tier.disruption_budget:
-        found.append(_disruption_budget(name, marks, tier.max_unavailable))
+        found.append(_disruption_budget(name, selector_labels, tier.max_unavailable))
     if tier.network_policy:
-        opened = [one.port for one in tier.listeners if config.is_opened(protocol, tier, one)]
-        found.append(network_policy(name, marks, [*config.ports(protocol, tier).values(), *opened]))
+        own_ports = [
+            listener.port for listener in tier.listeners if server_settings.opens_own_port(protocol, tier, listener)
+        ]
+        ports = [*server_settings.ports(protocol, tier).values(), *own_ports]
+        found.append(network_policy(name, selector_labels, ports))
     return found
 
 
-def deployment(name: str, marks: Mapping[str, str], template: Manifest, *, replicas: int | None) -> Manifest:
-    """A Deployment that makes new pods before old ones go; without `replicas` its number is an autoscaler's."""
+def deployment(name: str, selector_labels: Mapping[str, str], template: Manifest, *, replicas: int | None) -> Manifest:
+    """A Deployment that starts new pods before it deletes old ones. `replicas` None: an autoscaler sets the number of pods."""
     spec: Manifest = {
-        "selector": {"matchLabels": dict(marks)},
+        "selector": {"matchLabels": dict(selector_labels)},
         "minReadySeconds": MIN_READY_SECONDS,
         "revisionHistoryLimit": 3,
         "progressDeadlineSeconds": 600,
@@ -74,74 +77,76 @@ def deployment(name: str, marks: Mapping[str, str], template: Manifest, *, repli
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": name, "labels": labels.managed(marks)},
+        "metadata": {"name": name, "labels": labels.managed(selector_labels)},
         "spec": spec,
     }
 
 
-def _service(name: str, marks: Mapping[str, str], ports: Mapping[str, int], protocol: str) -> Manifest:
-    """Where clients start; near ones are preferred."""
+def _service(name: str, selector_labels: Mapping[str, str], ports: Mapping[str, int], protocol: str) -> Manifest:
+    """The Service that clients connect to first; it prefers pods in the client's zone."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": name, "labels": labels.managed(marks)},
+        "metadata": {"name": name, "labels": labels.managed(selector_labels)},
         "spec": {
-            "selector": dict(marks),
+            "selector": dict(selector_labels),
             "trafficDistribution": "PreferClose",
             "ports": [
                 *(_port(listener, port, protocol) for listener, port in ports.items()),
-                _port("admin", config.ADMIN_PORT, "http"),
+                _port("admin", server_settings.ADMIN_PORT, "http"),
             ],
         },
     }
 
 
-def _headless(name: str, marks: Mapping[str, str], ports: Mapping[str, int]) -> Manifest:
-    """A name for every pod, for clients that balance on their own, and for scraping."""
+def _headless(name: str, selector_labels: Mapping[str, str], ports: Mapping[str, int]) -> Manifest:
+    """A headless Service: DNS names of all pods, for clients that balance load themselves, and for scraping."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": f"{name}-pods", "labels": labels.managed(marks)},
+        "metadata": {"name": f"{name}-pods", "labels": labels.managed(selector_labels)},
         "spec": {
             "clusterIP": "None",
-            "selector": dict(marks),
+            "selector": dict(selector_labels),
             "ports": [
                 *({"name": pods.port_name(listener), "port": port} for listener, port in ports.items()),
-                {"name": "admin", "port": config.ADMIN_PORT},
+                {"name": "admin", "port": server_settings.ADMIN_PORT},
             ],
         },
     }
 
 
-def _with_host(layer_name: str, protocol: str, listener: TierListener, balancers: Mapping[str, str]) -> TierListener:
-    host = balancers.get(listener_service_name(layer_name, protocol, listener), "")
+def _with_host(
+    layer_name: str, protocol: str, listener: TierListener, load_balancers: Mapping[str, str]
+) -> TierListener:
+    host = load_balancers.get(listener_service_name(layer_name, protocol, listener), "")
     if listener.type is not ListenerType.LOAD_BALANCER or listener.advertised_host or not host:
         return listener
     return replace(listener, advertised_host=host)
 
 
 def listener_service_name(layer_name: str, protocol: str, listener: TierListener) -> str:
-    """Name of the Service of a listener beside the internal one."""
+    """The name of the Service of an additional listener."""
     return f"{labels.tier_name(layer_name, protocol)}-{pods.port_name(listener.name)}"
 
 
 def _listener_service(
-    name: str, marks: Mapping[str, str], protocol: str, tier: Tier, listener: TierListener
+    name: str, selector_labels: Mapping[str, str], protocol: str, tier: Tier, listener: TierListener
 ) -> Manifest:
-    """Where clients of a listener start: the one of that name if servers open it, else the internal one that it stands for."""
-    is_opened = config.is_opened(protocol, tier, listener)
-    same = config.stands_for(protocol, tier, listener)
+    """The Service of an additional listener. It targets the listener's own port if servers open one, else the internal listener."""
+    has_own_port = server_settings.opens_own_port(protocol, tier, listener)
+    internal = server_settings.internal_listener(protocol, tier, listener)
     port: Manifest = {
         "name": pods.port_name(listener.name),
         "port": listener.port,
-        "targetPort": pods.port_name(listener.name if is_opened else same),
+        "targetPort": pods.port_name(listener.name if has_own_port else internal),
     }
     if listener.node_port:
         port["nodePort"] = listener.node_port
-    spec: Manifest = {"type": _SERVICE_TYPES[listener.type], "selector": dict(marks), "ports": [port]}
+    spec: Manifest = {"type": _SERVICE_TYPES[listener.type], "selector": dict(selector_labels), "ports": [port]}
     if listener.type is not ListenerType.INTERNAL:
-        # Clients that are told the node of their server need no second hop; others may come to any node.
-        is_local = is_opened and listener.type is ListenerType.NODE_PORT
+        # Servers that advertise their node need no second hop. Clients of all other listeners may connect to any node.
+        is_local = has_own_port and listener.type is ListenerType.NODE_PORT
         spec["externalTrafficPolicy"] = "Local" if is_local else "Cluster"
     if listener.load_balancer_class:
         spec["loadBalancerClass"] = listener.load_balancer_class
@@ -152,7 +157,7 @@ def _listener_service(
         "kind": "Service",
         "metadata": {
             "name": f"{name}-{pods.port_name(listener.name)}",
-            "labels": labels.managed(marks),
+            "labels": labels.managed(selector_labels),
             **({"annotations": dict(listener.annotations)} if listener.annotations else {}),
         },
         "spec": spec,
@@ -160,37 +165,48 @@ def _listener_service(
 
 
 def _port(listener: str, port: int, protocol: str) -> Manifest:
-    words = {"rest": "http", "registry": "http", "pulsar_http": "http", "admin": "http", "grpc": "kubernetes.io/h2c"}
+    protocols = {
+        "rest": "http",
+        "registry": "http",
+        "pulsar_http": "http",
+        "admin": "http",
+        "grpc": "kubernetes.io/h2c",
+    }
     return {
         "name": pods.port_name(listener),
         "port": port,
         "targetPort": pods.port_name(listener),
-        "appProtocol": words.get(listener, f"bearlake.dev/{protocol}"),
+        "appProtocol": protocols.get(listener, f"bearlake.dev/{protocol}"),
     }
 
 
-def _disruption_budget(name: str, marks: Mapping[str, str], max_unavailable: int) -> Manifest:
+def _disruption_budget(name: str, selector_labels: Mapping[str, str], max_unavailable: int) -> Manifest:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": {"name": name, "labels": labels.managed(marks)},
+        "metadata": {"name": name, "labels": labels.managed(selector_labels)},
         "spec": {
             "maxUnavailable": max_unavailable,
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
-            "selector": {"matchLabels": dict(marks)},
+            "selector": {"matchLabels": dict(selector_labels)},
         },
     }
 
 
-def network_policy(name: str, marks: Mapping[str, str], ports: Sequence[int]) -> Manifest:
-    """Lets in what comes to these ports, and to the admin API's (which asks for its token), from anywhere; what goes out is not limited."""
+def network_policy(name: str, selector_labels: Mapping[str, str], ports: Sequence[int]) -> Manifest:
+    """A NetworkPolicy that admits ingress to these ports and to the admin API, which requires a token, from anywhere.
+
+    Egress is not limited.
+    """
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": {"name": name, "labels": labels.managed(marks)},
+        "metadata": {"name": name, "labels": labels.managed(selector_labels)},
         "spec": {
-            "podSelector": {"matchLabels": dict(marks)},
+            "podSelector": {"matchLabels": dict(selector_labels)},
             "policyTypes": ["Ingress"],
-            "ingress": [{"ports": [{"port": port, "protocol": "TCP"} for port in (*ports, config.ADMIN_PORT)]}],
+            "ingress": [
+                {"ports": [{"port": port, "protocol": "TCP"} for port in (*ports, server_settings.ADMIN_PORT)]}
+            ],
         },
     }

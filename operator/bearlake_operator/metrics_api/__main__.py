@@ -1,4 +1,4 @@
-"""`python -m bearlake_operator.metrics_api`: the process that answers autoscalers."""
+"""`python -m bearlake_operator.metrics_api`: runs the metrics API."""
 
 import argparse
 import asyncio
@@ -8,32 +8,43 @@ from pathlib import Path
 
 from bearlake_operator import logs, settings
 from bearlake_operator.errors import Invalid
-from bearlake_operator.kube import Access
-from bearlake_operator.manifests import config
+from bearlake_operator.kube_config import ClientConfig
+from bearlake_operator.manifests import server_settings
 from bearlake_operator.metrics_api import process
 from bearlake_operator.metrics_api.process import Options
 
 
 def main() -> int:
-    """Run; the exit code is 0 after a signal, 1 after a failure, 2 for wrong settings."""
-    parser = argparse.ArgumentParser(prog="bearlake-metrics-api", description="Metrics for Kubernetes' autoscalers.")
-    parser.add_argument("--settings", type=Path, default=Path("/etc/bearlake/operator.yaml"), help="the operator's")
-    parser.add_argument("--tokens", type=Path, default=Path("/etc/bearlake/tokens"), help="folder of admin tokens")
+    """Run the metrics API. The exit code is 0 after a signal, 1 after a failure, 2 for invalid settings or options."""
+    parser = argparse.ArgumentParser(
+        prog="bearlake-metrics-api", description="Serves metrics to Kubernetes autoscalers."
+    )
     parser.add_argument(
-        "--certificates", type=Path, default=Path("/etc/bearlake/certificates"), help="folder of tls.crt and tls.key"
+        "--settings", type=Path, default=Path("/etc/bearlake/operator.yaml"), help="the operator's settings file"
+    )
+    parser.add_argument(
+        "--tokens",
+        type=Path,
+        default=Path("/etc/bearlake/tokens"),
+        help="folder with the admin tokens, <data layer>/<key>",
+    )
+    parser.add_argument(
+        "--certificates", type=Path, default=Path("/etc/bearlake/certificates"), help="folder with tls.crt and tls.key"
     )
     parser.add_argument("--host", default="0.0.0.0", help="address of all ports")  # noqa: S104
     parser.add_argument("--port", type=int, default=8443, help="port of the APIs (TLS)")
     parser.add_argument("--probe-port", type=int, default=8080, help="port of probes and metrics")
-    parser.add_argument("--admin-port", type=int, default=config.ADMIN_PORT, help="port of pods' admin APIs")
-    parser.add_argument("--period-seconds", type=float, default=10, help="how often each pod is asked")
-    parser.add_argument("--window-seconds", type=float, default=30, help="time over which rates are averages")
+    parser.add_argument(
+        "--admin-port", type=int, default=server_settings.ADMIN_PORT, help="port of the pods' admin API"
+    )
+    parser.add_argument("--period-seconds", type=float, default=10, help="interval between scrapes of a pod")
+    parser.add_argument("--window-seconds", type=float, default=30, help="window over which rates are averaged")
     given = parser.parse_args()
-    logs.start()
+    logs.configure()
     try:
-        values, access = settings.load(given.settings), Access.find()
+        values, client_config = settings.load(given.settings), ClientConfig.discover()
     except Invalid as error:
-        print(f"bearlake-metrics-api: {error}", file=sys.stderr)  # noqa: T201 - said to whoever started it
+        print(f"bearlake-metrics-api: {error}", file=sys.stderr)  # noqa: T201 - for the person or pod that started it
         return 2
     options = Options(
         host=given.host,
@@ -46,12 +57,12 @@ def main() -> int:
         window_s=given.window_seconds,
     )
     try:
-        asyncio.run(process.run(values, access, options))
+        asyncio.run(process.run(values, client_config, options))
     except ValueError as error:
-        print(f"bearlake-metrics-api: {error}", file=sys.stderr)  # noqa: T201 - said to whoever started it
+        print(f"bearlake-metrics-api: {error}", file=sys.stderr)  # noqa: T201 - for the person or pod that started it
         return 2
-    except Exception:  # the boundary: the process ends, and is started anew
-        logging.getLogger(__name__).exception("the metrics API stops")
+    except Exception:  # the boundary: the process exits, and is restarted
+        logging.getLogger(__name__).exception("the metrics API stops after a failure")
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""The process of the metrics API: looks at pods, follows its certificates, answers."""
+"""The process of the metrics API: scrapes pods, reloads certificates, and serves the APIs."""
 
 import asyncio
 import logging
@@ -6,10 +6,11 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from bearlake_operator.controllers.health import Health
+from bearlake_operator.controllers.reconcile_loop import ReconcileLoop
 from bearlake_operator.errors import Invalid
-from bearlake_operator.handlers.health import Health
-from bearlake_operator.handlers.loop import Loop
-from bearlake_operator.kube import Access, Kube
+from bearlake_operator.kube import KubeClient
+from bearlake_operator.kube_config import ClientConfig
 from bearlake_operator.metrics_api import front_proxy
 from bearlake_operator.metrics_api.scraper import Scraper
 from bearlake_operator.metrics_api.server import Server
@@ -17,14 +18,17 @@ from bearlake_operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
-FOLLOW_S = 30.0
-"""How often certificates are looked at. (A kubelet brings a changed Secret within about a minute.)"""
+RELOAD_INTERVAL_S = 30.0
+"""Interval of checks for changed certificates. (The kubelet updates a mounted Secret within about a minute.)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line says. `certificates` has tls.crt and tls.key, `tokens` each `<data layer>/<key>`; `admin_port`
-    is that of pods. Own ports of 0 are free ones."""
+    """The options of the command line.
+
+    `certificates` is a folder with tls.crt and tls.key, `tokens` one with `<data layer>/<key>`. `admin_port` is that of the pods.
+    A `port` or `probe_port` of 0 means any free port.
+    """
 
     host: str
     port: int
@@ -36,26 +40,26 @@ class Options:
     window_s: float
 
 
-async def run(settings: Settings, access: Access, options: Options) -> None:
-    """Until SIGTERM or SIGINT. Raises `ValueError` for options that contradict each other, `OSError` for a port that is taken."""
+async def run(settings: Settings, config: ClientConfig, options: Options) -> None:
+    """Run until SIGTERM or SIGINT. Raises `ValueError` for contradicting options, `OSError` for a port that is in use."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    kube = Kube(access)
+    kube = KubeClient(config)
     scraper = Scraper(
         settings, kube, options.tokens, period_s=options.period_s, window_s=options.window_s, port=options.admin_port
     )
     server = Server(scraper, kube.namespace, options.host, options.port)
-    follower = Follower(kube, server, options.certificates)
-    loops = [Loop("certificates", follower.follow), Loop("pods", scraper.round)]
+    reloader = CertificateReloader(kube, server, options.certificates)
+    loops = [ReconcileLoop("certificates", reloader.reload), ReconcileLoop("pods", scraper.scrape)]
     health = Health(loops, options.host, options.probe_port)
     try:
         probe_port = await health.start()
-        log.info("metrics API", extra={"port": server.port, "probe_port": probe_port})
+        log.info("starting the metrics API", extra={"port": server.port, "probe_port": probe_port})
         async with asyncio.TaskGroup() as group:
             for loop in loops:
                 group.create_task(loop.run(), name=loop.name)
-            group.create_task(_ready(follower, scraper, health), name="ready")
+            group.create_task(_set_ready(reloader, scraper, health), name="ready")
             group.create_task(_until(stop), name="stop")
     except* _Stopped:
         log.info("stopping")
@@ -67,41 +71,44 @@ async def run(settings: Settings, access: Access, options: Options) -> None:
         await kube.close()
 
 
-class Follower:
-    """Serves with the certificates that there are now."""
+class CertificateReloader:
+    """Reloads the server's certificate and the front proxy's CA when they change."""
 
-    def __init__(self, kube: Kube, server: Server, certificates: Path) -> None:
+    def __init__(self, kube: KubeClient, server: Server, certificates: Path) -> None:
         self._kube = kube
         self._server = server
         self._certificate = certificates / "tls.crt"
         self._key = certificates / "tls.key"
-        self._seen: object = None
+        self._loaded: object = None
         self.serving = asyncio.Event()
-        """Set once it serves."""
+        """Set when the server has a certificate and accepts connections."""
 
-    async def follow(self) -> float:
-        """Look for changes; returns when to look again (s). Raises `Unavailable`, `Invalid`; then what served goes on."""
-        trust = await front_proxy.find(self._kube)
-        seen = trust, *_contents(self._certificate, self._key)
-        if seen != self._seen:
-            context = front_proxy.context(trust, self._certificate, self._key)
-            await self._server.serve(trust, context)
-            log.info("new certificates" if self._seen else "serving")
-            self._seen = seen
+    async def reload(self) -> float:
+        """Check for changes; returns the seconds until the next check.
+
+        Raises `Unavailable`, `Invalid`; then the server goes on with the certificates that it has.
+        """
+        config = await front_proxy.load(self._kube)
+        current = config, *_contents(self._certificate, self._key)
+        if current != self._loaded:
+            context = front_proxy.tls_context(config, self._certificate, self._key)
+            await self._server.serve(config, context)
+            log.info("reloaded certificates" if self._loaded else "serving")
+            self._loaded = current
             self.serving.set()
-        return FOLLOW_S
+        return RELOAD_INTERVAL_S
 
 
 def _contents(*paths: Path) -> list[bytes]:
-    """What is in the files. Raises `Invalid`."""
+    """The contents of the files. Raises `Invalid`."""
     try:
         return [path.read_bytes() for path in paths]
-    except OSError as error:  # they are replaced just now
+    except OSError as error:  # the kubelet may be replacing them
         raise Invalid(f"cannot read the certificate: {error}") from error
 
 
 class _Stopped(Exception):
-    """Somebody asked the process to stop."""
+    """A signal asked the process to stop."""
 
 
 async def _until(stop: asyncio.Event) -> None:
@@ -109,7 +116,7 @@ async def _until(stop: asyncio.Event) -> None:
     raise _Stopped
 
 
-async def _ready(follower: Follower, scraper: Scraper, health: Health) -> None:
-    await follower.serving.wait()
-    await scraper.settled.wait()
+async def _set_ready(reloader: CertificateReloader, scraper: Scraper, health: Health) -> None:
+    await reloader.serving.wait()
+    await scraper.has_rates.wait()
     health.is_ready = True

@@ -1,6 +1,7 @@
-"""What resources show. The same world gives the same status, times of transition included, so that nothing is written for nothing.
+"""The status of Streams and Compactors as pure functions of what was observed.
 
-Ages change all the time: they are shown in steps (10 s, 1 min …), and only when they matter.
+The same observation gives the same status, including transition times, so an unchanged status is never written again. Ages change all
+the time, so they are rounded down to coarse steps (10 s, 1 min …).
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,14 +16,15 @@ from bearlake_operator.reconcile.claims import Claim
 from bearlake_operator.settings import Settings
 
 NO_BACKLOG = Backlog()
-NO_HOSTS = endpoints.Hosts()
+NO_ADDRESSES = endpoints.ExternalAddresses()
 FRESHNESS_MS = 10_000
-"""Of a stream whose `table.freshness_ms` is not set."""
-BEHIND_COUNT = 10
+"""Default of `table.freshness_ms`."""
+BEHIND_FACTOR = 10
 BEHIND_MS_MIN = 120_000
-"""A table is behind when its oldest waiting record is ten times as old as it should get, and two minutes: figures are a minute old."""
+"""A table is behind if its oldest uncompacted record is older than ten times the freshness, and than two minutes because figures are up
+to a minute old."""
 NEVER = "1970-01-01T00:00:00Z"
-"""The time of the conditions that the schema itself puts into a new resource."""
+"""Transition time of the default conditions in the CRD."""
 
 LAST_COMMIT_COUNT = 5
 STREAM_COUNT_SHOWN = 3
@@ -34,7 +36,7 @@ _UNITS = ((1, "s"), (60, "m"), (3600, "h"), (_DAY_S, "d"))
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A fact about a resource; `is_true` None: not known."""
+    """A condition of a resource; `is_true` None: Unknown."""
 
     type: str
     is_true: bool | None
@@ -42,23 +44,26 @@ class Condition:
     message: str
 
 
-def conditions(found: Sequence[Condition], resource: Resource, now: str) -> list[dict[str, Any]]:
-    """Conditions as they are shown; one whose status has not changed keeps its time. Source: Kubernetes API conventions."""
-    before = {one["type"]: one for one in resource.get("status", {}).get("conditions", ())}
+def conditions(current: Sequence[Condition], resource: Resource, now: str) -> list[dict[str, Any]]:
+    """The conditions for `status.conditions`. A condition whose status has not changed keeps its transition time.
+
+    Source: Kubernetes API conventions.
+    """
+    before = {condition["type"]: condition for condition in resource.get("status", {}).get("conditions", ())}
     shown = []
-    for one in found:
-        status = {True: "True", False: "False", None: "Unknown"}[one.is_true]
-        old = before.get(one.type, {})
+    for condition in current:
+        status = {True: "True", False: "False", None: "Unknown"}[condition.is_true]
+        old = before.get(condition.type, {})
         is_same = old.get("status") == status and old["lastTransitionTime"] != NEVER
-        # What is not known is told once: the words of every attempt to learn it differ.
-        is_told = is_same and one.is_true is None and old["reason"] == one.reason
+        # Keep the first message of an Unknown condition: the error text differs between attempts.
+        keeps_message = is_same and condition.is_true is None and old["reason"] == condition.reason
         shown.append(
             {
-                "type": one.type,
+                "type": condition.type,
                 "status": status,
                 "observedGeneration": resource["metadata"].get("generation", 0),
-                "reason": one.reason,
-                "message": old["message"] if is_told else one.message,
+                "reason": condition.reason,
+                "message": old["message"] if keeps_message else condition.message,
                 "lastTransitionTime": old["lastTransitionTime"] if is_same else now,
             }
         )
@@ -67,25 +72,25 @@ def conditions(found: Sequence[Condition], resource: Resource, now: str) -> list
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamView:
-    """What was seen of a Stream.
+    """What was observed of a Stream.
 
-    `problem`: what the data layer, or its absence, said. `waiting`: tiers that are not ready yet. `has_compactor`: whether some Compactor
-    has the stream.
+    `problem` is an error of the data layer, or that it does not exist. `conflict` is a part of the spec that cannot be applied.
+    `unready_tiers` are the required tiers without a ready pod. `has_compactor`: some Compactor compacts the stream.
     """
 
     claim: Claim
     observed: ObservedStream | None
     problem: str = ""
-    complaint: str = ""
+    conflict: str = ""
     is_reachable: bool = True
-    waiting: Sequence[str] = ()
+    unready_tiers: Sequence[str] = ()
     backlog: Backlog = NO_BACKLOG
     has_compactor: bool = False
-    hosts: endpoints.Hosts = NO_HOSTS
+    addresses: endpoints.ExternalAddresses = NO_ADDRESSES
 
 
 def stream(settings: Settings, namespace: str, resource: Resource, view: StreamView, now: str) -> dict[str, Any]:
-    """The status of a Stream; `namespace` is that of the tiers."""
+    """The status of a Stream; `namespace` is the operator's, where the tiers are."""
     claim, observed = view.claim, view.observed
     spec = claim.spec
     shown: dict[str, Any] = {
@@ -106,7 +111,7 @@ def stream(settings: Settings, namespace: str, resource: Resource, view: StreamV
         "recordCount": observed.record_count,
         "sizeBytes": observed.size_bytes,
         "appliedConfigs": sorted(spec.configs),
-        "endpoints": endpoints.endpoints(settings, namespace, spec.data_layer, spec.protocols, view.hosts),
+        "endpoints": endpoints.endpoints(settings, namespace, spec.data_layer, spec.protocols, view.addresses),
     }
     if _has_table(observed):
         table = observed.configs.get("table.name") or spec.name.replace(".", "_")
@@ -118,13 +123,13 @@ def stream(settings: Settings, namespace: str, resource: Resource, view: StreamV
     return shown
 
 
-def leaving(resource: Resource, problem: str, now: str) -> dict[str, Any]:
-    """The status of a Stream that is being deleted, and whose records cannot be: why, and how to get out."""
+def deletion_blocked(resource: Resource, problem: str, now: str) -> dict[str, Any]:
+    """The status of a terminating Stream whose records cannot be deleted: the reason, and how to delete the Stream without them."""
     namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
     keep = """--type merge -p '{"spec":{"deletionPolicy":"Retain"}}'"""
     message = (
-        f"The Stream stays until its records are deleted, which cannot be done now: {problem}. "
-        f"To let it go and keep the records: kubectl -n {namespace} patch stream {name} {keep}"
+        f"The Stream's records cannot be deleted yet: {problem}. "
+        f"To delete the Stream and keep its records: kubectl -n {namespace} patch stream {name} {keep}"
     )
     shown = conditions([Condition("Ready", False, "DeletionBlocked", message)], resource, now)
     return {**resource.get("status", {}), "observedGeneration": shown[0]["observedGeneration"], "conditions": shown}
@@ -133,12 +138,13 @@ def leaving(resource: Resource, problem: str, now: str) -> dict[str, Any]:
 def _stream_conditions(view: StreamView) -> list[Condition]:
     claim = view.claim
     if not claim.is_owner:
-        message = f"The older Stream {'/'.join(claim.owner)} has the name {claim.spec.name}."
+        message = f"The stream name {claim.spec.name} is already used by the older Stream {'/'.join(claim.owner)}."
         return [Condition("Ready", False, "NameTaken", message), Condition("Claimed", False, "NameTaken", message)]
     synced = _synced(view)
     ready = synced
-    if synced.is_true and view.waiting:
-        ready = Condition("Ready", False, "TierNotReady", f"Waiting for the pods of {', '.join(view.waiting)}.")
+    if synced.is_true and view.unready_tiers:
+        message = f"No pod is ready for {', '.join(view.unready_tiers)}."
+        ready = Condition("Ready", False, "TierNotReady", message)
     elif synced.is_true:
         ready = Condition("Ready", True, "Serving", "")
     return [
@@ -150,15 +156,15 @@ def _stream_conditions(view: StreamView) -> list[Condition]:
 
 
 def _synced(view: StreamView) -> Condition:
-    """Whether the data layer has what the spec says."""
+    """Whether the stream in the data layer matches the spec."""
     if not view.is_reachable:
         return Condition("Synced", None, "DataLayerUnavailable", view.problem)
     if view.problem:
         return Condition("Synced", False, "Refused", view.problem)
     if view.observed is None:
-        return Condition("Synced", None, "Pending", "The stream is not made yet.")
-    if view.complaint:
-        return Condition("Synced", False, "MorePartitions", view.complaint)
+        return Condition("Synced", None, "Pending", "The stream is not created yet.")
+    if view.conflict:
+        return Condition("Synced", False, "MorePartitions", view.conflict)
     return Condition("Synced", True, "InSync", "")
 
 
@@ -167,37 +173,37 @@ def _has_table(observed: ObservedStream) -> bool:
 
 
 def _table_ready(view: StreamView, observed: ObservedStream) -> Condition:
-    """Whether SQL sees the records, about as soon as `table.freshness` says."""
+    """Whether the table is about as fresh as `table.freshness` asks for."""
     backlog, freshness_ms = view.backlog, int(observed.configs.get("table.freshness_ms", FRESHNESS_MS))
     if not view.has_compactor and (backlog.size_bytes or not observed.record_count):
-        return Condition(
-            "TableReady", False, "NoCompactor", "No Compactor has this stream: make one, or widen its streams."
+        message = "No Compactor selects this stream. Create a Compactor, or extend the `streams` of an existing one."
+        return Condition("TableReady", False, "NoCompactor", message)
+    if backlog.age_ms > max(BEHIND_FACTOR * freshness_ms, BEHIND_MS_MIN):
+        message = (
+            f"The oldest record that is not in the table is {age(backlog.age_ms)} old; see `kubectl get compactors`."
         )
-    if backlog.age_ms > max(BEHIND_COUNT * freshness_ms, BEHIND_MS_MIN):
-        message = f"The oldest record that SQL does not see is {age(backlog.age_ms)} old; see `kubectl get compactors`."
         return Condition("TableReady", False, "Behind", message)
     if not observed.record_count:
-        return Condition("TableReady", None, "NoRecords", "Nothing has been written yet.")
+        return Condition("TableReady", None, "NoRecords", "The stream has no records yet.")
     return Condition("TableReady", True, "Fresh", "")
 
 
 def is_synced(resource: Resource) -> bool:
-    """Whether a Stream shows that the data layer has what its present spec says."""
+    """Whether a Stream's status reports `Synced` for its current generation."""
     shown = resource.get("status", {}).get("conditions", ())
-    synced: Mapping[str, Any] = next((one for one in shown if one["type"] == "Synced"), {})
+    synced: Mapping[str, Any] = next((condition for condition in shown if condition["type"] == "Synced"), {})
     generation = resource["metadata"].get("generation", 0)
     return synced.get("status") == "True" and synced.get("observedGeneration") == generation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactorView:
-    """What was seen of a Compactor."""
+    """What was observed of a Compactor. `problem` is an error in its spec or on its objects; figures are None if unknown."""
 
-    data_layer_is_known: bool = True
     problem: str = ""
     replicas: int = 0
     ready_replicas: int = 0
-    wanted_replicas: int = 0
+    desired_replicas: int = 0
     selector: str = ""
     backlog: Backlog | None = None
     aside_count: int = 0
@@ -210,13 +216,13 @@ _COMMIT_FIELDS = ("commitCount", "lastCommits", "lastCommitTime")
 
 
 def compactor(resource: Resource, view: CompactorView, now: str) -> dict[str, Any]:
-    """The status of a Compactor; figures that are not told now stay what they were."""
+    """The status of a Compactor. Figures that are unknown now keep their previous values."""
     before = resource.get("status", {})
-    untold = (
+    unknown = (
         *(_BACKLOG_FIELDS if view.backlog is None else ()),
         *(_COMMIT_FIELDS if view.commits is None else ()),
     )
-    shown: dict[str, Any] = {key: before[key] for key in untold if key in before} | {
+    shown: dict[str, Any] = {key: before[key] for key in unknown if key in before} | {
         "observedGeneration": resource["metadata"].get("generation", 0),
         "replicas": view.replicas,
         "readyReplicas": view.ready_replicas,
@@ -235,8 +241,8 @@ def compactor(resource: Resource, view: CompactorView, now: str) -> dict[str, An
     if view.commits is not None:
         shown["commitCount"] = view.commits.count
         shown["lastCommits"] = [
-            {"stream": one.stream, "time": time_text(one.time_ms), "count": one.count}
-            for one in view.commits.streams[:LAST_COMMIT_COUNT]
+            {"stream": commits.stream, "time": time_text(commits.time_ms), "count": commits.count}
+            for commits in view.commits.streams[:LAST_COMMIT_COUNT]
         ]
         if view.commits.streams:
             shown["lastCommitTime"] = time_text(view.commits.streams[0].time_ms)
@@ -246,45 +252,45 @@ def compactor(resource: Resource, view: CompactorView, now: str) -> dict[str, An
 def _compactor_conditions(view: CompactorView) -> list[Condition]:
     if view.problem:
         return [Condition("Ready", False, "Invalid", view.problem)]
-    if view.ready_replicas < view.wanted_replicas:
-        message = f"{view.ready_replicas} of {view.wanted_replicas} workers are ready."
+    if view.ready_replicas < view.desired_replicas:
+        message = f"{view.ready_replicas} of {view.desired_replicas} workers are ready."
         return [Condition("Ready", False, "WorkersNotReady", message)]
-    found = [Condition("Ready", True, "Paused" if view.wanted_replicas == 0 else "Working", "")]
+    found = [Condition("Ready", True, "Paused" if view.desired_replicas == 0 else "Working", "")]
     if view.aside_count:
-        message = f"{view.aside_count} tasks failed again and again: see `bearlake compaction tasks`."
+        message = f"{view.aside_count} tasks were set aside after repeated failures; see `bearlake compaction tasks`."
         found.append(Condition("TasksAside", True, "Failing", message))
     return found
 
 
 def _streams_text(patterns: Sequence[str]) -> str:
-    """The beginning of the patterns of a Compactor's streams, for a column."""
+    """The first patterns of a Compactor's streams, for a printer column."""
     shown = ",".join(patterns[:STREAM_COUNT_SHOWN]) if patterns else "*"
     more = len(patterns) - STREAM_COUNT_SHOWN
     return f"{shown},… ({more} more)" if more > 0 else shown
 
 
 def time_text(milliseconds: int) -> str:
-    """A time as Kubernetes writes it, in seconds."""
+    """A Unix time in Kubernetes' format, with a resolution of seconds."""
     return datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def age_s(milliseconds: int) -> int:
-    """A duration in seconds, rounded down to one of `_AGES_S` or to days: what only grows older is told a few times, not at every look."""
+    """A duration in seconds, rounded down to a step of `_AGES_S` or to days, so that a growing age rarely changes the status."""
     seconds = milliseconds // 1000
     if seconds >= _DAY_S:
         return seconds // _DAY_S * _DAY_S
-    return max(one for one in _AGES_S if one <= max(seconds, 0))
+    return max(step for step in _AGES_S if step <= max(seconds, 0))
 
 
 def age(milliseconds: int) -> str:
-    """`age_s` in its largest whole unit: `0s`, `30s`, `10m`, `4h`, `2d`."""
+    """A duration, rounded as by `age_s`, in its largest whole unit: `0s`, `30s`, `10m`, `4h`, `2d`."""
     seconds = age_s(milliseconds)
     length, unit = next((step, unit) for step, unit in reversed(_UNITS) if seconds >= step or step == 1)
     return f"{seconds // length}{unit}"
 
 
 def size(count: int) -> str:
-    """Bytes in words: `512B`, `3.4Gi`."""
+    """A number of bytes for people: `512B`, `3.4Gi`."""
     for unit in ("B", "Ki", "Mi", "Gi"):
         if count < 1024 or unit == "Gi":
             return f"{count}{unit}" if unit == "B" else f"{count:.1f}{unit}"
@@ -293,12 +299,15 @@ def size(count: int) -> str:
 
 
 def deployment_is_ready(deployment: Mapping[str, Any] | None) -> bool:
-    """Whether a Deployment has a pod that serves."""
+    """Whether a Deployment has a ready pod."""
     return deployment is not None and deployment.get("status", {}).get("readyReplicas", 0) > 0
 
 
 def why_not_ready(deployment: Mapping[str, Any] | None) -> str:
-    """What keeps a Deployment from making pods, as Kubernetes says it (a quota, a policy); empty when it says nothing."""
+    """Kubernetes' message about why a Deployment cannot create pods, such as a quota or a policy; empty if there is none."""
     shown = (deployment or {}).get("status", {}).get("conditions", ())
-    bad = {("ReplicaFailure", "True"), ("Progressing", "False")}
-    return next((one.get("message", "") for one in shown if (one["type"], one["status"]) in bad), "")
+    failures = {("ReplicaFailure", "True"), ("Progressing", "False")}
+    return next(
+        (condition.get("message", "") for condition in shown if (condition["type"], condition["status"]) in failures),
+        "",
+    )

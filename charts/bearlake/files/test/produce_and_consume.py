@@ -1,9 +1,9 @@
-"""What `helm test` runs, in a pod of the server's image: records are written to a stream and read back, through one protocol.
+"""The program of `helm test`, run in a pod of the server's image: writes records to a stream and reads them back through one protocol.
 
     produce_and_consume.py PROTOCOL HOST:PORT STREAM SECONDS
 
-PROTOCOL is `kafka` or `rest`. Waits until the stream is served, for at most SECONDS all in all. Ends with 0 only if all records came
-back, each once and in order; else the last line says what was missing.
+PROTOCOL is `kafka` or `rest`. Waits until the stream is served, for at most SECONDS in total. The exit code is 0 only if all records were
+read back, each once and in order; otherwise the last line of the output says what was missing.
 """
 
 import base64
@@ -20,11 +20,11 @@ REQUEST_S = 10.0
 
 
 class Unserved(Exception):
-    """The stream does not answer in time; says what was seen last."""
+    """The stream was not served in time; the message is the last observation."""
 
 
 def through_kafka(address: str, stream: str, values: list[bytes], deadline: float) -> list[bytes]:
-    """Write with an idempotent producer and read with a consumer; returns what was read."""
+    """Write with an idempotent producer and read with a consumer; returns the values that were read."""
     from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
     common = {"bootstrap.servers": address, "client.id": "helm-test", "log_level": 2}
@@ -35,7 +35,7 @@ def through_kafka(address: str, stream: str, values: list[bytes], deadline: floa
             known = producer.list_topics(timeout=REQUEST_S).topics
         except KafkaException as error:
             return str(error.args[0].str())
-        return "" if stream in known else f"there is no topic {stream} yet"
+        return "" if stream in known else f"the topic {stream} does not exist yet"
 
     wait(is_served, deadline)
     failures: list[str] = []
@@ -63,7 +63,7 @@ def through_kafka(address: str, stream: str, values: list[bytes], deadline: floa
 
 
 def through_rest(address: str, stream: str, values: list[bytes], deadline: float) -> list[bytes]:
-    """Write and read with HTTP requests; returns what was read."""
+    """Write and read with HTTP requests; returns the values that were read."""
     url = f"http://{address}/v1/stream/{stream}"
     start = ""
 
@@ -71,14 +71,14 @@ def through_rest(address: str, stream: str, values: list[bytes], deadline: float
         nonlocal start
         try:
             _, start = ask("HEAD", url)
-        except OSError as error:  # no name yet, nobody listens, no such stream yet
+        except OSError as error:  # no DNS name, no listener or no stream yet
             return str(error)
         return ""
 
     wait(is_served, deadline)
     records = [{"value": base64.b64encode(value + b"\n").decode()} for value in values]
     answer, _ = ask("POST", f"http://{address}/topics/{stream}", json.dumps({"records": records}).encode())
-    errors = [one["error"] for one in json.loads(answer)["offsets"] if one["error"] is not None]
+    errors = [offset["error"] for offset in json.loads(answer)["offsets"] if offset["error"] is not None]
     if errors:
         raise Unserved(f"records were not acknowledged: {errors[0]}")
     content, next_offset = b"", start
@@ -89,7 +89,7 @@ def through_rest(address: str, stream: str, values: list[bytes], deadline: float
 
 
 def ask(method: str, url: str, body: bytes | None = None) -> tuple[bytes, str]:
-    """What a server answers, and the offset behind it. Raises `OSError`."""
+    """The response's body, and its next offset. Raises `OSError`."""
     headers = {"Content-Type": "application/vnd.kafka.binary.v2+json"} if body is not None else {}
     request = urllib.request.Request(url, body, headers, method=method)
     with urllib.request.urlopen(request, timeout=REQUEST_S) as answer:
@@ -97,7 +97,7 @@ def ask(method: str, url: str, body: bytes | None = None) -> tuple[bytes, str]:
 
 
 def wait(is_served: Callable[[], str], deadline: float) -> None:
-    """Ask until there is no reason against it any more."""
+    """Wait until `is_served` returns no reason. Raises `Unserved` at the deadline."""
     shown = ""
     while reason := is_served():
         if time.monotonic() > deadline:
@@ -121,7 +121,7 @@ def main() -> int:
     except (Unserved, OSError) as error:
         print(
             f"FAILED: {error}",
-            f"Look at: kubectl describe stream {stream}; kubectl get pods -A -l app.kubernetes.io/name=bearlake",
+            f"See: kubectl describe stream {stream}; kubectl get pods -A -l app.kubernetes.io/name=bearlake",
             sep="\n",
         )
         return 1

@@ -1,4 +1,4 @@
-"""Probes and metrics over HTTP: whether the workers turn and the lease is held, not merely whether a port answers."""
+"""Probes and metrics over HTTP. The probes report whether control loops run and the Lease is held, not merely whether a port answers."""
 
 import time
 from collections.abc import Sequence
@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from bearlake_operator import metrics
-from bearlake_operator.handlers.loop import Loop
+from bearlake_operator.controllers.reconcile_loop import ReconcileLoop
 
 STALL_S = 300.0
-"""A worker that has not turned for this long is stuck (a round may wait for slow servers, each request with its own limit)."""
+"""A control loop is stuck if it is overdue for this long. (A run may wait for slow servers; each request has a timeout of its own.)"""
 
 
 class Health:
     """The operator's HTTP server."""
 
-    def __init__(self, loops: Sequence[Loop], host: str, port: int) -> None:
+    def __init__(self, loops: Sequence[ReconcileLoop], host: str, port: int) -> None:
         self._loops = loops
         self._host = host
         self._port = port
         self._runner: web.AppRunner | None = None
         self.is_ready = False
-        """Whether this process leads and has listed everything."""
+        """Whether this process leads and has listed all resources."""
 
     async def start(self) -> int:
         """Accept connections; returns the port."""
@@ -37,17 +37,16 @@ class Health:
         return int(address[1])
 
     async def close(self) -> None:
-        """Stop accepting."""
+        """Stop accepting connections."""
         if self._runner is not None:
             await self._runner.cleanup()
 
     async def _livez(self, request: web.Request) -> web.Response:
-        if self.is_ready:  # a process that stands by does not turn
+        if self.is_ready:  # the loops of a process that stands by do not run
             now = time.monotonic()
-            limits = {loop.name: loop.wait_s + STALL_S for loop in self._loops}
-            stuck = [loop.name for loop in self._loops if now - loop.last_turn > limits[loop.name]]
+            stuck = [loop.name for loop in self._loops if now - loop.last_run_at > loop.requeue_after_s + STALL_S]
             if stuck:
-                return web.json_response({"status": "stuck", "workers": stuck}, status=503)
+                return web.json_response({"status": "stuck", "controllers": stuck}, status=503)
         return web.json_response({"status": "alive"})
 
     async def _readyz(self, request: web.Request) -> web.Response:

@@ -1,7 +1,7 @@
-"""What pods counted, and how fast: a few samples of each pod, and the rates between the oldest and the newest of them.
+"""Rates of the pods' counters: a few samples per pod, and the rate between the oldest and the newest of them.
 
-A request is what the protocol calls one: a Kafka request, a Pulsar command, an HTTP request, a gRPC call (a stream of records is one call:
-scale gRPC by bytes). Bytes are those on the wire where the server counts them (Kafka, Pulsar), else those of record batches.
+A request is a Kafka request, a Pulsar command, an HTTP request or a gRPC call. (A gRPC stream is one call however many records it
+carries, so scale gRPC by bytes.) Bytes are counted on the wire for Kafka and Pulsar, and as record batches for REST and gRPC.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from bearlake_operator.errors import Invalid
 from bearlake_operator.manifests.scaling import BYTES_METRIC, REQUESTS_METRIC
 
-_BATCHES = ("bearlake_append_bytes_total", "bearlake_fetch_bytes_total")
+_BATCH_BYTES = ("bearlake_append_bytes_total", "bearlake_fetch_bytes_total")
 COUNTERS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "kafka": {
         REQUESTS_METRIC: ("bearlake_kafka_requests_total",),
@@ -26,16 +26,16 @@ COUNTERS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "rest": {
         REQUESTS_METRIC: ("bearlake_rest_requests_total", "bearlake_registry_requests_total"),
-        BYTES_METRIC: _BATCHES,
+        BYTES_METRIC: _BATCH_BYTES,
     },
-    "grpc": {REQUESTS_METRIC: ("bearlake_grpc_calls_total",), BYTES_METRIC: _BATCHES},
+    "grpc": {REQUESTS_METRIC: ("bearlake_grpc_calls_total",), BYTES_METRIC: _BATCH_BYTES},
 }
-"""The counters of a server that make up each metric, by tier."""
+"""The server counters that each metric sums up, by tier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What a pod had counted at a time. `at_s` is of a clock that only goes forward, `time` what people call it."""
+    """The counter values of a pod at one time. `at_s` is a monotonic time, `time` the same as wall-clock time."""
 
     at_s: float
     time: datetime
@@ -44,7 +44,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """How much a second, on average over the `window_s` before `time`."""
+    """The average increase per second over the `window_s` before `time`."""
 
     value: float
     window_s: float
@@ -52,25 +52,25 @@ class Rate:
 
 
 def counts(tier: str, text: str) -> dict[str, float]:
-    """Each metric's count in the text that a pod of the tier exposes. Raises `Invalid` for what is no such text."""
-    wanted = {name: metric for metric, names in COUNTERS[tier].items() for name in names}
-    lines = "".join(f"{line}\n" for line in text.splitlines() if line.startswith(tuple(wanted)))
-    found = dict.fromkeys(COUNTERS[tier], 0.0)
+    """The value of each metric's counters in the Prometheus text of a pod of the tier. Raises `Invalid` if it cannot be parsed."""
+    metric_of = {name: metric for metric, names in COUNTERS[tier].items() for name in names}
+    lines = "".join(f"{line}\n" for line in text.splitlines() if line.startswith(tuple(metric_of)))
+    totals = dict.fromkeys(COUNTERS[tier], 0.0)
     try:
         for family in text_string_to_metric_families(lines):
             for sample in family.samples:
-                if sample.name in wanted:
-                    found[wanted[sample.name]] += sample.value
+                if sample.name in metric_of:
+                    totals[metric_of[sample.name]] += sample.value
     except ValueError as error:
-        raise Invalid(f"not in Prometheus' text format: {error}") from error
-    return found
+        raise Invalid(f"not in the Prometheus text format: {error}") from error
+    return totals
 
 
-class Readings:
-    """The samples of the last `window_s` of each pod, by the pod's uid. A pod that is not kept by `keep` is forgotten."""
+class RateTracker:
+    """The samples of the last `window_s` of each pod, by the pod's uid. `retain` drops the pods that are gone."""
 
     def __init__(self, window_s: float, age_max_s: float) -> None:
-        """`age_max_s`: a newest sample that is older says nothing any more."""
+        """`age_max_s`: a pod whose newest sample is older has no rate."""
         self._window_s = window_s
         self._age_max_s = age_max_s
         self._samples: dict[str, deque[Sample]] = {}
@@ -79,7 +79,7 @@ class Readings:
         return len(self._samples)
 
     def record(self, uid: str, sample: Sample) -> None:
-        """Add a pod's newest sample. One that counts less than the one before is of a new process: what was before is forgotten."""
+        """Add a pod's newest sample. A counter that decreases means that the process was restarted: older samples are dropped."""
         samples = self._samples.setdefault(uid, deque())
         if samples and any(sample.counts[metric] < count for metric, count in samples[-1].counts.items()):
             samples.clear()
@@ -87,12 +87,12 @@ class Readings:
         while len(samples) > 2 and sample.at_s - samples[1].at_s >= self._window_s:
             samples.popleft()
 
-    def keep(self, uids: Collection[str]) -> None:
+    def retain(self, uids: Collection[str]) -> None:
         """Forget all other pods."""
         self._samples = {uid: samples for uid, samples in self._samples.items() if uid in uids}
 
     def rate(self, uid: str, metric: str, now_s: float) -> Rate | None:
-        """How fast a pod counts; None when that is not known (yet, or any more)."""
+        """The rate of a pod's metric; None without two recent samples."""
         samples = self._samples.get(uid)
         if samples is None or len(samples) < 2 or now_s - samples[-1].at_s > self._age_max_s:
             return None

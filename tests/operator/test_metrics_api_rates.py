@@ -1,4 +1,4 @@
-"""Rates of what pods count, and label selectors."""
+"""Rates of pods' counters, and label selectors."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,8 +6,8 @@ import pytest
 
 from bearlake_operator.errors import Invalid
 from bearlake_operator.manifests.scaling import BYTES_METRIC, REQUESTS_METRIC
-from bearlake_operator.metrics_api import answers, readings, selectors
-from bearlake_operator.metrics_api.readings import Readings, Sample
+from bearlake_operator.metrics_api import rates, responses, selectors
+from bearlake_operator.metrics_api.rates import RateTracker, Sample
 from fixtures.kubernetes import REPOSITORY
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -29,29 +29,29 @@ def sample(at_s, requests, **more):
 
 
 def with_samples(*samples, window_s=30):
-    found = Readings(window_s=window_s, age_max_s=20)
+    found = RateTracker(window_s=window_s, age_max_s=20)
     for one in samples:
         found.record("a", one)
     return found
 
 
-def test_counters_of_a_tier_are_added_up_over_their_labels():
-    assert readings.counts("kafka", TEXT) == {REQUESTS_METRIC: 120.0, BYTES_METRIC: 1_000_500.0}
+def test_counters_are_summed_over_their_labels():
+    assert rates.counts("kafka", TEXT) == {REQUESTS_METRIC: 120.0, BYTES_METRIC: 1_000_500.0}
 
 
-def test_a_server_that_has_counted_nothing_yet_counts_zero():
-    assert readings.counts("grpc", "") == {REQUESTS_METRIC: 0.0, BYTES_METRIC: 0.0}
+def test_missing_counters_are_zero():
+    assert rates.counts("grpc", "") == {REQUESTS_METRIC: 0.0, BYTES_METRIC: 0.0}
 
 
-def test_what_is_no_text_of_metrics_is_refused():
-    with pytest.raises(Invalid, match="not in Prometheus' text format"):
-        readings.counts("kafka", "bearlake_kafka_requests_total{{ nothing")
+def test_invalid_prometheus_text_is_rejected():
+    with pytest.raises(Invalid, match="text format"):
+        rates.counts("kafka", "bearlake_kafka_requests_total{{ nothing")
 
 
-def test_every_counter_that_is_looked_at_is_one_of_a_servers():
+def test_servers_declare_every_scraped_counter():
     declared = (REPOSITORY / "servers/bearlake/telemetry/metrics.py").read_text()
 
-    for metrics in readings.COUNTERS.values():
+    for metrics in rates.COUNTERS.values():
         for name in (name for names in metrics.values() for name in names):
             assert f'"{name}"' in declared
 
@@ -66,7 +66,7 @@ def test_a_rate_needs_two_samples():
     assert (rate.value, rate.window_s, rate.time) == (3.0, 10, START + timedelta(seconds=10))
 
 
-def test_a_rate_is_that_of_the_window():
+def test_a_rate_covers_the_window():
     found = with_samples(*(sample(at_s, at_s * at_s) for at_s in range(0, 101, 10)))
 
     rate = found.rate("a", REQUESTS_METRIC, 101)
@@ -74,14 +74,14 @@ def test_a_rate_is_that_of_the_window():
     assert (rate.value, rate.window_s) == ((100**2 - 70**2) / 30, 30)
 
 
-def test_what_is_too_old_says_nothing():
+def test_old_samples_give_no_rate():
     found = with_samples(sample(0, 10), sample(10, 40))
 
     assert found.rate("a", REQUESTS_METRIC, 30) is not None
     assert found.rate("a", REQUESTS_METRIC, 31) is None
 
 
-def test_a_process_that_was_started_anew_is_counted_from_its_start():
+def test_a_restarted_process_starts_a_new_rate():
     found = with_samples(sample(0, 10), sample(10, 40), sample(20, 5))
     assert found.rate("a", REQUESTS_METRIC, 20) is None
 
@@ -90,11 +90,11 @@ def test_a_process_that_was_started_anew_is_counted_from_its_start():
     assert found.rate("a", REQUESTS_METRIC, 30).value == 1.0
 
 
-def test_pods_that_are_gone_are_forgotten_and_samples_are_bounded():
+def test_deleted_pods_are_dropped_and_samples_are_bounded():
     found = with_samples(*(sample(at_s, at_s) for at_s in range(1000)))
     found.record("b", sample(0, 1))
 
-    found.keep({"b"})
+    found.retain({"b"})
 
     assert len(found) == 1
     assert found.rate("a", REQUESTS_METRIC, 1000) is None
@@ -103,8 +103,8 @@ def test_pods_that_are_gone_are_forgotten_and_samples_are_bounded():
 @pytest.mark.parametrize(
     ("value", "text"), [(0, "0"), (12.0, "12"), (1.5, "1500m"), (0.0004, "0"), (1e12, "1000000000000"), (2 / 3, "667m")]
 )
-def test_numbers_are_quantities(value, text):
-    assert answers.quantity(value) == text
+def test_numbers_are_rendered_as_quantities(value, text):
+    assert responses.quantity(value) == text
 
 
 LABELS = {"app": "bearlake", "bearlake.dev/data-layer": "default", "zone": "b"}
@@ -131,11 +131,11 @@ LABELS = {"app": "bearlake", "bearlake.dev/data-layer": "default", "zone": "b"}
         ("app=", False),
     ],
 )
-def test_labels_are_selected_as_kubernetes_selects_them(text, is_selected):
+def test_label_selectors_match_as_in_kubernetes(text, is_selected):
     assert selectors.parse(text)(LABELS) is is_selected
 
 
 @pytest.mark.parametrize("text", ["a=b=c", ",", "a in b", "a>1", "=b", "a in (b", "a,,b"])
-def test_what_is_no_selector_is_refused(text):
+def test_an_invalid_selector_is_rejected(text):
     with pytest.raises(Invalid, match="unable to parse the label selector"):
         selectors.parse(text)

@@ -1,4 +1,4 @@
-"""Leadership by a Lease: one operator acts, another may stand by. Whoever cannot renew in time stops at once.
+"""Leader election with a Lease: one operator leads, others stand by. A leader that cannot renew the Lease in time stops.
 
 Source: Kubernetes, coordination.k8s.io/v1; the rules are those of client-go's leader election.
 """
@@ -10,30 +10,30 @@ from datetime import UTC, datetime
 
 from bearlake_operator import metrics
 from bearlake_operator.errors import Conflict, OperatorError
-from bearlake_operator.kube import KINDS, Kube, Resource
+from bearlake_operator.kube import KINDS, KubeClient, Resource
 
 log = logging.getLogger(__name__)
 
 NAME = "bearlake-operator"
-GIVE_UP_S = 3.0
+RELEASE_TIMEOUT_S = 3.0
 
 
-class LeaseLost(Exception):
-    """Another operator leads, or may by now; this process must stop."""
+class LeadershipLost(Exception):
+    """Another operator leads, or may lead by now: this process must stop."""
 
 
-class Leadership:
-    """This process's claim to the Lease."""
+class LeaderElector:
+    """Acquires and renews the Lease for this process."""
 
-    def __init__(self, kube: Kube, identity: str, lease_s: int) -> None:
+    def __init__(self, kube: KubeClient, identity: str, lease_s: int) -> None:
         self._kube = kube
         self._identity = identity
         self._lease_s = lease_s
         self._renewed_at = 0.0
-        self._held: Resource | None = None
-        """The Lease as this process wrote it last: while nobody else writes it, to renew is one request."""
-        self._seen: tuple[str, float] = ("", 0.0)
-        """The record of another holder as it was seen last, and since when: clocks of hosts are not compared."""
+        self._written: Resource | None = None
+        """The Lease as this process last wrote it. As long as nobody else writes it, a renewal is one request."""
+        self._observed: tuple[str, float] = ("", 0.0)
+        """The other holder's last observed record, and the monotonic time of that observation. Clocks of hosts are never compared."""
 
     @property
     def age_s(self) -> float:
@@ -42,13 +42,13 @@ class Leadership:
 
     async def acquire(self) -> None:
         """Wait until this process leads."""
-        while not await self._try(self._lease_s / 3):  # noqa: ASYNC110 - nobody tells
+        while not await self._try(self._lease_s / 3):  # noqa: ASYNC110 - the Lease is polled, not watched
             await asyncio.sleep(self._lease_s / 5)
         metrics.IS_LEADER.set(1)
         log.info("leading", extra={"identity": self._identity})
 
-    async def keep(self) -> None:
-        """Renew for ever. Raises `LeaseLost` two thirds of the lease's time after the last renewal, and not later."""
+    async def renew(self) -> None:
+        """Renew until cancelled. Raises `LeadershipLost` when two thirds of the lease's duration have passed since the last renewal."""
         limit_s, pause_s = self._lease_s * 2 / 3, self._lease_s / 5
         while True:
             await asyncio.sleep(max(0.0, min(pause_s, limit_s - self.age_s)))
@@ -56,33 +56,33 @@ class Leadership:
             pause_s = self._lease_s / (5 if is_renewed else 15)
             if self.age_s >= limit_s:
                 metrics.IS_LEADER.set(0)
-                raise LeaseLost(f"the lease {NAME} could not be renewed for {self.age_s:.0f} s")
+                raise LeadershipLost(f"the Lease {NAME} could not be renewed for {self.age_s:.0f} s")
 
-    async def give_up(self) -> None:
-        """Let another one lead at once, if the API answers soon."""
+    async def release(self) -> None:
+        """Release the Lease so that another operator can lead at once. Gives up after `RELEASE_TIMEOUT_S`."""
         try:
-            async with asyncio.timeout(GIVE_UP_S):
+            async with asyncio.timeout(RELEASE_TIMEOUT_S):
                 lease = await self._kube.get("Lease", self._kube.namespace, NAME)
                 if lease is not None and lease.get("spec", {}).get("holderIdentity") == self._identity:
                     spec = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
                     await self._kube.replace({**lease, "spec": spec})
         except (OperatorError, TimeoutError) as error:
-            log.warning("lease not given up", extra={"error": repr(error)})
+            log.warning("cannot release the Lease", extra={"error": repr(error)})
 
     async def _try(self, timeout_s: float) -> bool:
-        """Take or renew the lease; whether this process has it."""
+        """Acquire or renew the Lease. Returns True if this process holds it."""
         started = time.monotonic()
         try:
             async with asyncio.timeout(min(timeout_s, self._lease_s / 3)):
-                lease = self._held or await self._kube.get("Lease", self._kube.namespace, NAME)
+                lease = self._written or await self._kube.get("Lease", self._kube.namespace, NAME)
                 if lease is not None and not self._may_take(lease):
                     return False
-                self._held = await self._kube.replace(self._record(lease))
+                self._written = await self._kube.replace(self._record(lease))
         except (OperatorError, TimeoutError) as error:
             if isinstance(error, OperatorError):
-                self._held = None
+                self._written = None
             if not isinstance(error, Conflict):
-                log.warning("lease not renewed", extra={"error": repr(error)})
+                log.warning("cannot renew the Lease", extra={"error": repr(error)})
             return False
         self._renewed_at = started
         return True
@@ -93,10 +93,10 @@ class Leadership:
         if holder in ("", self._identity):
             return True
         record = f"{holder} {spec.get('renewTime')}"
-        if self._seen[0] != record:
-            self._seen = (record, time.monotonic())
+        if self._observed[0] != record:
+            self._observed = (record, time.monotonic())
         duration_s: float = spec.get("leaseDurationSeconds", self._lease_s)
-        return time.monotonic() - self._seen[1] > duration_s
+        return time.monotonic() - self._observed[1] > duration_s
 
     def _record(self, lease: Resource | None) -> Resource:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

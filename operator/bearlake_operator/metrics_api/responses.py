@@ -1,6 +1,6 @@
-"""The documents of the two APIs: what there is, values, and refusals.
+"""Response bodies of the two APIs: discovery, metric values, and errors.
 
-Discovery comes in two forms: one document per version for clients of old, and all in one for the aggregator (KEP-3352).
+Discovery has two forms: one document per group and version for older clients, and one aggregated document (KEP-3352).
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,19 +9,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bearlake_operator.manifests.scaling import BACKLOG_METRIC, BYTES_METRIC, REQUESTS_METRIC
-from bearlake_operator.metrics_api.readings import Rate
+from bearlake_operator.metrics_api.rates import Rate
 
-Document = dict[str, Any]
+Body = dict[str, Any]
 
-NO_SWAGGER: Document = {"swagger": "2.0", "info": {"title": "Bearlake's metrics", "version": "v1"}, "paths": {}}
-NO_OPENAPI: Document = {"paths": {}}
-"""`/openapi/v2` and `/openapi/v3`: nothing that `kubectl explain` could show. (The aggregator asks for ever for what is not found.)"""
+EMPTY_OPENAPI_V2: Body = {"swagger": "2.0", "info": {"title": "Bearlake's metrics", "version": "v1"}, "paths": {}}
+EMPTY_OPENAPI_V3: Body = {"paths": {}}
+"""`/openapi/v2` and `/openapi/v3` without schemas. They must exist, because the aggregator retries a 404 for ever."""
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One of the two APIs. `prefix` stands before a metric's name in its list of resources."""
+    """One of the two APIs. `prefix` precedes a metric's name in its resource list."""
 
     group: str
     version: str
@@ -31,7 +31,7 @@ class Api:
 
     @property
     def group_version(self) -> str:
-        """`custom.metrics.k8s.io/v1beta2`."""
+        """Group and version, such as `custom.metrics.k8s.io/v1beta2`."""
         return f"{self.group}/{self.version}"
 
 
@@ -40,13 +40,13 @@ EXTERNAL = Api("external.metrics.k8s.io", "v1beta1", "ExternalMetricValueList", 
 APIS = (CUSTOM, EXTERNAL)
 
 
-def groups() -> Document:
-    """`/apis`."""
+def groups() -> Body:
+    """The body of `/apis`."""
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group(api) for api in APIS]}
 
 
-def group(api: Api) -> Document:
-    """`/apis/GROUP`."""
+def group(api: Api) -> Body:
+    """The body of `/apis/GROUP`."""
     version = {"groupVersion": api.group_version, "version": api.version}
     return {
         "kind": "APIGroup",
@@ -57,8 +57,8 @@ def group(api: Api) -> Document:
     }
 
 
-def resources(api: Api) -> Document:
-    """`/apis/GROUP/VERSION`."""
+def resources(api: Api) -> Body:
+    """The body of `/apis/GROUP/VERSION`."""
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -76,8 +76,8 @@ def resources(api: Api) -> Document:
     }
 
 
-def all_in_one() -> Document:
-    """`/apis` as the aggregator asks for it (`AGGREGATED`)."""
+def aggregated_discovery() -> Body:
+    """The body of `/apis` for the content type `AGGREGATED`."""
     return {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": "apidiscovery.k8s.io/v2",
@@ -92,16 +92,16 @@ def all_in_one() -> Document:
     }
 
 
-def _discovered(api: Api) -> list[Document]:
+def _discovered(api: Api) -> list[Body]:
     kind = {"group": api.group, "version": api.version, "kind": api.kind}
     if api.prefix:  # metrics are subresources of pods
-        parts = [{"subresource": metric, "responseKind": kind, "verbs": ["get"]} for metric in api.metrics]
+        subresources = [{"subresource": metric, "responseKind": kind, "verbs": ["get"]} for metric in api.metrics]
         pods = {
             "resource": "pods",
             "scope": "Namespaced",
             "singularResource": "pod",
             "verbs": [],
-            "subresources": parts,
+            "subresources": subresources,
         }
         return [pods]
     return [
@@ -110,8 +110,8 @@ def _discovered(api: Api) -> list[Document]:
     ]
 
 
-def pod_values(namespace: str, metric: str, rates: Mapping[str, Rate]) -> Document:
-    """A metric of pods, by their names."""
+def pod_values(namespace: str, metric: str, rates: Mapping[str, Rate]) -> Body:
+    """The values of a metric of pods, by pod name."""
     items = [
         {
             "describedObject": {"kind": "Pod", "namespace": namespace, "name": name, "apiVersion": "v1"},
@@ -125,8 +125,8 @@ def pod_values(namespace: str, metric: str, rates: Mapping[str, Rate]) -> Docume
     return {"kind": CUSTOM.kind, "apiVersion": CUSTOM.group_version, "metadata": {}, "items": items}
 
 
-def external_values(metric: str, values: Sequence[tuple[Mapping[str, str], float, datetime]]) -> Document:
-    """A metric that is of no Kubernetes object: its labels, its value, and when that was."""
+def external_values(metric: str, values: Sequence[tuple[Mapping[str, str], float, datetime]]) -> Body:
+    """The values of a metric without a Kubernetes object, each with its labels and time."""
     items = [
         {"metricName": metric, "metricLabels": dict(labels), "timestamp": _time(time), "value": quantity(value)}
         for labels, value, time in values
@@ -134,8 +134,8 @@ def external_values(metric: str, values: Sequence[tuple[Mapping[str, str], float
     return {"kind": EXTERNAL.kind, "apiVersion": EXTERNAL.group_version, "metadata": {}, "items": items}
 
 
-def refusal(code: int, reason: str, message: str) -> Document:
-    """Why there is no answer. Source: Kubernetes API conventions, "Response Status Kind"."""
+def failure(code: int, reason: str, message: str) -> Body:
+    """An error as a `Status` object. Source: Kubernetes API conventions, "Response Status Kind"."""
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -148,7 +148,7 @@ def refusal(code: int, reason: str, message: str) -> Document:
 
 
 def quantity(value: float) -> str:
-    """A number as a quantity: whole ones as they are, others in thousandths."""
+    """A number as a Kubernetes quantity: an integer, or thousandths with the suffix `m`."""
     thousandths = round(value * 1000)
     return str(thousandths // 1000) if thousandths % 1000 == 0 else f"{thousandths}m"
 

@@ -1,0 +1,49 @@
+"""Writes the status of a resource when it changes, and records an Event when the resource's readiness changes."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from bearlake_operator import api, metrics
+from bearlake_operator.controllers.cache import ResourceCache
+from bearlake_operator.controllers.events import EventRecorder
+from bearlake_operator.kube import KubeClient
+
+_STARTING_REASONS = ("TierNotReady", "WorkersNotReady")
+"""Reasons of `Ready` being False that are normal while pods start: their Events are no warnings."""
+
+
+def timestamp() -> str:
+    """The current time in Kubernetes' format."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class StatusWriter:
+    """Writes the status of resources, each only when it differs from the known one."""
+
+    def __init__(self, kube: KubeClient, cache: ResourceCache, events: EventRecorder) -> None:
+        self._kube = kube
+        self._cache = cache
+        self._events = events
+
+    async def write(self, resource: api.Resource, status: Mapping[str, Any]) -> None:
+        """Set the status of a resource. Raises `Invalid`, `Unavailable`."""
+        before = resource.get("status", {})
+        if before == status:
+            return
+        metrics.WRITES.labels(f"{resource['kind']}/status").inc()
+        written = await self._kube.apply_status(resource, status)
+        if written is not None:
+            self._cache.put(resource["kind"], written)
+            await self._record_transition(resource, _ready(before), _ready(status))
+
+    async def _record_transition(self, resource: api.Resource, old: Mapping[str, str], new: Mapping[str, str]) -> None:
+        if (old.get("status"), old.get("reason")) == (new.get("status"), new.get("reason")) or not new:
+            return
+        is_warning = new["status"] == "False" and new["reason"] not in _STARTING_REASONS
+        note = new["message"] or f"Ready is {new['status']}."
+        await self._events.record(resource, new["reason"], note, is_warning=is_warning)
+
+
+def _ready(status: Mapping[str, Any]) -> Mapping[str, str]:
+    return next((condition for condition in status.get("conditions", ()) if condition["type"] == "Ready"), {})

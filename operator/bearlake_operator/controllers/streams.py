@@ -1,0 +1,224 @@
+"""Controller of the streams of one data layer and of the status of their Streams.
+
+Deleting a Stream keeps its records, unless `deletionPolicy` is Delete. Then a finalizer keeps the resource until the stream is deleted;
+its status says what blocks the deletion and how to go on without it. No other Stream has a finalizer, so none hangs while no operator
+runs.
+
+Errors are reported on the Stream that they concern, and do not affect others.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bearlake_operator import api
+from bearlake_operator.admin import AdminClient, Backlogs, ObservedStream, StreamChange
+from bearlake_operator.api import Resource
+from bearlake_operator.controllers import external_addresses
+from bearlake_operator.controllers.cache import ResourceCache
+from bearlake_operator.controllers.concurrency import errors_of, for_each
+from bearlake_operator.controllers.events import EventRecorder
+from bearlake_operator.controllers.finalizers import Finalizers, has_finalizer, has_stale_finalizer
+from bearlake_operator.controllers.status_writer import StatusWriter, timestamp
+from bearlake_operator.errors import Invalid, OperatorError, Unavailable
+from bearlake_operator.kube import KubeClient
+from bearlake_operator.manifests import labels
+from bearlake_operator.reconcile import claims, endpoints, selection, status, stream_changes
+from bearlake_operator.reconcile.claims import Claim, NamespacedName
+from bearlake_operator.settings import Settings
+
+log = logging.getLogger(__name__)
+
+UNREACHABLE_S = 15.0
+"""Time without an answer after which synced Streams report that their data layer is unavailable. A rolling restart takes less."""
+
+_Claims = Mapping[NamespacedName, Claim]
+
+
+@dataclass(frozen=True, slots=True)
+class _Observation:
+    """What one run has observed: streams, problems and backlogs by stream, the patterns of each Compactor, and external addresses."""
+
+    streams: Mapping[str, ObservedStream]
+    problems: Mapping[str, str]
+    backlogs: Backlogs | None
+    compactor_patterns: Sequence[Sequence[str]]
+    addresses: endpoints.ExternalAddresses
+
+
+class StreamController:
+    """Reconciles the Streams of one data layer; `reconcile` is run by a `ReconcileLoop`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        layer: str | None,
+        kube: KubeClient,
+        cache: ResourceCache,
+        status_writer: StatusWriter,
+        events: EventRecorder,
+        client: AdminClient | None,
+        tier_error: Callable[[str], str],
+    ) -> None:
+        """Without `layer` and `client`, it handles the Streams whose data layer is not configured.
+
+        `tier_error` returns the last error on a tier's objects, given their name.
+        """
+        self._settings = settings
+        self._layer = layer
+        self._kube = kube
+        self._cache = cache
+        self._status_writer = status_writer
+        self._events = events
+        self._client = client
+        self._tier_error = tier_error
+        self._finalizers = Finalizers(kube, cache, status_writer, events)
+        self._unreachable_since: float | None = None
+
+    async def reconcile(self) -> float:
+        """Run once; returns the seconds until the next run. Raises `Unavailable`."""
+        everything = self._cache.list("Stream")
+        found = claims.resolve(everything)
+        mine = [stream for stream in everything if self._is_mine(stream)]
+        live = [stream for stream in mine if api.namespaced_name(stream) in found]
+        terminating = [stream for stream in mine if api.is_terminating(stream) and has_finalizer(stream)]
+        if self._client is None:
+            await self._write_statuses([(stream, self._unknown_layer_view(_claim(stream, found))) for stream in live])
+            await self._finalizers.release_orphans(terminating)
+            return self._settings.resync_seconds
+        errors = await errors_of(self._finalizers.remove([stream for stream in mine if has_stale_finalizer(stream)]))
+        deleting = [stream for stream in terminating if not has_stale_finalizer(stream)]
+        try:
+            observed = await self._client.streams() if mine else {}
+            backlogs = await self._client.backlogs() if live else None
+        except OperatorError as error:
+            await self._report_unreachable(live, deleting, found, str(error))
+            raise
+        self._unreachable_since = None
+        errors += await errors_of(self._finalizers.add(live, found))
+        errors += await self._finalizers.delete_streams(self._client, deleting, found, observed)
+        problems = await self._change(live, found, observed)
+        if problems is not None:
+            observed = await self._client.streams()
+            pending = {change.name for _, change in self._changes(live, found, observed)}
+            problems = {name: problem for name, problem in problems.items() if name in pending}
+        assert self._layer is not None
+        addresses = await external_addresses.of_data_layer(self._settings, self._layer, self._kube, self._cache)
+        seen = _Observation(observed, problems or {}, backlogs, self._compactor_patterns(found), addresses)
+        await self._write_statuses([(stream, self._view(_claim(stream, found), seen)) for stream in live])
+        if errors:
+            raise Unavailable("; ".join(errors))
+        return self._settings.resync_seconds
+
+    async def _report_unreachable(
+        self, live: Sequence[Resource], deleting: Sequence[Resource], found: _Claims, error: str
+    ) -> None:
+        """Report that the data layer does not answer. Synced and terminating Streams report it after `UNREACHABLE_S` only."""
+        now = time.monotonic()
+        self._unreachable_since = self._unreachable_since or now
+        is_overdue = now - self._unreachable_since > UNREACHABLE_S
+        reporting = live if is_overdue else [stream for stream in live if not status.is_synced(stream)]
+        await self._write_statuses(
+            [(stream, self._unreachable_view(_claim(stream, found), error)) for stream in reporting]
+        )
+        blocked = deleting if is_overdue else ()
+        await self._finalizers.report_blocked(dict.fromkeys(map(api.namespaced_name, blocked), error))
+
+    def _is_mine(self, resource: Resource) -> bool:
+        layer = resource["spec"].get("dataLayer", "default")
+        return layer == self._layer if self._layer is not None else layer not in self._settings.data_layers
+
+    def _changes(
+        self, live: Sequence[Resource], found: _Claims, observed: Mapping[str, ObservedStream]
+    ) -> list[tuple[Resource, StreamChange]]:
+        """The changes that make the streams match their resources."""
+        changes: list[tuple[Resource, StreamChange]] = []
+        for resource in live:
+            claim = _claim(resource, found)
+            if claim.is_owner:
+                applied = resource.get("status", {}).get("appliedConfigs", ())
+                change = stream_changes.change_for(claim.spec, observed.get(claim.spec.name), applied)
+                changes += [(resource, change)] if change is not None else []
+        return changes
+
+    async def _change(
+        self, live: Sequence[Resource], found: _Claims, observed: Mapping[str, ObservedStream]
+    ) -> dict[str, str] | None:
+        """Make the streams match their resources. Returns the problems by stream, None if there was nothing to change."""
+        assert self._client is not None
+        changes = self._changes(live, found, observed)
+        if not changes:
+            return None
+        log.info("changing streams", extra={"data_layer": self._layer, "count": len(changes)})
+        try:
+            problems = await self._client.change([change for _, change in changes])
+        except Invalid as error:
+            return {change.name: str(error) for _, change in changes}
+        drifted = [
+            (resource, change)
+            for resource, change in changes
+            if status.is_synced(resource) and change.name not in problems
+        ]
+        await for_each(
+            lambda pair: self._events.record(pair[0], "ChangedElsewhere", stream_changes.describe_drift(pair[1])),
+            drifted,
+        )
+        return problems
+
+    async def _write_statuses(self, views: Sequence[tuple[Resource, status.StreamView]]) -> None:
+        now = timestamp()
+
+        async def write(pair: tuple[Resource, status.StreamView]) -> None:
+            resource, view = pair
+            shown = status.stream(self._settings, self._kube.namespace, resource, view, now)
+            await self._status_writer.write(resource, shown)
+
+        await for_each(write, views)
+
+    def _view(self, claim: Claim, seen: _Observation) -> status.StreamView:
+        name = claim.spec.name
+        observed = seen.streams.get(name)
+        return status.StreamView(
+            claim=claim,
+            observed=observed,
+            problem=seen.problems.get(name, ""),
+            conflict=stream_changes.excess_partitions(claim.spec, observed) if observed else "",
+            unready_tiers=[text for protocol in claim.spec.protocols if (text := self._unready_tier(protocol))],
+            backlog=seen.backlogs.streams.get(name, status.NO_BACKLOG) if seen.backlogs else status.NO_BACKLOG,
+            has_compactor=any(selection.covers(patterns, name) for patterns in seen.compactor_patterns),
+            addresses=seen.addresses,
+        )
+
+    def _compactor_patterns(self, found: _Claims) -> Sequence[Sequence[str]]:
+        """The stream patterns of each Compactor in this data layer."""
+        patterns = []
+        for resource in self._cache.list("Compactor"):
+            try:
+                spec = api.compactor_spec(resource)
+            except Invalid:
+                continue  # the Compactor's own status reports it
+            if spec.data_layer == self._layer and not api.is_terminating(resource):
+                patterns.append(selection.patterns(spec, self._cache.list("Stream"), found))
+        return patterns
+
+    def _unready_tier(self, protocol: str) -> str:
+        """The protocol and what keeps its pods from starting; empty if a pod is ready."""
+        assert self._layer is not None
+        name = labels.tier_name(self._layer, protocol)
+        deployment = self._cache.get("Deployment", self._kube.namespace, name)
+        if status.deployment_is_ready(deployment):
+            return ""
+        reason = self._tier_error(name) or status.why_not_ready(deployment)
+        return f"{protocol} ({reason})" if reason else protocol
+
+    def _unreachable_view(self, claim: Claim, problem: str) -> status.StreamView:
+        return status.StreamView(claim=claim, observed=None, problem=problem, is_reachable=False)
+
+    def _unknown_layer_view(self, claim: Claim) -> status.StreamView:
+        problem = self._settings.unknown_data_layer(claim.spec.data_layer)
+        return status.StreamView(claim=claim, observed=None, problem=problem)
+
+
+def _claim(resource: Resource, found: _Claims) -> Claim:
+    return found[api.namespaced_name(resource)]
