@@ -12,7 +12,7 @@ What ends a backend that its client gave up: `statement_timeout`, `lock_timeout`
   interrupts, and a commit is not such a place.
 - `statement_timeout` and `lock_timeout` cancel as a CancelRequest does. In the extended protocol PostgreSQL stops the statement's timer
   and drops a pending cancellation before it reads the Sync message, which commits. A lock that the commit itself takes (NOTIFY) must
-  be awaited without `lock_timeout`: `migrations/0021_lazy_sessions.sql`. A script with COMMIT (simple protocol) must switch both off first:
+  be awaited without `lock_timeout`: `migrations/0020_lazy_sessions.sql`. A script with COMMIT (simple protocol) must switch both off first:
   `migrate.py`.
 
 Source: PostgreSQL, `SyncRepWaitForLSN` (syncrep.c), `ProcessInterrupts`, `PostgresMain` and `exec_execute_message` (postgres.c),

@@ -1,7 +1,7 @@
 """The sessions of one process in the store: begun before a connection's first write, ended before the next write after one was lost.
 
 I12: a write that was given up cannot happen later. A connection that writes has a session in the store, and the store refuses the
-writes of a session that was ended (`migrations/0017_sessions.sql`, `0021_lazy_sessions.sql`). A session is *lost* when its connection is
+writes of a session that was ended (`migrations/0017_sessions.sql`, `0020_lazy_sessions.sql`). A session is *lost* when its connection is
 closed: a statement of it may still be on its way, or in the middle. No write begins while a session is lost.
 
 A session's id is chosen here, before the store is asked to begin it, so that a beginning without an answer can be ended, too: the
