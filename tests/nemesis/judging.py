@@ -44,7 +44,9 @@ def judge(histories: Sequence[Path], output: Path) -> Verdict:
     except subprocess.TimeoutExpired:
         return Verdict(violations=None, text=f"not judged within {CHECK_S:g} s")
     output.write_text(done.stdout + done.stderr)
-    kinds = Counter(re.findall(r"^([A-Z_]+) \S+: ", done.stdout, re.MULTILINE))
+    # The last line counts all of them; only the first ones are shown.
+    told = done.stdout.strip().rpartition("\n")[2]
+    kinds = Counter({kind: int(count.replace(",", "")) for kind, count in re.findall(r"\b([A-Z_]+) ([\d,]*\d)", told)})
     if done.returncode == 0:
         return Verdict(violations=0, text=done.stdout.strip().replace("\n", "; ")[:500])
     if not kinds:

@@ -188,6 +188,19 @@ def test_a_history_that_breaks_a_promise_closes_the_gate(tmp_path: Path) -> None
     assert (gate.is_passed, gate.figures) == (False, "ONCE 1")
 
 
+def test_violations_that_are_not_shown_are_counted(tmp_path: Path) -> None:
+    lines = [{"history": 1, "clock": "monotonic_ns"}]
+    for at in range(50):
+        lines.append({"e": "invoke", "i": at, "t": 2 * at, "p": "r", "op": "read", "log": ["main", at], "start": 0})
+        lines.append({"e": "ok", "i": at, "t": 2 * at + 1, "records": [[0, "nobody's", "1"]]})
+    history = tmp_path / "r-1.jsonl"
+    history.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    verdict = judging.judge([history], tmp_path / "verdict.log")
+
+    assert (verdict.violations, verdict.text) == (50, "SENT 50")
+
+
 def test_a_history_that_cannot_be_judged_closes_the_gate(tmp_path: Path) -> None:
     history = tmp_path / "p-1.jsonl"
     history.write_text('{"e": "invoke", "i": 0, "t": 1, "p": "p", "op": "complete", "log": ["main", 0]}\n')

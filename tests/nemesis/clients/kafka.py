@@ -107,7 +107,7 @@ class _Producer:
             number += 1
         end_s = time.monotonic() + WARM_UP_S
         while time.monotonic() < end_s:
-            self._producer.poll(0.05)
+            self._poll(0.05)
         return number
 
     def send(self, number: int, partition: int | None = None) -> None:
@@ -146,7 +146,15 @@ class _Producer:
         except confluent_kafka.KafkaException as error:
             self._history.fail(operation, error.args[0].name())  # not taken by the library, so never sent
             self.is_broken = True
-        self._producer.poll(0)
+        self._poll(0)
+
+    def _poll(self, timeout_s: float) -> None:
+        """Take what the library has to say. A fatal error ends this producer; the next one takes its place."""
+        try:
+            self._producer.poll(timeout_s)
+        except confluent_kafka.KafkaException as error:
+            self._history.note(f"fatal {error.args[0].name()}")
+            self.is_broken = True
 
     def close(self) -> None:
         """Wait for what was sent; what is left then is unknown."""
