@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from bearlake.protocols.kafka.broker import Broker, Context
 from bearlake.protocols.kafka.codec import ApiKey
+from bearlake.protocols.kafka.context import Caller, KafkaContext
 
 # Any: request and response classes depend on the API (see codec.Codec.decode).
-Handler = Callable[[Broker, Context, Any], Awaitable[Any]]
+Handler = Callable[[KafkaContext, Caller, Any], Awaitable[Any]]
 
 
 class Api(NamedTuple):

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 from bearlake.errors import BearlakeError, Corrupt
 from bearlake.protocols.kafka import codec
-from bearlake.protocols.kafka.broker import Context
 from bearlake.protocols.kafka.codec import ApiKey
+from bearlake.protocols.kafka.context import Caller
 from bearlake.protocols.kafka.framing import PRODUCE, may_be_large
-from bearlake.protocols.kafka.handlers import api_versions, produce, produce_together
+from bearlake.protocols.kafka.handlers import api_versions, produce, produce_pipelined
 from bearlake.protocols.kafka.rendered import Rendered
 from bearlake.protocols.kafka.slot import Slot
 from bearlake.serving.receiving import Receiver
@@ -56,12 +56,12 @@ class Connection(Receiver):
         self.who = ANONYMOUS
         self.peer = ""
         self.last_active = asyncio.get_running_loop().time()
-        self._context = Context(-1, ANONYMOUS, None, listener, "")
+        self._caller = Caller(-1, ANONYMOUS, None, listener, "")
         self._transport: asyncio.Transport | None = None
         self._frame_since = 0.0  # when the frame under way began to arrive, 0 without one
         self._slots: deque[Slot] = deque()
         self._request_count = 0  # in the slots
-        self._produce_lead: produce_together.Lead | None = None  # of the last Produce request that came alone
+        self._produce_lead: produce_pipelined.Lead | None = None  # of the last Produce request that came alone
         self._ready_bytes = 0
         self._waiting_tasks: set[asyncio.Task[None]] = set()
         self._fetches: deque[Coroutine[None, None, None]] = deque()  # behind the one that runs
@@ -166,7 +166,7 @@ class Connection(Receiver):
         try:
             if self._produce_lead is not None and not is_over_budget and self.produce_tail is None:
                 room = in_flight_max - self._request_count
-                self._low = produce_together.take(self, self._produce_lead, slab, first, self._high, room)
+                self._low = produce_pipelined.take(self, self._produce_lead, slab, first, self._high, room)
             while self._high - self._low >= 4 and self._request_count < in_flight_max:
                 (size,) = _SIZE.unpack_from(view, self._low)
                 start = self._low + 4
@@ -264,7 +264,7 @@ class Connection(Receiver):
         self._pump()
 
     def _note_unsent(self, unsent_bytes: int) -> None:
-        self.server.broker.unsent_bytes += unsent_bytes - self._unsent_bytes
+        self.server.context.unsent_bytes += unsent_bytes - self._unsent_bytes
         self._unsent_bytes = unsent_bytes
 
     # -- requests ------------------------------------------------------------------------------------------------
@@ -290,16 +290,16 @@ class Connection(Receiver):
                 )
             self.answer(slot, api_versions.unsupported(header.correlation_id))
             return
-        context = self._context
-        if context.version != version or context.client_id != header.client_id:
-            context = self._context = Context(version, self.who, header.client_id, self.listener, self.peer)
+        caller = self._caller
+        if caller.version != version or caller.client_id != header.client_id:
+            caller = self._caller = Caller(version, self.who, header.client_id, self.listener, self.peer)
         if key == ApiKey.PRODUCE:
             if version >= produce.VERSION_MIN:
-                self._produce_lead = (context, bytes(frame[8:position]))
-            produce.receive(self, slot, context, header.correlation_id, frame, position, slab)
+                self._produce_lead = (caller, bytes(frame[8:position]))
+            produce.receive(self, slot, caller, header.correlation_id, frame, position, slab)
             return
         request = codec.request(key, version).decode(frame, position)
-        work = self._run(slot, context, header.correlation_id, key, request)
+        work = self._run(slot, caller, header.correlation_id, key, request)
         if key == ApiKey.FETCH:
             self._fetches.append(work)
             self._fetch_next()
@@ -341,9 +341,9 @@ class Connection(Receiver):
         log.error("request failed", exc_info=error, extra={"peer": self.peer})
         self.close(f"internal error: {error!r}", "internal_error")
 
-    async def _run(self, slot: Slot, context: Context, correlation_id: int, key: int, request: Any) -> None:
-        response = await self.server.handlers[key](self.server.broker, context, request)
-        encoder = codec.response(key, context.version)
+    async def _run(self, slot: Slot, caller: Caller, correlation_id: int, key: int, request: Any) -> None:
+        response = await self.server.handlers[key](self.server.context, caller, request)
+        encoder = codec.response(key, caller.version)
         if type(response) is Rendered:
             self.answer(slot, response.frame(correlation_id, encoder.header_version))
         else:

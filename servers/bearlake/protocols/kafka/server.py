@@ -12,10 +12,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import NamedTuple
 
 from bearlake.protocols.kafka import apis
-from bearlake.protocols.kafka.broker import Broker, KafkaSettings, Members
 from bearlake.protocols.kafka.connection import Connection
+from bearlake.protocols.kafka.context import KafkaContext
+from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.serving import routing
 from bearlake.serving.listener import Listener
+from bearlake.serving.live_servers import LiveServers
 from bearlake.serving.slabs import SlabPool, SlabSettings
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
@@ -41,13 +43,13 @@ class KafkaServer:
     def __init__(
         self,
         streams: Streams,
-        members: Members,
+        servers: LiveServers,
         settings: KafkaSettings,
         listeners: Sequence[Listener],
     ) -> None:
         """`listeners` are bound already; they belong to the server then."""
         self.settings = settings
-        self.broker = Broker(streams, members, settings)
+        self.context = KafkaContext(streams, servers, settings)
         self.apis = apis.BY_KEY
         self.handlers = apis.handlers()
         self.meters: dict[int, _Meters] = {
@@ -66,7 +68,7 @@ class KafkaServer:
         metrics.KAFKA_CONNECTIONS.set_function(lambda: len(self._connections))
         metrics.KAFKA_RECEIVE_BYTES.set_function(lambda: self.slabs.used_bytes)
         metrics.KAFKA_RECEIVE_BYTES_MAX.set(settings.receive_bytes_max)
-        metrics.KAFKA_UNSENT_BYTES.set_function(lambda: self.broker.unsent_bytes)
+        metrics.KAFKA_UNSENT_BYTES.set_function(lambda: self.context.unsent_bytes)
         metrics.KAFKA_UNSENT_BYTES_MAX.set(settings.unsent_bytes_max)
 
     @property
@@ -105,7 +107,7 @@ class KafkaServer:
                     for connection in list(self._connections):
                         connection.finish()
                     await asyncio.sleep(DRAIN_POLL_MS / 1000)
-                await self.broker.streams.drain()
+                await self.context.streams.drain()
         except TimeoutError:
             log.warning("draining took too long", extra={"connections": len(self._connections)})
 
@@ -113,13 +115,13 @@ class KafkaServer:
         """While there are other servers, and until then: let clients leave by themselves, then tell them to."""
         redirect_at = self.loop.time() + min(self.settings.drain_redirect_after_ms, deadline_ms / 4) / 1000
         if self._has_others():
-            await self.broker.groups.drain()
+            await self.context.groups.drain()
         while self._connections and self._has_others() and self.loop.time() < until:
-            if not self.broker.is_redirecting and self.loop.time() >= redirect_at:
-                self.broker.is_redirecting = True
+            if not self.context.is_redirecting and self.loop.time() >= redirect_at:
+                self.context.is_redirecting = True
                 self._stop_accepting()
                 log.info("draining: clients are told to go elsewhere", extra={"connections": len(self._connections)})
-            if self.broker.is_redirecting:
+            if self.context.is_redirecting:
                 for connection in list(self._connections):
                     connection.close_if_idle()
             await asyncio.sleep(DRAIN_POLL_MS / 1000)
@@ -170,11 +172,11 @@ class KafkaServer:
     @property
     def is_over_budget(self) -> bool:
         """Whether no Produce request must be taken now: too much is waiting to be written."""
-        return self.broker.streams.is_over_budget
+        return self.context.streams.is_over_budget
 
     def on_relief(self, resume: Callable[[], None]) -> None:
         """Call `resume` once when there is room again."""
-        self.broker.streams.on_relief(resume)
+        self.context.streams.on_relief(resume)
 
     def sweep(self) -> None:
         """Look at every connection once: close those that are idle or stalled, take memory back from those that are quiet."""
@@ -192,6 +194,6 @@ class KafkaServer:
         self._sweeper = self.loop.call_later(SWEEP_MS / 1000, self._sweep)
 
     def _has_others(self) -> bool:
-        live = self.broker.members.live()
-        others = [server for server in live if server.ref.node_id != self.broker.node_id]
+        live = self.context.servers.live()
+        others = [server for server in live if server.ref.node_id != self.context.node_id]
         return any(not server.is_draining for server in routing.candidates(others, self.name))

@@ -44,7 +44,7 @@ class Connection(Receiver):
     def __init__(self, server: "PulsarServer", endpoint: str, scheme: str) -> None:
         super().__init__(server.slabs)
         self.server = server
-        self.broker = server.broker
+        self.context = server.context
         self.endpoint = endpoint
         self.scheme = scheme
         self.who = ANONYMOUS
@@ -98,7 +98,7 @@ class Connection(Receiver):
         for consumer in list(self.consumers.values()):
             consumer.disconnected()
         for watcher in self.watchers.values():
-            self.broker.watchers.remove(watcher)
+            self.context.watchers.remove(watcher)
         self._release()
         if self._is_reading_paused:
             metrics.PULSAR_PAUSED.inc(-1)
@@ -128,7 +128,7 @@ class Connection(Receiver):
 
     def url_elsewhere(self, topic: str) -> str | None:
         """URL of the server that takes a topic's clients over; None if there is no other."""
-        address = self.broker.elsewhere(topic, self.endpoint)
+        address = self.context.elsewhere(topic, self.endpoint)
         return f"{self.scheme}://{address}" if address is not None else None
 
     def finish(self) -> None:
@@ -203,7 +203,7 @@ class Connection(Receiver):
     def _take_sends(self) -> bool:
         """Carry out the SENDs that come next and are as most are, in one go; False when there is none."""
         slab = self._slab
-        if not self.producers or slab is None or self.broker.streams.is_over_budget:
+        if not self.producers or slab is None or self.context.streams.is_over_budget:
             return False
         room = self.server.settings.sends_in_flight_max - self.send_count
         parsed = kernel.parse_sends(slab.view, self._low, self._high, room, *self.server.send_limits)
@@ -228,9 +228,9 @@ class Connection(Receiver):
             return False
         command, message = framing.read_frame(slab.view[start : start + size])
         number = command.type
-        if number == _SEND and self.broker.streams.is_over_budget:
+        if number == _SEND and self.context.streams.is_over_budget:
             self._waits_for_budget = True
-            self.broker.streams.on_relief(self._relieved)
+            self.context.streams.on_relief(self._relieved)
             return False
         self._low = start + size
         if (number == _CONNECT) == self._is_connected:

@@ -67,7 +67,7 @@ class Consumer:
         partition = self.partition
         index = partition_index(partition) if self.topic.is_partitioned else -1
         names = (self.id, stream_number(partition), index, self._epoch)
-        limit = framing.entry_bytes_max(self.connection.broker.settings.message_bytes_max)
+        limit = framing.entry_bytes_max(self.connection.context.settings.message_bytes_max)
         at = count = 0
         while at < len(deliveries):
             frames, message_count, end = kernel.encode_messages(deliveries, at, *names, limit, _JOINED_BYTES)
@@ -81,7 +81,7 @@ class Consumer:
 
     def _deliver_one(self, delivery: Delivery, limit: int) -> int:
         """Deliver one that is not as most are; returns how many messages it was."""
-        settings = self.connection.broker.settings
+        settings = self.connection.context.settings
         try:
             entry = entries.from_batch(
                 delivery.batch,

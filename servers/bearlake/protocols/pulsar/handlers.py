@@ -109,7 +109,7 @@ def _ignore(connection: "Connection", body: Message) -> None:
 
 
 async def _get_schema(connection: "Connection", body: CommandGetSchema) -> bytes:
-    return commands.frame("get_schema_response", await connection.broker.schemas.get(connection.who, body))
+    return commands.frame("get_schema_response", await connection.context.schemas.get(connection.who, body))
 
 
 def _refuse_schema(body: CommandGetSchema, number: int, message: str) -> bytes:
@@ -118,7 +118,7 @@ def _refuse_schema(body: CommandGetSchema, number: int, message: str) -> bytes:
 
 
 async def _get_or_create_schema(connection: "Connection", body: CommandGetOrCreateSchema) -> bytes:
-    answer = await connection.broker.schemas.get_or_create(connection.who, body)
+    answer = await connection.context.schemas.get_or_create(connection.who, body)
     return commands.frame("get_or_create_schema_response", answer)
 
 

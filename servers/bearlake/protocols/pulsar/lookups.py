@@ -35,7 +35,7 @@ def connect(connection: "Connection", request: CommandConnect) -> None:
     body = CommandConnected(
         server_version=f"Bearlake {__version__}",
         protocol_version=min(request.protocol_version, PROTOCOL_VERSION),
-        max_message_size=connection.broker.settings.message_bytes_max,
+        max_message_size=connection.context.settings.message_bytes_max,
         feature_flags=FeatureFlags(
             supports_topic_watchers=True, supports_get_partitioned_metadata_without_auto_creation=True
         ),
@@ -47,7 +47,7 @@ def connect(connection: "Connection", request: CommandConnect) -> None:
 
 async def partitioned_metadata(connection: "Connection", request: CommandPartitionedTopicMetadata) -> bytes:
     """PARTITIONED_METADATA. Raises what it is refused with."""
-    count = await connection.broker.topics.partition_count(
+    count = await connection.context.topics.partition_count(
         connection.who, request.topic, may_create=request.metadata_auto_creation_enabled
     )
     body = CommandPartitionedTopicMetadataResponse(
@@ -69,14 +69,14 @@ def refuse_metadata(request: CommandPartitionedTopicMetadata, number: int, messa
 
 async def lookup(connection: "Connection", request: CommandLookupTopic) -> bytes:
     """LOOKUP. Raises what it is refused with."""
-    broker = connection.broker
+    context = connection.context
     name = parse(request.topic)
-    topic = await broker.topics.find(request.topic)
-    if topic is None and not broker.settings.auto_create_streams:
+    topic = await context.topics.find(request.topic)
+    if topic is None and not context.settings.auto_create_streams:
         raise Refused("TopicNotFound", f"topic {name} does not exist")
-    holder = await broker.holder(topic.partition) if topic is not None else None
+    holder = await context.holder(topic.partition) if topic is not None else None
     endpoint, scheme = connection.endpoint_named(request.advertised_listener_name)
-    server = broker.server_for(str(name), endpoint, holder.node_id if holder is not None else None)
+    server = context.server_for(str(name), endpoint, holder.node_id if holder is not None else None)
     if server is None:
         raise Refused("ServiceNotReady", f"no server has a listener {endpoint}")
     body = CommandLookupTopicResponse(
@@ -105,7 +105,7 @@ async def topics_of_namespace(connection: "Connection", request: CommandGetTopic
     """GET_TOPICS_OF_NAMESPACE: all of them; clients filter by their patterns. Raises what it is refused with."""
     topics: list[str] = []
     if request.mode != CommandGetTopicsOfNamespace.NON_PERSISTENT:
-        topics = connection.broker.topics.of_namespace(connection.who, namespace(request.namespace))
+        topics = connection.context.topics.of_namespace(connection.who, namespace(request.namespace))
     found = hash_of(topics)
     is_same = request.HasField("topics_hash") and request.topics_hash == found
     body = CommandGetTopicsOfNamespaceResponse(

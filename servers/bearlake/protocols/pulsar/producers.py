@@ -111,7 +111,7 @@ class Producer:
     def named(self, topic: Topic, name: str) -> None:
         """It is to produce to `topic` under this name. Raises `Refused` (ProducerBusy)."""
         self.topic, self.partition, self.name = topic, topic.partition, name
-        self.connection.broker.register(self)
+        self.connection.context.register(self)
 
     def opened(self, stored: NamedProducer | None, topic_epoch: int | None) -> None:
         """It produces from now on."""
@@ -157,7 +157,7 @@ class Producer:
         if view is None:
             self._queue([(entry[1], entry[2]) for entry in parsed]).fail(Verdict.NOT_FOUND)
             return
-        now_ms = self.connection.broker.streams.clock.now_ms()
+        now_ms = self.connection.context.streams.clock.now_ms()
         rules = view.plain_rules(now_ms)
         stream_id, _, _, bytes_max, earliest_ms, latest_ms = rules if rules is not None else _NO_RULES
         partition = self.partition
@@ -191,7 +191,7 @@ class Producer:
 
     def _view(self) -> StreamView | None:
         """The stream, None when it is gone."""
-        return self.connection.broker.streams.catalog.peek_number(self.topic.view.stream.number)
+        return self.connection.context.streams.catalog.peek_number(self.topic.view.stream.number)
 
     def _submit(self) -> None:
         """Append what is held, in order. The chunk that carries its message's sequence waits until those before it are stored: otherwise
@@ -202,15 +202,15 @@ class Producer:
             if is_chunk and appends[0].flags & BATCH_NAMED and self._line[0] is not sends:
                 return
             self._held.popleft()
-            self.connection.broker.streams.submit(AppendCall(appends, sends.done))
+            self.connection.context.streams.submit(AppendCall(appends, sends.done))
 
     def _append(self, command: CommandSend, message: memoryview) -> Append | None:
         """The entry as a batch for the waist; None when the stream is gone. Raises what it is refused with."""
-        broker = self.connection.broker
+        context = self.connection.context
         view = self._view()
         if view is None:
             return None
-        limit = broker.settings.message_bytes_max
+        limit = context.settings.message_bytes_max
         if command.txnid_least_bits or command.txnid_most_bits or command.marker:
             raise Refused("NotAllowedError", "transactions and markers are not served")
         metadata, payload = framing.read_message(message)
@@ -224,8 +224,8 @@ class Producer:
                 "NotAllowedError",
                 f"a message of {len(message)} bytes with its metadata: expected at most {entry_limit}",
             )
-        entry = entries.to_batch(metadata, payload, broker.settings.uncompressed_bytes_max)
-        head = self._admit(view, entry, broker.streams.clock.now_ms())
+        entry = entries.to_batch(metadata, payload, context.settings.uncompressed_bytes_max)
+        head = self._admit(view, entry, context.streams.clock.now_ms())
         if command.is_chunk and metadata.chunk_id < metadata.num_chunks_from_msg - 1:
             return Append(*head, *_NO_NAMES)  # of a message in chunks, the last one carries its sequence
         sequence_id = max(command.sequence_id, command.highest_sequence_id)
@@ -319,7 +319,7 @@ class Producer:
     def _end(self) -> None:
         self.state = State.CLOSED
         if self.name:
-            self.connection.broker.unregister(self)
+            self.connection.context.unregister(self)
         if self.connection.producers.get(self.id) is self:
             del self.connection.producers[self.id]
         dropped = sum(len(sends.ids) for sends in self._line)

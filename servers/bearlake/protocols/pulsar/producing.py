@@ -40,7 +40,7 @@ def begin(connection: "Connection", request: CommandProducer) -> bool:
             raise Refused("ServiceNotReady", "the producer is being opened or closed on this connection")
         connection.send(_opened(known, request.request_id))  # asked again
         return False
-    if connection.broker.is_draining:
+    if connection.context.is_draining:
         raise Refused("ServiceNotReady", "this server is draining: look the topic up again")
     connection.check_room()
     connection.producers[request.producer_id] = Producer(connection, request, _open_when_granted)
@@ -49,25 +49,25 @@ def begin(connection: "Connection", request: CommandProducer) -> bool:
 
 async def open_producer(connection: "Connection", request: CommandProducer) -> bytes:
     """PRODUCER; of one that has to wait for its turn, the first of two answers. Raises what it is refused with."""
-    broker = connection.broker
+    context = connection.context
     producer = connection.producers.get(request.producer_id)
     if producer is None or producer.request is not request:
         raise Refused("ServiceNotReady", "the producer was closed before it was open")
     try:
-        topic = await broker.topics.resolve(connection.who, request.topic, Operation.WRITE)
+        topic = await context.topics.resolve(connection.who, request.topic, Operation.WRITE)
         if topic.view.stream.is_terminated:
             raise Refused("TopicTerminatedError", f"topic {topic.name} is terminated")
         schema = request.schema if request.HasField("schema") else None
-        producer.schema_version = await broker.schemas.for_producer(connection.who, topic, schema)
+        producer.schema_version = await context.schemas.for_producer(connection.who, topic, schema)
         is_alone = request.producer_access_mode != Shared
         if not is_alone:
-            await broker.access.check_elsewhere(topic.partition)
+            await context.access.check_elsewhere(topic.partition)
         _check_open(producer)
         # From here to the claim nothing waits, so that nobody comes in between.
-        producer.named(topic, request.producer_name or broker.new_producer_name())
+        producer.named(topic, request.producer_name or context.new_producer_name())
         if not is_alone:
-            broker.access.share(topic.partition)
-        elif not broker.access.claim(producer, request.producer_access_mode, broker.others(producer)):
+            context.access.share(topic.partition)
+        elif not context.access.claim(producer, request.producer_access_mode, context.others(producer)):
             return _waits(producer)
         await _open(producer, is_alone=is_alone)
     except BaseException:
@@ -78,16 +78,16 @@ async def open_producer(connection: "Connection", request: CommandProducer) -> b
 
 async def _open(producer: Producer, *, is_alone: bool) -> None:
     """What a producer needs of the metadata store. Raises what it is refused with."""
-    broker, request = producer.connection.broker, producer.request
+    context, request = producer.connection.context, producer.request
     epoch: int | None = None
     if is_alone:
         known_epoch = request.topic_epoch if request.HasField("topic_epoch") else None
-        epoch = await broker.access.enter(producer, known_epoch)
+        epoch = await context.access.enter(producer, known_epoch)
     stored: NamedProducer | None = None
     if producer.topic.view.stream.configs.get(DEDUPLICATION, "true").lower() == "true":
-        stored = await broker.streams.metadata.producers.named(producer.partition, producer.stored_name)
+        stored = await context.streams.metadata.producers.named(producer.partition, producer.stored_name)
     if request.initial_subscription_name:
-        cursors = broker.streams.metadata.cursors
+        cursors = context.streams.metadata.cursors
         await cursors.create(producer.partition, request.initial_subscription_name, mark_delete=EARLIEST, properties={})
     _check_open(producer)
     if stored is not None and epoch is not None:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bearlake.protocols.pulsar import commands, handlers
-from bearlake.protocols.pulsar.broker import Broker, Members
 from bearlake.protocols.pulsar.connection import Connection
+from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.framing import PADDING_BYTES, entry_bytes_max
 from bearlake.protocols.pulsar.proto.commands_pb2 import ServerError
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.serving.listener import Listener
+from bearlake.serving.live_servers import LiveServers
 from bearlake.serving.slabs import SlabPool, SlabSettings
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
@@ -43,13 +44,13 @@ class PulsarServer:
         self,
         streams: Streams,
         registry: "Registry",
-        members: Members,
+        servers: LiveServers,
         settings: PulsarSettings,
         listeners: Sequence[Listener],
     ) -> None:
         """`listeners` are bound already; they belong to the server then, `streams` and `registry` to the caller."""
         self.settings = settings
-        self.broker = Broker(streams, registry, members, settings)
+        self.context = PulsarContext(streams, registry, servers, settings)
         self.slabs = SlabPool(SlabSettings(bytes_max=settings.receive_bytes_max))
         self.frame_bytes_max = settings.message_bytes_max + PADDING_BYTES
         self.send_limits = (
@@ -101,13 +102,13 @@ class PulsarServer:
 
     async def drain(self, deadline_ms: int) -> None:
         """See the module's docstring; returns within `deadline_ms`."""
-        self.broker.is_draining = True
+        self.context.is_draining = True
         try:
             async with asyncio.timeout(deadline_ms / 1000):
                 for connection in list(self._connections):
                     connection.move_producers()
-                await self._until(lambda: not self.broker.producer_count)
-                await self.broker.subscriptions.drain()
+                await self._until(lambda: not self.context.producer_count)
+                await self.context.subscriptions.drain()
                 for connection in list(self._connections):
                     connection.move_consumers()
                 if self._has_others():
@@ -118,10 +119,10 @@ class PulsarServer:
         self._stop_accepting()
         for connection in list(self._connections):
             connection.finish()
-        await self.broker.streams.drain()
+        await self.context.streams.drain()
 
     def _has_others(self) -> bool:
-        return any(self.broker.elsewhere("", endpoint) is not None for endpoint in self.endpoints)
+        return any(self.context.elsewhere("", endpoint) is not None for endpoint in self.endpoints)
 
     async def _until(self, is_true: Callable[[], bool]) -> None:
         while not is_true():  # noqa: ASYNC110 - it is so at the end of many callbacks
@@ -140,7 +141,7 @@ class PulsarServer:
             listener.socket.close()
         for connection in list(self._connections):
             connection.close("the server stops", "stopping")
-        self.broker.watchers.close()
+        self.context.watchers.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -192,9 +193,9 @@ class PulsarServer:
 
     def _expose(self) -> None:
         metrics.PULSAR_CONNECTIONS.set_function(lambda: len(self._connections))
-        metrics.PULSAR_PRODUCERS.set_function(lambda: self.broker.producer_count)
+        metrics.PULSAR_PRODUCERS.set_function(lambda: self.context.producer_count)
         metrics.PULSAR_CONSUMERS.set_function(lambda: sum(len(one.consumers) for one in self._connections))
-        metrics.PULSAR_WATCHERS.set_function(lambda: len(self.broker.watchers))
+        metrics.PULSAR_WATCHERS.set_function(lambda: len(self.context.watchers))
         metrics.PULSAR_RECEIVE_BYTES.set_function(lambda: self.slabs.used_bytes)
         metrics.PULSAR_RECEIVE_BYTES_MAX.set(self.settings.receive_bytes_max)
 

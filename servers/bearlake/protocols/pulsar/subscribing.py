@@ -31,8 +31,8 @@ from bearlake.streams.subscriptions import Attachment
 from bearlake.streams.subscriptions.model import EARLIEST, LATEST, ConsumerSpec, SubscriptionType
 
 if TYPE_CHECKING:
-    from bearlake.protocols.pulsar.broker import Broker
     from bearlake.protocols.pulsar.connection import Connection
+    from bearlake.protocols.pulsar.context import PulsarContext
 
 _TIME_MAX = (1 << 63) - 1
 
@@ -45,7 +45,7 @@ def begin(connection: "Connection", request: CommandSubscribe) -> bool:
             raise Refused("ServiceNotReady", "the consumer is being attached on this connection")
         connection.send(commands.success(request.request_id))  # asked again
         return False
-    if connection.broker.is_draining:
+    if connection.context.is_draining:
         raise Refused("ServiceNotReady", "this server is draining: look the topic up again")
     connection.check_room()
     connection.consumers[request.consumer_id] = Consumer(connection, request)
@@ -58,18 +58,18 @@ async def subscribe(connection: "Connection", request: CommandSubscribe) -> None
     if consumer is None or consumer.request is not request:
         raise Refused("ServiceNotReady", "the consumer was closed before it was attached")
     consumer.task = asyncio.current_task()
-    broker = connection.broker
+    context = connection.context
     try:
-        topic = await broker.topics.resolve(
+        topic = await context.topics.resolve(
             connection.who, request.topic, Operation.READ, may_create=request.force_topic_creation
         )
         schema = request.schema if request.HasField("schema") else None
-        await broker.schemas.for_consumer(connection.who, topic, schema)
+        await context.schemas.for_consumer(connection.who, topic, schema)
         consumer.topic, consumer.partition = topic, topic.partition
-        consumer.name = consumer.name or broker.new_producer_name()
-        spec = _spec(consumer, request, topic, await _position(broker, request, topic))
-        attachment = await broker.subscriptions.attach(
-            topic.partition, request.subscription, spec, consumer, broker.entry_reader
+        consumer.name = consumer.name or context.new_producer_name()
+        spec = _spec(consumer, request, topic, await _position(context, request, topic))
+        attachment = await context.subscriptions.attach(
+            topic.partition, request.subscription, spec, consumer, context.entry_reader
         )
     except BaseException:
         if connection.consumers.get(consumer.id) is consumer:
@@ -79,11 +79,11 @@ async def subscribe(connection: "Connection", request: CommandSubscribe) -> None
     consumer.attached(attachment)
 
 
-async def _position(broker: "Broker", request: CommandSubscribe, topic: Topic) -> int:
+async def _position(context: "PulsarContext", request: CommandSubscribe, topic: Topic) -> int:
     """Where a subscription starts that does not exist yet."""
     if request.start_message_rollback_duration_sec:
-        since_ms = broker.streams.clock.now_ms() - request.start_message_rollback_duration_sec * 1000
-        (answer,) = await broker.streams.offsets([OffsetQuestion(topic.partition, max(0, since_ms))])
+        since_ms = context.streams.clock.now_ms() - request.start_message_rollback_duration_sec * 1000
+        (answer,) = await context.streams.offsets([OffsetQuestion(topic.partition, max(0, since_ms))])
         if answer.error is not None:
             raise answer.error
         return answer.offset if answer.offset >= 0 else LATEST
@@ -193,7 +193,7 @@ async def unsubscribe(connection: "Connection", request: CommandUnsubscribe) -> 
     consumer = _attached(connection, request.consumer_id)
     assert consumer.attachment is not None
     if request.force:
-        subscriptions = connection.broker.subscriptions
+        subscriptions = connection.context.subscriptions
         await subscriptions.delete(consumer.partition, consumer.subscription, is_forced=True)
     else:
         await consumer.attachment.unsubscribe()
@@ -213,15 +213,15 @@ async def stats(connection: "Connection", request: CommandConsumerStats) -> byte
     """CONSUMER_STATS. Raises its refusal."""
     consumer = _attached(connection, request.consumer_id)
     body = consumer.stats(request.request_id)
-    body.msg_backlog = await _backlog_count(connection.broker, consumer)
+    body.msg_backlog = await _backlog_count(connection.context, consumer)
     return commands.frame("consumer_stats_response", body)
 
 
-async def _backlog_count(broker: "Broker", consumer: Consumer) -> int:
+async def _backlog_count(context: "PulsarContext", consumer: Consumer) -> int:
     if consumer.is_durable:
-        found = await broker.subscriptions.stats(consumer.partition)
+        found = await context.subscriptions.stats(consumer.partition)
         return next((one.backlog_count for one in found if one.name == consumer.subscription), 0)
-    bounds = (await broker.streams.bounds([consumer.partition])).get(consumer.partition)
+    bounds = (await context.streams.bounds([consumer.partition])).get(consumer.partition)
     if bounds is None or consumer.attachment is None:
         return 0
     return max(0, bounds.end - consumer.attachment.mark_delete)

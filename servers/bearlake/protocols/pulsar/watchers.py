@@ -107,15 +107,15 @@ class Watchers:
 
 async def watch(connection: "Connection", request: CommandWatchTopicList) -> bytes:
     """WATCH_TOPIC_LIST. Raises its refusal."""
-    limit = connection.broker.settings.watchers_max
+    limit = connection.context.settings.watchers_max
     known = connection.watchers.pop(request.watcher_id, None)
     if known is not None:
-        connection.broker.watchers.remove(known)
+        connection.context.watchers.remove(known)
     if len(connection.watchers) >= limit:
         raise Overloaded(f"the connection watches {limit} lists of topics, which is the limit")
     watcher = Watcher(connection, request)
     connection.watchers[watcher.id] = watcher
-    connection.broker.watchers.add(watcher)
+    connection.context.watchers.add(watcher)
     found = lookups.hash_of(watcher.topics)
     is_same = request.HasField("topics_hash") and request.topics_hash == found
     body = CommandWatchTopicListSuccess(
@@ -131,7 +131,7 @@ def unwatch(connection: "Connection", request: CommandWatchTopicListClose) -> No
     """WATCH_TOPIC_LIST_CLOSE."""
     watcher = connection.watchers.pop(request.watcher_id, None)
     if watcher is not None:
-        connection.broker.watchers.remove(watcher)
+        connection.context.watchers.remove(watcher)
     connection.send(commands.success(request.request_id))
 
 

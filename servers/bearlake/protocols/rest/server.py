@@ -13,7 +13,6 @@ from aiohttp import web
 
 from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.guard import Guard
-from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.openapi import operations
 from bearlake.protocols.rest.openapi.routes import DocumentRoutes
 from bearlake.protocols.rest.produce import Writing
@@ -22,6 +21,7 @@ from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.tailing.routes import TailingRoutes
 from bearlake.protocols.rest.v3.routes import V3Routes
 from bearlake.serving.listener import Listener
+from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.schemas.service import Schemas
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
@@ -40,7 +40,7 @@ class RestServer:
         self,
         streams: Streams,
         schemas: Schemas,
-        members: Members,
+        servers: LiveServers,
         settings: RestSettings,
         listeners: Sequence[Listener],
     ) -> None:
@@ -52,8 +52,8 @@ class RestServer:
         self._sites: list[web.SockSite] = []
         writing = Writing(streams, settings.request_timeout_ms // 2)
         embedded = Embedded(schemas)
-        self._proxy = ProxyRoutes(streams, members, settings, writing, embedded, listeners[0])
-        self._v3 = V3Routes(streams, members, settings, writing, embedded)
+        self._proxy = ProxyRoutes(streams, servers, settings, writing, embedded, listeners[0])
+        self._v3 = V3Routes(streams, servers, settings, writing, embedded)
         self._tailing = TailingRoutes(streams, settings, writing, self._guard.draining)
         metrics.REST_OPEN_REQUESTS.set_function(lambda: self._guard.open_count)
         metrics.REST_OPEN_REQUESTS_MAX.set(settings.request_count_max)

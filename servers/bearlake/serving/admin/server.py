@@ -13,27 +13,18 @@ from aiohttp import web
 
 from bearlake.errors import BearlakeError, Unavailable
 from bearlake.metadata import CommitLog
-from bearlake.metadata.model import Server, ServerRef
+from bearlake.metadata.model import Server
 from bearlake.serving.admin import problems
 from bearlake.serving.admin.access import OPEN_PATHS, AdminSettings, is_own_name
 from bearlake.serving.admin.limits import has_own_limits
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.listener import Listener
+from bearlake.serving.live_servers import LiveServers
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-class Members(Protocol):
-    """Who is live."""
-
-    def live(self) -> Sequence[Server]:
-        """Live servers by node id."""
-
-    def heartbeat_age_ms(self, server: ServerRef) -> int:
-        """How long the server's heartbeats have stood still as far as this one saw."""
 
 
 class Routes(Protocol):
@@ -52,7 +43,7 @@ class AdminServer:
         self,
         listener: Listener,
         commit_log: CommitLog,
-        members: Members,
+        servers: LiveServers,
         settings: AdminSettings,
         *,
         routes: Sequence[Routes] = (),
@@ -64,7 +55,7 @@ class AdminServer:
         """
         self._listener = listener
         self._log = commit_log
-        self._members = members
+        self._live_servers = servers
         self._routes = routes
         self._settings = settings
         self._token = token
@@ -170,7 +161,7 @@ class AdminServer:
         return web.Response(body=metrics.expose(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
     async def _servers(self, request: web.Request) -> web.Response:
-        return web.json_response({"servers": [self._shown(server) for server in self._members.live()]})
+        return web.json_response({"servers": [self._shown(server) for server in self._live_servers.live()]})
 
     def _shown(self, server: Server) -> dict[str, object]:
         return {
@@ -181,7 +172,7 @@ class AdminServer:
             "endpoints": dict(server.endpoints),
             "version": server.version,
             "is_draining": server.is_draining,
-            "heartbeat_age_ms": self._members.heartbeat_age_ms(server.ref),
+            "heartbeat_age_ms": self._live_servers.heartbeat_age_ms(server.ref),
         }
 
     async def _show_config(self, request: web.Request) -> web.Response:

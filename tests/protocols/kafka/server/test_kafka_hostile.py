@@ -9,7 +9,7 @@ import pytest
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka import messages as m
-from bearlake.protocols.kafka.broker import KafkaSettings
+from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.streams.fetch import ReaderSettings
 from bearlake.streams.service import StreamsSettings
 from bearlake.streams.writer import WriterSettings
@@ -287,9 +287,9 @@ async def test_a_client_that_never_reads_its_fetches_pins_little_and_is_closed(k
     for _ in range(60):
         glutton.send(fetch_request([("t", 0, 0)]), 12)
 
-    await until(lambda: kafka.server.broker.unsent_bytes > 0)
+    await until(lambda: kafka.server.context.unsent_bytes > 0)
     await asyncio.sleep(0.1)
-    assert kafka.server.broker.unsent_bytes <= 9 * MIB
+    assert kafka.server.context.unsent_bytes <= 9 * MIB
     pinned = sum(connection._ready_bytes for connection in kafka.server._connections)
     assert pinned <= 9 * MIB
     assert values_of((await reader.fetch("t", 0)).records)  # others are served, with less at once
@@ -297,7 +297,7 @@ async def test_a_client_that_never_reads_its_fetches_pins_little_and_is_closed(k
     kafka.server.sweep()
     await until(lambda: kafka.server.connection_count == 2)
 
-    assert kafka.server.broker.unsent_bytes == 0
+    assert kafka.server.context.unsent_bytes == 0
 
 
 async def test_a_client_that_floods_is_not_read_beyond_its_requests_in_flight(kafka_cluster):

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import hdrs, web
 
 from bearlake.errors import BearlakeError
-from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http import problems
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
@@ -23,9 +23,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Guard:
     """The middleware of Pulsar's HTTP API."""
 
-    def __init__(self, broker: Broker, settings: PulsarHttpSettings, connection_count: Callable[[], int]) -> None:
+    def __init__(
+        self, context: PulsarContext, settings: PulsarHttpSettings, connection_count: Callable[[], int]
+    ) -> None:
         """`connection_count` gives the number of open connections."""
-        self._broker = broker
+        self._context = context
         self._settings = settings
         self._connection_count = connection_count
         self.open_count = 0
@@ -46,7 +48,7 @@ class Guard:
                 response = await self._answered(request, handler)
             finally:
                 self.open_count -= 1
-        if self._broker.is_draining:
+        if self._context.is_draining:
             response.headers[hdrs.CONNECTION] = "close"
             response.force_close()
         metrics.PULSAR_HTTP_REQUESTS.labels(f"{response.status // 100}xx").inc()
@@ -75,7 +77,7 @@ class Guard:
 
     def _elsewhere(self, request: web.Request, error: NotHolder) -> Problem:
         """Redirect to the server that dispatches the partition, as Pulsar redirects to a topic's owner."""
-        address = self._broker.http_address_of(error.holder)
+        address = self._context.http_address_of(error.holder)
         if address is None:
             return Problem(503, str(error))
         return Problem(307, str(error), {hdrs.LOCATION: f"{request.scheme}://{address}{request.rel_url.raw_path_qs}"})

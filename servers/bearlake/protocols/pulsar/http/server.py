@@ -1,6 +1,6 @@
 """The HTTP server beside the protocol's: look-ups and the admin API on one listener.
 
-It shares the protocol server's broker. To drain, answers close their connections, so that clients go elsewhere; what is under way is
+It shares the protocol server's context. To drain, answers close their connections, so that clients go elsewhere; what is under way is
 finished.
 """
 
@@ -39,20 +39,20 @@ class PulsarHttpServer:
         """`listener` is bound already; it belongs to this server then, `server` to the caller."""
         self._listener = listener
         self._settings = settings
-        self._guard = Guard(server.broker, settings, lambda: self.connection_count)
+        self._guard = Guard(server.context, settings, lambda: self.connection_count)
         self._runner: web.AppRunner | None = None
         self._site: web.SockSite | None = None
         scheme = "http" if listener.tls is None else "https"
-        self._peers = Peers(server.broker, scheme, timeout_ms=settings.request_timeout_ms // 2)
+        self._peers = Peers(server.context, scheme, timeout_ms=settings.request_timeout_ms // 2)
         self._routes = (
-            LookupRoutes(server.broker, server.schemes),
-            ClusterRoutes(server.broker),
-            TopicRoutes(server.broker, settings),
-            StatisticsRoutes(server.broker, self._peers),
-            SubscriptionRoutes(server.broker, self._peers),
-            PolicyRoutes(server.broker),
-            PeekRoutes(server.broker),
-            SchemaRoutes(server.broker),
+            LookupRoutes(server.context, server.schemes),
+            ClusterRoutes(server.context),
+            TopicRoutes(server.context, settings),
+            StatisticsRoutes(server.context, self._peers),
+            SubscriptionRoutes(server.context, self._peers),
+            PolicyRoutes(server.context),
+            PeekRoutes(server.context),
+            SchemaRoutes(server.context),
         )
         metrics.PULSAR_HTTP_OPEN_REQUESTS.set_function(lambda: self._guard.open_count)
         metrics.PULSAR_HTTP_OPEN_REQUESTS_MAX.set(settings.request_count_max)

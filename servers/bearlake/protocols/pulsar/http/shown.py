@@ -8,7 +8,7 @@ from typing import Any
 
 from bearlake.metadata.model import PartitionBounds, PartitionKey, PartitionUsage, stream_number
 from bearlake.protocols.pulsar import message_ids, positions
-from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.producers import Producer
 from bearlake.protocols.pulsar.producing import DEDUPLICATION
 from bearlake.protocols.pulsar.proto.commands_pb2 import ProducerAccessMode
@@ -28,9 +28,9 @@ _SUBSCRIPTION_COUNTS = (
 )
 
 
-async def last_message(broker: Broker, topic: Topic) -> dict[str, int]:
+async def last_message(context: PulsarContext, topic: Topic) -> dict[str, int]:
     """The id of a topic's last message; entry -1 if there is none. Raises `NotFound`, `Unavailable`."""
-    last = await positions.find_last(broker, topic.partition)
+    last = await positions.find_last(context, topic.partition)
     entry = -1 if last.entry_id == message_ids.NONE else last.entry_id
     answer = {
         "ledgerId": last.ledger_id,

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http import paths, shown
 from bearlake.protocols.pulsar.http.peers import Peers
 from bearlake.protocols.pulsar.http.problems import Problem
@@ -21,8 +21,8 @@ from bearlake.streams.subscriptions.model import NotHolder
 class StatisticsRoutes:
     """Routes of what is shown of persistent topics."""
 
-    def __init__(self, broker: Broker, peers: Peers) -> None:
-        self._broker = broker
+    def __init__(self, context: PulsarContext, peers: Peers) -> None:
+        self._context = context
         self._peers = peers
 
     def add_to(self, router: web.UrlDispatcher) -> None:
@@ -56,19 +56,19 @@ class StatisticsRoutes:
         return web.json_response({"metadata": {"partitions": topic.view.partition_count}, "partitions": found})
 
     async def _last_message_id(self, request: web.Request) -> web.Response:
-        topic = await paths.topic_of(self._broker, request, Operation.READ)
+        topic = await paths.topic_of(self._context, request, Operation.READ)
         paths.one_partition(topic)
-        return web.json_response(await shown.last_message(self._broker, topic))
+        return web.json_response(await shown.last_message(self._context, topic))
 
     # -- inside --------------------------------------------------------------------------------------------------
 
     async def _topic(self, request: web.Request) -> Topic:
-        topic = await paths.topic_of(self._broker, request, Operation.DESCRIBE)
+        topic = await paths.topic_of(self._context, request, Operation.DESCRIBE)
         paths.one_partition(topic)
         return topic
 
     async def _partitioned_topic(self, request: web.Request) -> Topic:
-        topic = await paths.topic_of(self._broker, request, Operation.DESCRIBE)
+        topic = await paths.topic_of(self._context, request, Operation.DESCRIBE)
         if not paths.names_whole(topic):
             raise Problem(404, f"Topic {topic.name} is not a partitioned topic")
         return topic
@@ -86,18 +86,18 @@ class StatisticsRoutes:
         return found
 
     async def _stats_of(self, topic: Topic) -> dict[str, Any]:
-        broker, partition = self._broker, topic.partition
-        found = await broker.subscriptions.stats(partition)
-        bounds = await paths.bounds_of(broker, partition)
-        usage = (await broker.streams.metadata.log.usage([partition]))[partition]
-        return shown.topic_stats(topic, bounds, usage, broker.producers_of(partition), found, self._own_address())
+        context, partition = self._context, topic.partition
+        found = await context.subscriptions.stats(partition)
+        bounds = await paths.bounds_of(context, partition)
+        usage = (await context.streams.metadata.log.usage([partition]))[partition]
+        return shown.topic_stats(topic, bounds, usage, context.producers_of(partition), found, self._own_address())
 
     async def _internal_stats_of(self, topic: Topic) -> dict[str, Any]:
-        found = await self._broker.subscriptions.stats(topic.partition)
-        bounds = await paths.bounds_of(self._broker, topic.partition)
+        found = await self._context.subscriptions.stats(topic.partition)
+        bounds = await paths.bounds_of(self._context, topic.partition)
         return shown.internal_stats(topic.partition, bounds, found, is_terminated=topic.view.stream.is_terminated)
 
     def _own_address(self) -> str:
-        members = self._broker.members
-        own = next((one for one in members.live() if one.ref.node_id == members.node_id), None)
+        servers = self._context.servers
+        own = next((one for one in servers.live() if one.ref.node_id == servers.node_id), None)
         return "" if own is None else own.endpoints.get("pulsar_http", "")

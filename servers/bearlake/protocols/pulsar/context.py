@@ -1,12 +1,11 @@
-"""What the connections of one Pulsar server share: the waist, the live servers, topics, the names of producers.
+"""What the connections of one Pulsar server share: streams, the live servers, topics, the names of producers.
 
 Any server takes producers and readers of any topic. Durable subscriptions of a partition are dispatched by one server at a time, which
 look-ups name; for a partition that nobody dispatches they name one by rendezvous hashing, so that clients meet there.
 """
 
 import itertools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from bearlake.metadata.model import PartitionKey, Server, ServerRef
 from bearlake.protocols.pulsar.access import Access
@@ -17,6 +16,7 @@ from bearlake.protocols.pulsar.topics import Topics
 from bearlake.protocols.pulsar.traits import EntryReader
 from bearlake.protocols.pulsar.watchers import Watchers
 from bearlake.serving import routing
+from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.service import Streams
 
 if TYPE_CHECKING:
@@ -24,28 +24,13 @@ if TYPE_CHECKING:
     from bearlake.streams.schemas.service import Schemas as Registry
 
 
-class Members(Protocol):
-    """The deployment's live servers as this one sees them; no waiting."""
+class PulsarContext:
+    """What the connections of one Pulsar server share."""
 
-    @property
-    def cluster_id(self) -> str:
-        """The deployment's id."""
-
-    @property
-    def node_id(self) -> int:
-        """This server's node id."""
-
-    def live(self) -> Sequence[Server]:
-        """Live servers, draining ones too, by node id; always with this one."""
-
-
-class Broker:
-    """One Pulsar server's connections' common ground."""
-
-    def __init__(self, streams: Streams, registry: "Registry", members: Members, settings: PulsarSettings) -> None:
+    def __init__(self, streams: Streams, registry: "Registry", servers: LiveServers, settings: PulsarSettings) -> None:
         self.streams = streams
         self.subscriptions = streams.subscriptions
-        self.members = members
+        self.servers = servers
         self.settings = settings
         self.entry_reader = EntryReader(settings.uncompressed_bytes_max)
         self.topics = Topics(streams, settings)
@@ -61,12 +46,12 @@ class Broker:
 
     def server_for(self, key: str, endpoint: str, holder: int | None) -> Server | None:
         """Where clients of a topic go: to the live server `holder` (node id), else to one of this server's zone, by hash of `key`."""
-        live = self.members.live()
+        live = self.servers.live()
         if holder is not None:
             for server in live:
                 if server.ref.node_id == holder and endpoint in server.endpoints and not server.is_draining:
                     return server
-        own = next((server.zone for server in live if server.ref.node_id == self.members.node_id), None)
+        own = next((server.zone for server in live if server.ref.node_id == self.servers.node_id), None)
         found = routing.candidates(live, endpoint, own)
         return routing.choose(routing.key_of(key), found) if found else None
 
@@ -76,16 +61,16 @@ class Broker:
 
     def http_address_of(self, server: ServerRef | None) -> str | None:
         """`host:port` of another live server's HTTP API; None if there is none."""
-        for live in self.members.live():
-            if server is not None and live.ref.node_id == server.node_id != self.members.node_id:
+        for live in self.servers.live():
+            if server is not None and live.ref.node_id == server.node_id != self.servers.node_id:
                 return live.endpoints.get("pulsar_http")
         return None
 
     def elsewhere(self, key: str, endpoint: str) -> str | None:
         """`host:port` of the server that takes over clients of a topic when this one drains; None when there is no other."""
-        others = [server for server in self.members.live() if server.ref.node_id != self.members.node_id]
+        others = [server for server in self.servers.live() if server.ref.node_id != self.servers.node_id]
         staying = [server for server in others if not server.is_draining and endpoint in server.endpoints]
-        own = next((one.zone for one in self.members.live() if one.ref.node_id == self.members.node_id), None)
+        own = next((one.zone for one in self.servers.live() if one.ref.node_id == self.servers.node_id), None)
         found = routing.candidates(staying, endpoint, own)
         return routing.choose(routing.key_of(key), found).endpoints[endpoint] if found else None
 
@@ -94,7 +79,7 @@ class Broker:
     def new_producer_name(self) -> str:
         """A name that no producer of the deployment has had."""
         server = self.streams.server
-        return f"{self.members.cluster_id}-{server.node_id}-{server.epoch}-{next(self._numbers)}"
+        return f"{self.servers.cluster_id}-{server.node_id}-{server.epoch}-{next(self._numbers)}"
 
     def register(self, producer: "Producer") -> None:
         """Take the producer's name in its partition; a later session of the same producer takes it from the earlier one.

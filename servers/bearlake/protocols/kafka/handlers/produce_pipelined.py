@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from bearlake import kernel
 from bearlake.kernel import ProduceEntry, ProduceRequestPlace
 from bearlake.protocols.kafka import codec
-from bearlake.protocols.kafka.broker import Context
 from bearlake.protocols.kafka.codec import ApiKey
+from bearlake.protocols.kafka.context import Caller
 from bearlake.protocols.kafka.handlers.produce import ProduceCall, resolve
 from bearlake.protocols.kafka.slot import Slot
 from bearlake.serving.slabs import Slab
@@ -21,26 +21,26 @@ from bearlake.streams.catalog import StreamView
 if TYPE_CHECKING:
     from bearlake.protocols.kafka.connection import Connection
 
-Lead: TypeAlias = tuple[Context, bytes]
+Lead: TypeAlias = tuple[Caller, bytes]
 """What requests that are alike have in common: version and client, and the bytes of the header behind the correlation id."""
 
 
 class ProduceCalls:
     """Produce requests under way that arrived together: every batch was appended as it came, and one piece answers all."""
 
-    __slots__ = ("connection", "context", "entries", "requests", "slot")
+    __slots__ = ("caller", "connection", "entries", "requests", "slot")
 
     def __init__(
         self,
         connection: "Connection",
         slot: Slot,
-        context: Context,
+        caller: Caller,
         requests: Sequence[ProduceRequestPlace],
         entries: list[ProduceEntry],
     ) -> None:
         self.connection = connection
         self.slot = slot
-        self.context = context
+        self.caller = caller
         self.requests = requests
         self.entries = entries
 
@@ -51,13 +51,11 @@ class ProduceCalls:
         for _, correlation_id, count in self.requests:
             end = start + count
             entries, outcomes = self.entries[start:end], call.results[start:end]
-            frame = kernel.encode_produce_appended(self.context.version, correlation_id, entries, outcomes)
+            frame = kernel.encode_produce_appended(self.caller.version, correlation_id, entries, outcomes)
             if frame is not None:
                 frames.append(frame)
             else:
-                frames += ProduceCall(self.connection, self.slot, self.context, correlation_id, entries).frames(
-                    outcomes
-                )
+                frames += ProduceCall(self.connection, self.slot, self.caller, correlation_id, entries).frames(outcomes)
             start = end
         self.connection.answer(self.slot, frames)
 
@@ -65,7 +63,7 @@ class ProduceCalls:
 def _append(
     connection: "Connection",
     slot: Slot,
-    context: Context,
+    caller: Caller,
     requests: Sequence[ProduceRequestPlace],
     entries: list[ProduceEntry],
     slab: Slab,
@@ -74,13 +72,13 @@ def _append(
 
     False, with nothing done, when one of them is not as plain as can be: then `produce.receive` looks at each.
     """
-    broker = connection.server.broker
-    now_ms = broker.streams.clock.now_ms()
+    context = connection.server.context
+    now_ms = context.streams.clock.now_ms()
     appends: list[Append] = []
     at, count = 0, len(entries)
     while at < count:
         topic = entries[at][0]
-        found = resolve(broker, context, topic)
+        found = resolve(context, caller, topic)
         rules = found.plain_rules(now_ms) if isinstance(found, StreamView) else None
         if rules is None:
             return False
@@ -88,17 +86,17 @@ def _append(
         if at < count and entries[at][0] == topic:
             return False
     connection.add(slot)
-    broker.streams.submit(AppendCall(appends, ProduceCalls(connection, slot, context, requests, entries).done))
+    context.streams.submit(AppendCall(appends, ProduceCalls(connection, slot, caller, requests, entries).done))
     return True
 
 
 def take(connection: "Connection", lead: Lead, slab: Slab, low: int, high: int, count_max: int) -> int:
     """Take the Produce requests in `[low, high)` of `slab` that are like the one `lead` is of, `count_max` at most, as far as nothing is
     to be said about them; returns where the others begin."""
-    context, header = lead
+    caller, header = lead
     size_max = connection.server.settings.request_bytes_max
-    requests, entries = kernel.parse_produces(slab.view, low, high, context.version, header, size_max, count_max)
+    requests, entries = kernel.parse_produces(slab.view, low, high, caller.version, header, size_max, count_max)
     if not requests:
         return low
     slot = Slot(ApiKey.PRODUCE, len(requests))
-    return requests[-1][0] if _append(connection, slot, context, requests, entries, slab) else low
+    return requests[-1][0] if _append(connection, slot, caller, requests, entries, slab) else low
