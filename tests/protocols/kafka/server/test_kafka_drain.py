@@ -30,7 +30,7 @@ async def test_alone_it_answers_what_it_has_and_closes_though_fetches_wait(kafka
     waiting.send(fetch_request([("t", 0, 0)], wait_ms=60_000, bytes_min=1_000_000), 12)
     for _ in range(50):
         client.send(produce_request("t", batch_of(b"v")), 9)
-    await until(lambda: any(len(connection._slots) for connection in kafka.server._connections))
+    await until(lambda: any(len(connection._slots) for connection in kafka.server.connections))
     answers = [await client.receive()]
 
     await asyncio.wait_for(kafka.server.drain(10_000), 5)
@@ -209,7 +209,7 @@ async def test_librdkafka_clients_see_no_failed_request_while_a_server_drains(an
 
         draining = await begin_drain(cluster, leaving, 15_000)
         await draining
-        was_left = not cluster[leaving].server.connection_count
+        was_left = not len(cluster[leaving].server.connections)
         await asyncio.wait_for(asyncio.gather(*work), 60)
     finally:
         traffic.stop.set()

@@ -7,8 +7,8 @@ Source: KIP-98, KIP-467 (record errors), KIP-516 (topic ids), Produce versions 3
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Sequence
+from typing import Protocol
 
 from bearlake import kernel
 from bearlake.errors import BearlakeError, NotFound, Unavailable
@@ -18,6 +18,7 @@ from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import STATUS_CODES, VERDICT_CODES, ErrorCode, code_of
 from bearlake.protocols.kafka.messages import ProduceRequest, ProduceResponse
+from bearlake.protocols.kafka.slot import Slot
 from bearlake.serving.slabs import Slab
 from bearlake.streams.admission import BadRecord, BadTimestamp, Header, admit
 from bearlake.streams.append import Append, AppendCall, Result, Verdict
@@ -26,12 +27,30 @@ from bearlake.streams.configs import TimestampSource
 from bearlake.streams.principal import Operation
 from bearlake.telemetry import metrics
 
-if TYPE_CHECKING:
-    from bearlake.protocols.kafka.connection import Connection
-    from bearlake.protocols.kafka.slot import Slot
-
 VERSION_MIN = 3
 """Older versions carry message formats 0 and 1."""
+
+
+class Requester(Protocol):
+    """The connection that sent Produce requests: `connection.Connection`."""
+
+    produce_tail: asyncio.Task[None] | None
+
+    @property
+    def context(self) -> KafkaContext:
+        """What the server's connections share."""
+
+    def add(self, slot: Slot) -> None:
+        """Give requests their place in the order of answers."""
+
+    def answer(self, slot: Slot, chunks: Sequence[codec.Buffer]) -> None:
+        """Answer the requests of a slot; no chunks: they get no answer."""
+
+    def close(self, why: str, reason: str) -> None:
+        """Close the connection at once; `reason` is a metric's label."""
+
+    def start(self, work: Coroutine[None, None, None], *, is_cancelled_on_close: bool) -> asyncio.Task[None]:
+        """Run the work of a request."""
 
 
 class Refusal:
@@ -68,8 +87,8 @@ class ProduceCall:
 
     def __init__(
         self,
-        connection: "Connection",
-        slot: "Slot | None",
+        connection: Requester,
+        slot: Slot | None,
         caller: Caller,
         correlation_id: int,
         entries: list[ProduceEntry],
@@ -80,7 +99,7 @@ class ProduceCall:
         self.caller = caller
         self.correlation_id = correlation_id
         self.entries = entries
-        self.now_ms = connection.server.context.streams.clock.now_ms()
+        self.now_ms = connection.context.streams.clock.now_ms()
         self.outcomes: list[Refusal | None] = [None] * len(entries)
         self.is_plain = False
         """Whether every batch was appended as it came."""
@@ -156,8 +175,8 @@ class ProduceCall:
 
 
 def receive(
-    connection: "Connection",
-    slot: "Slot",
+    connection: Requester,
+    slot: Slot,
     caller: Caller,
     correlation_id: int,
     frame: memoryview,
@@ -183,7 +202,7 @@ def receive(
 def _start_later(call: ProduceCall, frame: memoryview, slab: Slab) -> None:
     connection = call.connection
     slab.acquire()
-    task = connection.start(_later(call, frame, slab, connection.produce_tail))
+    task = connection.start(_later(call, frame, slab, connection.produce_tail), is_cancelled_on_close=False)
     connection.produce_tail = task
 
     def done(_: object) -> None:  # also when the task was cancelled before its first step
@@ -198,7 +217,7 @@ async def _later(call: ProduceCall, frame: memoryview, slab: Slab, before: async
     """Submit after the Produce requests before it, with unknown streams looked up."""
     if before is not None:
         await asyncio.wait([before])
-    catalog = call.connection.server.context.streams.catalog
+    catalog = call.connection.context.streams.catalog
     for name in {entry[0] for entry in call.entries}:
         if isinstance(name, str) and catalog.peek(name) is None:
             try:
@@ -214,7 +233,7 @@ async def _later(call: ProduceCall, frame: memoryview, slab: Slab, before: async
 
 def _submit(call: ProduceCall, frame: memoryview, slab: Slab, *, knows_all: bool) -> bool:
     """Append what may be appended and refuse the rest; False, with nothing done, when a stream has to be looked up first."""
-    context = call.connection.server.context
+    context = call.connection.context
     entries, outcomes = call.entries, call.outcomes
     appends: list[Append] = []
     at, count = 0, len(entries)

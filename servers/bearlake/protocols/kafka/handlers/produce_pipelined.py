@@ -5,21 +5,18 @@ about a request (another client or version, acks=0, an unknown stream, a batch t
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from bearlake import kernel
 from bearlake.kernel import ProduceEntry, ProduceRequestPlace
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller
-from bearlake.protocols.kafka.handlers.produce import ProduceCall, resolve
+from bearlake.protocols.kafka.handlers.produce import ProduceCall, Requester, resolve
 from bearlake.protocols.kafka.slot import Slot
 from bearlake.serving.slabs import Slab
 from bearlake.streams.append import Append, AppendCall
 from bearlake.streams.catalog import StreamView
-
-if TYPE_CHECKING:
-    from bearlake.protocols.kafka.connection import Connection
 
 Lead: TypeAlias = tuple[Caller, bytes]
 """What requests that are alike have in common: version and client, and the bytes of the header behind the correlation id."""
@@ -32,7 +29,7 @@ class ProduceCalls:
 
     def __init__(
         self,
-        connection: "Connection",
+        connection: Requester,
         slot: Slot,
         caller: Caller,
         requests: Sequence[ProduceRequestPlace],
@@ -61,7 +58,7 @@ class ProduceCalls:
 
 
 def _append(
-    connection: "Connection",
+    connection: Requester,
     slot: Slot,
     caller: Caller,
     requests: Sequence[ProduceRequestPlace],
@@ -72,7 +69,7 @@ def _append(
 
     False, with nothing done, when one of them is not as plain as can be: then `produce.receive` looks at each.
     """
-    context = connection.server.context
+    context = connection.context
     now_ms = context.streams.clock.now_ms()
     appends: list[Append] = []
     at, count = 0, len(entries)
@@ -90,11 +87,11 @@ def _append(
     return True
 
 
-def take(connection: "Connection", lead: Lead, slab: Slab, low: int, high: int, count_max: int) -> int:
+def take(connection: Requester, lead: Lead, slab: Slab, low: int, high: int, count_max: int) -> int:
     """Take the Produce requests in `[low, high)` of `slab` that are like the one `lead` is of, `count_max` at most, as far as nothing is
     to be said about them; returns where the others begin."""
     caller, header = lead
-    size_max = connection.server.settings.request_bytes_max
+    size_max = connection.context.settings.request_bytes_max
     requests, entries = kernel.parse_produces(slab.view, low, high, caller.version, header, size_max, count_max)
     if not requests:
         return low
