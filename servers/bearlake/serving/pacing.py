@@ -12,6 +12,7 @@ A protocol's `Connection` adds its frames and commands: `_process`, `_must_wait`
 import asyncio
 import logging
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
@@ -75,7 +76,7 @@ class Budget(Protocol):
         """Call `resume` once when there is room again."""
 
 
-class PacedConnection(Receiver):
+class PacedConnection(Receiver, ABC):
     """Protocol object of one accepted socket."""
 
     JOIN_BYTES = 16 * 1024
@@ -145,9 +146,9 @@ class PacedConnection(Receiver):
             log.info("connection closed", extra={"peer": self.peer, "listener": self.listener, "why": why})
             self._transport.abort()
 
+    @abstractmethod
     def check(self, now: float) -> None:
         """Check for stalls and idleness; called every few seconds, `now` by the loop's clock (s)."""
-        raise NotImplementedError
 
     def _close_if_stalled(self, now: float) -> None:
         if self._frame_since and not self._is_reading_paused and now - self._frame_since > self._stall_s:
@@ -171,9 +172,9 @@ class PacedConnection(Receiver):
         elif self._slab is not None and self._lacks_room(self._slab):
             self._pace()
 
+    @abstractmethod
     def _process(self) -> None:
         """Take whole frames from the slab while there is room for them; call `_processed` at the end."""
-        raise NotImplementedError
 
     def _processed(self, first: int) -> None:
         """Frames from position `first` of the slab on were taken, as far as they are whole."""
@@ -192,9 +193,9 @@ class PacedConnection(Receiver):
 
     # -- pace ----------------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def _must_wait(self) -> bool:
         """Whether no more frames may be taken now."""
-        raise NotImplementedError
 
     def _pace(self) -> None:
         """Read the socket exactly while more frames can be taken."""

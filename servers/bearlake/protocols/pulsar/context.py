@@ -5,11 +5,14 @@ look-ups name; for a partition that nobody dispatches they name one by rendezvou
 """
 
 import itertools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from bearlake.metadata.model import PartitionKey, Server, ServerRef
 from bearlake.protocols.pulsar.access import Access
 from bearlake.protocols.pulsar.errors import Refused
+from bearlake.protocols.pulsar.framing import PADDING_BYTES, entry_bytes_max
+from bearlake.protocols.pulsar.producers import Producer
 from bearlake.protocols.pulsar.schemas import Schemas
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.protocols.pulsar.topics import Topics
@@ -20,18 +23,38 @@ from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.service import Streams
 
 if TYPE_CHECKING:
-    from bearlake.protocols.pulsar.producers import Producer
     from bearlake.streams.schemas.service import Schemas as Registry
+
+
+PROTOCOL = "pulsar"
+"""What the names of this protocol's endpoints begin with."""
+_RECORDS_RATIO = 8
+"""Largest size of records, in that of the payload they came in: a message of few bytes can become a record with a reserved header."""
 
 
 class PulsarContext:
     """What the connections of one Pulsar server share."""
 
-    def __init__(self, streams: Streams, registry: "Registry", servers: LiveServers, settings: PulsarSettings) -> None:
+    def __init__(
+        self,
+        streams: Streams,
+        registry: "Registry",
+        servers: LiveServers,
+        settings: PulsarSettings,
+        schemes: Mapping[str, str],
+    ) -> None:
+        """`schemes` are the URL schemes (`pulsar`, `pulsar+ssl`) by endpoint."""
         self.streams = streams
         self.subscriptions = streams.subscriptions
         self.servers = servers
         self.settings = settings
+        self.schemes = schemes
+        self.frame_bytes_max = settings.message_bytes_max + PADDING_BYTES
+        self.send_limits = (
+            min(settings.message_bytes_max, settings.uncompressed_bytes_max // _RECORDS_RATIO),
+            entry_bytes_max(settings.message_bytes_max),
+        )
+        """Largest payload, and largest message with its metadata (bytes), of a SEND that the kernel may take by itself."""
         self.entry_reader = EntryReader(settings.uncompressed_bytes_max)
         self.topics = Topics(streams, settings)
         self.access = Access(streams.metadata, streams.server)
@@ -81,7 +104,7 @@ class PulsarContext:
         server = self.streams.server
         return f"{self.servers.cluster_id}-{server.node_id}-{server.epoch}-{next(self._numbers)}"
 
-    def register(self, producer: "Producer") -> None:
+    def register(self, producer: Producer) -> None:
         """Take the producer's name in its partition; a later session of the same producer takes it from the earlier one.
 
         Raises:
@@ -97,7 +120,7 @@ class PulsarContext:
             before.overtaken()
         self._producers[key] = producer
 
-    def unregister(self, producer: "Producer") -> None:
+    def unregister(self, producer: Producer) -> None:
         """Give the producer's name up, and its place to whoever waits for it; safe to repeat."""
         key = (producer.partition, producer.name)
         if self._producers.get(key) is producer:
@@ -105,11 +128,11 @@ class PulsarContext:
             if self.access.is_claimed(producer.partition):
                 self.access.left(producer, self.others(producer))
 
-    def others(self, producer: "Producer") -> "list[Producer]":
+    def others(self, producer: Producer) -> list[Producer]:
         """This server's other producers of the partition, those that wait for their turn too."""
         return [one for one in self.producers_of(producer.partition) if one is not producer]
 
-    def producers_of(self, partition: PartitionKey) -> "list[Producer]":
+    def producers_of(self, partition: PartitionKey) -> list[Producer]:
         """This server's producers of the partition, those that wait for their turn too."""
         return [one for (key, _), one in self._producers.items() if key == partition]
 

@@ -1,11 +1,11 @@
 """GET_LAST_MESSAGE_ID: what is the last message of a topic, and has this consumer acknowledged it?"""
 
-from typing import TYPE_CHECKING
-
 from bearlake import kernel
 from bearlake.errors import NotFound, Unavailable
 from bearlake.metadata.model import PartitionKey, partition_index, stream_number
 from bearlake.protocols.pulsar import commands, entries, message_ids
+from bearlake.protocols.pulsar.connection import Connection
+from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
     CommandGetLastMessageId,
@@ -14,12 +14,8 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
 )
 from bearlake.streams.fetch import FetchRange
 
-if TYPE_CHECKING:
-    from bearlake.protocols.pulsar.connection import Connection
-    from bearlake.protocols.pulsar.context import PulsarContext
 
-
-async def last_message_id(connection: "Connection", request: CommandGetLastMessageId) -> bytes:
+async def last_message_id(connection: Connection, request: CommandGetLastMessageId) -> bytes:
     """GET_LAST_MESSAGE_ID. Raises its refusal."""
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is None or consumer.attachment is None:
@@ -37,7 +33,7 @@ async def last_message_id(connection: "Connection", request: CommandGetLastMessa
     return commands.frame("get_last_message_id_response", body)
 
 
-async def find_last(context: "PulsarContext", partition: PartitionKey) -> MessageIdData:
+async def find_last(context: PulsarContext, partition: PartitionKey) -> MessageIdData:
     """Id of the last message of a partition; entry 2^64-1 if there is none. Raises `NotFound`, `Unavailable`."""
     streams = context.streams
     last = MessageIdData(ledger_id=stream_number(partition), entry_id=message_ids.NONE)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from bearlake.errors import BearlakeError
 from bearlake.kernel import SendEntry, SendIds
@@ -32,14 +32,13 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     ServerError,
 )
 from bearlake.protocols.pulsar.sends import Sends
+from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.protocols.pulsar.topics import Topic
 from bearlake.streams.admission import Header, admit
 from bearlake.streams.append import Append, AppendCall, Hold, Verdict
 from bearlake.streams.catalog import StreamView
+from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
-
-if TYPE_CHECKING:
-    from bearlake.protocols.pulsar.connection import Connection
 
 log = logging.getLogger(__name__)
 
@@ -70,12 +69,69 @@ class State(Enum):
     CLOSED = 3
 
 
+class Tasks(Protocol):
+    """Tasks that go on when the client has gone."""
+
+    def run(self, work: Coroutine[None, None, None]) -> Any:  # Any: nobody waits for it
+        """Run a task; it is cancelled when the server closes."""
+
+
+class Context(Protocol):
+    """What producers use of `context.PulsarContext`."""
+
+    @property
+    def streams(self) -> Streams:
+        """The streams."""
+
+    @property
+    def settings(self) -> PulsarSettings:
+        """Limits of messages."""
+
+    def register(self, producer: "Producer") -> None:
+        """Take the producer's name in its partition. Raises `Refused` (ProducerBusy)."""
+
+    def unregister(self, producer: "Producer") -> None:
+        """Give the producer's name up; safe to repeat."""
+
+
+class Client(Protocol):
+    """The client of a producer: its connection."""
+
+    send_count: int
+    producers: "dict[int, Producer]"
+
+    @property
+    def context(self) -> Context:
+        """What the server's connections share."""
+
+    @property
+    def server(self) -> Tasks:
+        """The server's tasks."""
+
+    @property
+    def peer(self) -> str:
+        """`host:port` of the client."""
+
+    @property
+    def client_version(self) -> str:
+        """What the client says of itself."""
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame."""
+
+    def sent(self, count: int) -> None:
+        """`count` messages or batches have been answered."""
+
+    def start(self, work: Coroutine[None, None, None]) -> Any:  # Any: nobody waits for it
+        """Run the work of a request; it is cancelled when the client goes."""
+
+
 class Producer:
     """A producer of one connection, on one partition."""
 
     def __init__(
         self,
-        connection: "Connection",
+        connection: Client,
         request: CommandProducer,
         open_when_granted: "Callable[[Producer], Coroutine[None, None, None]]",
     ) -> None:

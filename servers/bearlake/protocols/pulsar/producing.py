@@ -5,15 +5,16 @@ what is stored under its name.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from bearlake.errors import BearlakeError
 from bearlake.kernel import SendEntry
 from bearlake.metadata.model import NamedProducer
 from bearlake.metadata.subscriptions import EARLIEST
 from bearlake.protocols.pulsar import commands
+from bearlake.protocols.pulsar.connection import Connection
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.producers import Producer, State
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
@@ -25,14 +26,11 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
 )
 from bearlake.streams.principal import Operation
 
-if TYPE_CHECKING:
-    from bearlake.protocols.pulsar.connection import Connection
-
 DEDUPLICATION = "pulsar.deduplication"
 """The stream config that says whether what a producer sends again is stored once."""
 
 
-def begin(connection: "Connection", request: CommandProducer) -> bool:
+def begin(connection: Connection, request: CommandProducer) -> bool:
     """PRODUCER, before anything else is read: the producer can be closed from now on. Raises what it is refused with."""
     known = connection.producers.get(request.producer_id)
     if known is not None:
@@ -43,11 +41,11 @@ def begin(connection: "Connection", request: CommandProducer) -> bool:
     if connection.context.is_draining:
         raise Refused("ServiceNotReady", "this server is draining: look the topic up again")
     connection.check_room()
-    connection.producers[request.producer_id] = Producer(connection, request, _open_when_granted)
+    connection.producers[request.producer_id] = Producer(connection, request, partial(_open_when_granted, connection))
     return True
 
 
-async def open_producer(connection: "Connection", request: CommandProducer) -> bytes:
+async def open_producer(connection: Connection, request: CommandProducer) -> bytes:
     """PRODUCER; of one that has to wait for its turn, the first of two answers. Raises what it is refused with."""
     context = connection.context
     producer = connection.producers.get(request.producer_id)
@@ -69,16 +67,16 @@ async def open_producer(connection: "Connection", request: CommandProducer) -> b
             context.access.share(topic.partition)
         elif not context.access.claim(producer, request.producer_access_mode, context.others(producer)):
             return _waits(producer)
-        await _open(producer, is_alone=is_alone)
+        await _open(connection, producer, is_alone=is_alone)
     except BaseException:
         producer.abandoned()
         raise
     return _opened(producer, request.request_id)
 
 
-async def _open(producer: Producer, *, is_alone: bool) -> None:
+async def _open(connection: Connection, producer: Producer, *, is_alone: bool) -> None:
     """What a producer needs of the metadata store. Raises what it is refused with."""
-    context, request = producer.connection.context, producer.request
+    context, request = connection.context, producer.request
     epoch: int | None = None
     if is_alone:
         known_epoch = request.topic_epoch if request.HasField("topic_epoch") else None
@@ -95,10 +93,10 @@ async def _open(producer: Producer, *, is_alone: bool) -> None:
     producer.opened(stored, epoch)
 
 
-async def _open_when_granted(producer: Producer) -> None:
-    connection, request_id = producer.connection, producer.request.request_id
+async def _open_when_granted(connection: Connection, producer: Producer) -> None:
+    request_id = producer.request.request_id
     try:
-        await _open(producer, is_alone=True)
+        await _open(connection, producer, is_alone=True)
     except BearlakeError as error:
         producer.abandoned()
         connection.refuse(request_id, error)
@@ -112,14 +110,14 @@ def _check_open(producer: Producer) -> None:
         raise Refused("ServiceNotReady", "the producer was closed before it was open")
 
 
-def send(connection: "Connection", command: CommandSend, message: memoryview) -> None:
+def send(connection: Connection, command: CommandSend, message: memoryview) -> None:
     """SEND. One to a producer that is not open any more is dropped: its client knows, or will."""
     producer = connection.producers.get(command.producer_id)
     if producer is not None and producer.state is State.OPEN:
         producer.take(command, message)
 
 
-def send_parsed(connection: "Connection", parsed: Sequence[SendEntry]) -> None:
+def send_parsed(connection: Connection, parsed: Sequence[SendEntry]) -> None:
     """SENDs that the kernel has read, in order."""
     for producer_id, entries in groupby(parsed, itemgetter(0)):
         producer = connection.producers.get(producer_id)
@@ -127,7 +125,7 @@ def send_parsed(connection: "Connection", parsed: Sequence[SendEntry]) -> None:
             producer.take_parsed(list(entries))
 
 
-def close(connection: "Connection", request: CommandCloseProducer) -> None:
+def close(connection: Connection, request: CommandCloseProducer) -> None:
     """CLOSE_PRODUCER."""
     producer = connection.producers.get(request.producer_id)
     if producer is None or producer.state is State.OPENING:

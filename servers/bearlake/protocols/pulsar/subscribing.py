@@ -5,12 +5,13 @@ for one that never was, are ignored as in Pulsar: they were under way when it en
 """
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from bearlake.errors import BearlakeError
 from bearlake.protocols.pulsar import commands, message_ids
+from bearlake.protocols.pulsar.connection import Connection
 from bearlake.protocols.pulsar.consumers import Consumer
-from bearlake.protocols.pulsar.errors import Refused, error_of
+from bearlake.protocols.pulsar.context import PulsarContext
+from bearlake.protocols.pulsar.errors import Refused, count_error, error_of
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
     STICKY,
     CommandAck,
@@ -30,14 +31,10 @@ from bearlake.streams.principal import Operation
 from bearlake.streams.subscriptions import Attachment
 from bearlake.streams.subscriptions.model import EARLIEST, LATEST, ConsumerSpec, SubscriptionType
 
-if TYPE_CHECKING:
-    from bearlake.protocols.pulsar.connection import Connection
-    from bearlake.protocols.pulsar.context import PulsarContext
-
 _TIME_MAX = (1 << 63) - 1
 
 
-def begin(connection: "Connection", request: CommandSubscribe) -> bool:
+def begin(connection: Connection, request: CommandSubscribe) -> bool:
     """SUBSCRIBE, before anything else is read: the consumer can be closed from now on. Raises what it is refused with."""
     known = connection.consumers.get(request.consumer_id)
     if known is not None:
@@ -48,11 +45,11 @@ def begin(connection: "Connection", request: CommandSubscribe) -> bool:
     if connection.context.is_draining:
         raise Refused("ServiceNotReady", "this server is draining: look the topic up again")
     connection.check_room()
-    connection.consumers[request.consumer_id] = Consumer(connection, request)
+    connection.consumers[request.consumer_id] = Consumer(connection, request, connection.context.settings)
     return True
 
 
-async def subscribe(connection: "Connection", request: CommandSubscribe) -> None:
+async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
     """SUBSCRIBE: attach the consumer. Raises what it is refused with."""
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is None or consumer.request is not request:
@@ -79,7 +76,7 @@ async def subscribe(connection: "Connection", request: CommandSubscribe) -> None
     consumer.attached(attachment)
 
 
-async def _position(context: "PulsarContext", request: CommandSubscribe, topic: Topic) -> int:
+async def _position(context: PulsarContext, request: CommandSubscribe, topic: Topic) -> int:
     """Where a subscription starts that does not exist yet."""
     if request.start_message_rollback_duration_sec:
         since_ms = context.streams.clock.now_ms() - request.start_message_rollback_duration_sec * 1000
@@ -116,14 +113,14 @@ def _spec(consumer: Consumer, request: CommandSubscribe, topic: Topic, position:
     )
 
 
-def flow(connection: "Connection", request: CommandFlow) -> None:
+def flow(connection: Connection, request: CommandFlow) -> None:
     """FLOW."""
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is not None and consumer.attachment is not None and request.message_permits:
         consumer.attachment.flow(request.message_permits)
 
 
-def acknowledge(connection: "Connection", request: CommandAck) -> None:
+def acknowledge(connection: Connection, request: CommandAck) -> None:
     """ACK; with a request id it is answered once the acknowledgements are saved."""
     consumer = connection.consumers.get(request.consumer_id)
     if request.txnid_least_bits or request.txnid_most_bits:
@@ -140,7 +137,7 @@ def acknowledge(connection: "Connection", request: CommandAck) -> None:
             connection.start(_acknowledge_when_saved(connection, request, consumer.attachment))
 
 
-async def _acknowledge_when_saved(connection: "Connection", request: CommandAck, attachment: Attachment) -> None:
+async def _acknowledge_when_saved(connection: Connection, request: CommandAck, attachment: Attachment) -> None:
     try:
         await attachment.flushed()
     except BearlakeError as error:
@@ -149,7 +146,7 @@ async def _acknowledge_when_saved(connection: "Connection", request: CommandAck,
         _acknowledged(connection, request, None)
 
 
-def _acknowledged(connection: "Connection", request: CommandAck, error: BearlakeError | None) -> None:
+def _acknowledged(connection: Connection, request: CommandAck, error: BearlakeError | None) -> None:
     if not request.HasField("request_id"):
         return
     body = CommandAckResponse(
@@ -160,13 +157,13 @@ def _acknowledged(connection: "Connection", request: CommandAck, error: Bearlake
     )
     if error is not None:
         number = error_of(error)
-        connection.server.count_error(number)
+        count_error(number)
         body.error = number  # type: ignore[assignment]  # its number
         body.message = str(error)
     connection.send(commands.frame("ack_response", body))
 
 
-def redeliver(connection: "Connection", request: CommandRedeliverUnacknowledgedMessages) -> None:
+def redeliver(connection: Connection, request: CommandRedeliverUnacknowledgedMessages) -> None:
     """REDELIVER_UNACKNOWLEDGED_MESSAGES."""
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is not None:
@@ -174,7 +171,7 @@ def redeliver(connection: "Connection", request: CommandRedeliverUnacknowledgedM
         consumer.redeliver(request.message_ids, epoch)
 
 
-async def seek(connection: "Connection", request: CommandSeek) -> bytes:
+async def seek(connection: Connection, request: CommandSeek) -> bytes:
     """SEEK: the subscription's consumers are closed first, then comes the answer, then they attach again. Raises its refusal."""
     consumer = _attached(connection, request.consumer_id)
     assert consumer.attachment is not None
@@ -188,7 +185,7 @@ async def seek(connection: "Connection", request: CommandSeek) -> bytes:
     return commands.success(request.request_id)
 
 
-async def unsubscribe(connection: "Connection", request: CommandUnsubscribe) -> bytes:
+async def unsubscribe(connection: Connection, request: CommandUnsubscribe) -> bytes:
     """UNSUBSCRIBE: delete the subscription; with `force` whoever else uses it. Raises its refusal."""
     consumer = _attached(connection, request.consumer_id)
     assert consumer.attachment is not None
@@ -201,7 +198,7 @@ async def unsubscribe(connection: "Connection", request: CommandUnsubscribe) -> 
     return commands.success(request.request_id)
 
 
-def close(connection: "Connection", request: CommandCloseConsumer) -> None:
+def close(connection: Connection, request: CommandCloseConsumer) -> None:
     """CLOSE_CONSUMER."""
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is not None:
@@ -209,7 +206,7 @@ def close(connection: "Connection", request: CommandCloseConsumer) -> None:
     connection.send(commands.success(request.request_id))
 
 
-async def stats(connection: "Connection", request: CommandConsumerStats) -> bytes:
+async def stats(connection: Connection, request: CommandConsumerStats) -> bytes:
     """CONSUMER_STATS. Raises its refusal."""
     consumer = _attached(connection, request.consumer_id)
     body = consumer.stats(request.request_id)
@@ -217,7 +214,7 @@ async def stats(connection: "Connection", request: CommandConsumerStats) -> byte
     return commands.frame("consumer_stats_response", body)
 
 
-async def _backlog_count(context: "PulsarContext", consumer: Consumer) -> int:
+async def _backlog_count(context: PulsarContext, consumer: Consumer) -> int:
     if consumer.is_durable:
         found = await context.subscriptions.stats(consumer.partition)
         return next((one.backlog_count for one in found if one.name == consumer.subscription), 0)
@@ -237,7 +234,7 @@ def refuse_stats(request: CommandConsumerStats, number: int, message: str) -> by
     return commands.frame("consumer_stats_response", body)
 
 
-def _attached(connection: "Connection", consumer_id: int) -> Consumer:
+def _attached(connection: Connection, consumer_id: int) -> Consumer:
     consumer = connection.consumers.get(consumer_id)
     if consumer is None or consumer.attachment is None:
         raise Refused("ConsumerNotFound", f"the connection has no consumer {consumer_id}")

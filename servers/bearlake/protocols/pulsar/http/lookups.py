@@ -12,10 +12,9 @@ _LISTENER_HEADER = "X-Pulsar-ListenerName"
 class LookupRoutes:
     """Look-ups: the same answers as the protocol's LOOKUP."""
 
-    def __init__(self, context: PulsarContext, schemes: dict[str, str]) -> None:
-        """`schemes` are the protocol's URL schemes by endpoint."""
+    def __init__(self, context: PulsarContext) -> None:
         self._context = context
-        self._schemes = schemes
+        self._schemes = context.schemes
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Add the routes."""

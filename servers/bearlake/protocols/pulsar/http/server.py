@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
+from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http.cluster import ClusterRoutes
 from bearlake.protocols.pulsar.http.guard import Guard
 from bearlake.protocols.pulsar.http.lookups import LookupRoutes
@@ -21,7 +22,6 @@ from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
 from bearlake.protocols.pulsar.http.statistics import StatisticsRoutes
 from bearlake.protocols.pulsar.http.subscriptions import SubscriptionRoutes
 from bearlake.protocols.pulsar.http.topics import TopicRoutes
-from bearlake.protocols.pulsar.server import PulsarServer
 from bearlake.serving.listener import Listener
 from bearlake.telemetry import metrics
 
@@ -35,24 +35,24 @@ class PulsarHttpServer:
 
     name = "pulsar_http"
 
-    def __init__(self, server: PulsarServer, settings: PulsarHttpSettings, listener: Listener) -> None:
-        """`listener` is bound already; it belongs to this server then, `server` to the caller."""
+    def __init__(self, context: PulsarContext, settings: PulsarHttpSettings, listener: Listener) -> None:
+        """`listener` is bound already and belongs to this server from now on; `context` is the protocol server's."""
         self._listener = listener
         self._settings = settings
-        self._guard = Guard(server.context, settings, lambda: self.connection_count)
+        self._guard = Guard(context, settings, lambda: self.connection_count)
         self._runner: web.AppRunner | None = None
         self._site: web.SockSite | None = None
         scheme = "http" if listener.tls is None else "https"
-        self._peers = Peers(server.context, scheme, timeout_ms=settings.request_timeout_ms // 2)
+        self._peers = Peers(context, scheme, timeout_ms=settings.request_timeout_ms // 2)
         self._routes = (
-            LookupRoutes(server.context, server.schemes),
-            ClusterRoutes(server.context),
-            TopicRoutes(server.context, settings),
-            StatisticsRoutes(server.context, self._peers),
-            SubscriptionRoutes(server.context, self._peers),
-            PolicyRoutes(server.context),
-            PeekRoutes(server.context),
-            SchemaRoutes(server.context),
+            LookupRoutes(context),
+            ClusterRoutes(context),
+            TopicRoutes(context, settings),
+            StatisticsRoutes(context, self._peers),
+            SubscriptionRoutes(context, self._peers),
+            PolicyRoutes(context),
+            PeekRoutes(context),
+            SchemaRoutes(context),
         )
         metrics.PULSAR_HTTP_OPEN_REQUESTS.set_function(lambda: self._guard.open_count)
         metrics.PULSAR_HTTP_OPEN_REQUESTS_MAX.set(settings.request_count_max)
