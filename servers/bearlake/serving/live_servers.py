@@ -32,3 +32,19 @@ class LiveServers(Protocol):
 
     async def refresh(self) -> None:
         """Read from the store who is live now. Raises `Unavailable`."""
+
+
+def own_server(servers: LiveServers) -> Server | None:
+    """This server as its peers see it."""
+    return next((server for server in servers.live() if server.ref.node_id == servers.node_id), None)
+
+
+def own_zone(servers: LiveServers) -> str | None:
+    """This server's zone, if it has one."""
+    own = own_server(servers)
+    return own.zone if own is not None else None
+
+
+def other_servers(servers: LiveServers) -> list[Server]:
+    """The live servers without this one, by node id."""
+    return [server for server in servers.live() if server.ref.node_id != servers.node_id]

@@ -1,9 +1,9 @@
 """The Kafka server: listeners and connections of one process, and their drain.
 
-Kafka has no "go away": to drain, this server leaves Metadata (its membership says so) and gives up its groups, keeps serving while
-clients refresh, then answers produce and fetch with NOT_LEADER_OR_FOLLOWER, which makes them refresh at once, and closes connections as
-they fall idle. Towards the end, and at once when there is no other server to go to, it takes no more requests, answers those
-that it has, and closes.
+Kafka's protocol cannot send a client away. To drain, this server disappears from Metadata (its registration is marked as draining), gives
+up its groups, and keeps serving while clients refresh. Then it answers Produce and Fetch with NOT_LEADER_OR_FOLLOWER, which makes clients
+refresh at once, and closes connections as they fall idle. Towards the end, and at once without another server, it takes no more
+requests, answers those that it has, and closes.
 """
 
 import asyncio
@@ -16,8 +16,9 @@ from bearlake.protocols.kafka.context import KafkaContext
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.serving import routing
 from bearlake.serving.connections import Connections
+from bearlake.serving.draining import POLL_S
 from bearlake.serving.listener import Listener
-from bearlake.serving.live_servers import LiveServers
+from bearlake.serving.live_servers import LiveServers, other_servers
 from bearlake.serving.pacing import ConnectionMeters
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
@@ -26,7 +27,6 @@ log = logging.getLogger(__name__)
 
 CHECK_MS = 5_000
 """Time (ms) between two checks for idle and stalled connections."""
-DRAIN_POLL_MS = 20
 
 
 class KafkaServer:
@@ -39,7 +39,7 @@ class KafkaServer:
         settings: KafkaSettings,
         listeners: Sequence[Listener],
     ) -> None:
-        """`listeners` are bound already; they belong to the server then."""
+        """`listeners` are bound already and belong to the server from now on."""
         self.settings = settings
         self.context = KafkaContext(streams, servers, settings)
         self.connections: Connections[Connection] = Connections(
@@ -79,7 +79,7 @@ class KafkaServer:
                 while self.connections:
                     for connection in self.connections:
                         connection.finish()
-                    await asyncio.sleep(DRAIN_POLL_MS / 1000)
+                    await asyncio.sleep(POLL_S)
                 await self.context.streams.drain()
         except TimeoutError:
             log.warning("draining took too long", extra={"connections": len(self.connections)})
@@ -97,15 +97,14 @@ class KafkaServer:
             if self.context.is_redirecting:
                 for connection in self.connections:
                     connection.close_if_idle()
-            await asyncio.sleep(DRAIN_POLL_MS / 1000)
+            await asyncio.sleep(POLL_S)
 
     async def close(self) -> None:
         """Close listeners and connections at once."""
         await self.connections.close()
 
     def _has_others(self) -> bool:
-        live = self.context.servers.live()
-        others = [server for server in live if server.ref.node_id != self.context.node_id]
+        others = other_servers(self.context.servers)
         return any(not server.is_draining for server in routing.candidates(others, self.name))
 
 

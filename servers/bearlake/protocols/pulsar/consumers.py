@@ -158,9 +158,9 @@ class Consumer:
         if attachment is None:
             return
         acks = [
-            EntryAck(one.entry_id, message_ids.bits(one.ack_set) if one.ack_set else 0)
-            for one in ids
-            if one.ledger_id == ledger and one.entry_id <= _ENTRY_MAX
+            EntryAck(message_id.entry_id, message_ids.bits(message_id.ack_set) if message_id.ack_set else 0)
+            for message_id in ids
+            if message_id.ledger_id == ledger and message_id.entry_id <= _ENTRY_MAX
         ]
         if not is_cumulative:
             attachment.acknowledge(acks)
@@ -177,7 +177,11 @@ class Consumer:
         if ids:
             ledger = stream_number(self.partition)
             self.attachment.redeliver(
-                [one.entry_id for one in ids if one.ledger_id == ledger and one.entry_id <= _ENTRY_MAX]
+                [
+                    message_id.entry_id
+                    for message_id in ids
+                    if message_id.ledger_id == ledger and message_id.entry_id <= _ENTRY_MAX
+                ]
             )
         else:
             self.attachment.redeliver_all()

@@ -19,7 +19,7 @@ from bearlake.protocols.pulsar.topics import Topics
 from bearlake.protocols.pulsar.traits import EntryReader
 from bearlake.protocols.pulsar.watchers import Watchers
 from bearlake.serving import routing
-from bearlake.serving.live_servers import LiveServers
+from bearlake.serving.live_servers import LiveServers, other_servers, own_zone
 from bearlake.streams.service import Streams
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ class PulsarContext:
             for server in live:
                 if server.ref.node_id == holder and endpoint in server.endpoints and not server.is_draining:
                     return server
-        own = next((server.zone for server in live if server.ref.node_id == self.servers.node_id), None)
-        found = routing.candidates(live, endpoint, own)
+        found = routing.candidates(live, endpoint, own_zone(self.servers))
         return routing.choose(routing.key_of(key), found) if found else None
 
     async def holder(self, partition: PartitionKey) -> ServerRef | None:
@@ -84,17 +83,15 @@ class PulsarContext:
 
     def http_address_of(self, server: ServerRef | None) -> str | None:
         """`host:port` of another live server's HTTP API; None if there is none."""
-        for live in self.servers.live():
-            if server is not None and live.ref.node_id == server.node_id != self.servers.node_id:
-                return live.endpoints.get("pulsar_http")
+        for other in other_servers(self.servers):
+            if server is not None and other.ref.node_id == server.node_id:
+                return other.endpoints.get("pulsar_http")
         return None
 
     def elsewhere(self, key: str, endpoint: str) -> str | None:
         """`host:port` of the server that takes over clients of a topic when this one drains; None when there is no other."""
-        others = [server for server in self.servers.live() if server.ref.node_id != self.servers.node_id]
-        staying = [server for server in others if not server.is_draining and endpoint in server.endpoints]
-        own = next((one.zone for one in self.servers.live() if one.ref.node_id == self.servers.node_id), None)
-        found = routing.candidates(staying, endpoint, own)
+        staying = [server for server in other_servers(self.servers) if not server.is_draining]
+        found = routing.candidates(staying, endpoint, own_zone(self.servers))
         return routing.choose(routing.key_of(key), found).endpoints[endpoint] if found else None
 
     # -- names of producers --------------------------------------------------------------------------------------
@@ -130,11 +127,11 @@ class PulsarContext:
 
     def others(self, producer: Producer) -> list[Producer]:
         """This server's other producers of the partition, those that wait for their turn too."""
-        return [one for one in self.producers_of(producer.partition) if one is not producer]
+        return [other for other in self.producers_of(producer.partition) if other is not producer]
 
     def producers_of(self, partition: PartitionKey) -> list[Producer]:
         """This server's producers of the partition, those that wait for their turn too."""
-        return [one for (key, _), one in self._producers.items() if key == partition]
+        return [producer for (key, _), producer in self._producers.items() if key == partition]
 
     @property
     def producer_count(self) -> int:

@@ -8,7 +8,7 @@ nothing is left on them. Without another server, this server finishes what it ha
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bearlake.protocols.pulsar import handlers
@@ -17,6 +17,7 @@ from bearlake.protocols.pulsar.connection import Connection
 from bearlake.protocols.pulsar.context import PROTOCOL, PulsarContext
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.serving.connections import Connections
+from bearlake.serving.draining import until
 from bearlake.serving.listener import Listener
 from bearlake.serving.live_servers import LiveServers
 from bearlake.serving.pacing import ConnectionMeters
@@ -30,7 +31,6 @@ log = logging.getLogger(__name__)
 
 CHECK_MS = 1_000
 """Time (ms) between two checks for silent and stalled connections."""
-DRAIN_POLL_MS = 20
 
 
 class PulsarServer:
@@ -44,7 +44,7 @@ class PulsarServer:
         settings: PulsarSettings,
         listeners: Sequence[Listener],
     ) -> None:
-        """`listeners` are bound already; they belong to the server then, `streams` and `registry` to the caller."""
+        """`listeners` are bound already and belong to the server from now on; `streams` and `registry` belong to the caller."""
         self.settings = settings
         schemes = {
             listener.endpoint(self.name)[0]: "pulsar" if listener.tls is None else "pulsar+ssl"
@@ -88,13 +88,13 @@ class PulsarServer:
             async with asyncio.timeout(deadline_ms / 1000):
                 for connection in self.connections:
                     connection.move_producers()
-                await self._until(lambda: not self.context.producer_count)
+                await until(lambda: not self.context.producer_count)
                 await self.context.subscriptions.drain()
                 for connection in self.connections:
                     connection.move_consumers()
                 if self._has_others():
                     async with asyncio.timeout(min(self.settings.drain_move_ms, deadline_ms / 2) / 1000):
-                        await self._until(lambda: not self.connections)
+                        await until(lambda: not self.connections)
         except TimeoutError:
             log.info("draining: connections are closed", extra={"connections": len(self.connections)})
         self.connections.stop_accepting()
@@ -104,10 +104,6 @@ class PulsarServer:
 
     def _has_others(self) -> bool:
         return any(self.context.elsewhere("", endpoint) is not None for endpoint in self.endpoints)
-
-    async def _until(self, is_true: Callable[[], bool]) -> None:
-        while not is_true():  # noqa: ASYNC110 - it is so at the end of many callbacks
-            await asyncio.sleep(DRAIN_POLL_MS / 1000)
 
     async def close(self) -> None:
         """Close listeners and connections at once."""

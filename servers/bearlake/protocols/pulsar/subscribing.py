@@ -101,10 +101,12 @@ def _spec(consumer: Consumer, request: CommandSubscribe, topic: Topic, position:
         position=position,
         priority=request.priority_level,
         partition_index=topic.index if topic.is_partitioned else -1,
-        sticky_ranges=[(one.start, one.end + 1) for one in shared.hash_ranges] if is_sticky else (),
+        sticky_ranges=[(hash_range.start, hash_range.end + 1) for hash_range in shared.hash_ranges]
+        if is_sticky
+        else (),
         is_out_of_order_allowed=shared.allow_out_of_order_delivery,
-        subscription_properties={one.key: one.value for one in request.subscription_properties},
-        metadata={one.key: one.value for one in request.metadata},
+        subscription_properties={pair.key: pair.value for pair in request.subscription_properties},
+        metadata={pair.key: pair.value for pair in request.metadata},
         origin={
             "address": consumer.connection.peer,
             "connectedSince": consumer.since.isoformat(timespec="milliseconds"),
@@ -217,7 +219,9 @@ async def stats(connection: Connection, request: CommandConsumerStats) -> bytes:
 async def _backlog_count(context: PulsarContext, consumer: Consumer) -> int:
     if consumer.is_durable:
         found = await context.subscriptions.stats(consumer.partition)
-        return next((one.backlog_count for one in found if one.name == consumer.subscription), 0)
+        return next(
+            (subscription.backlog_count for subscription in found if subscription.name == consumer.subscription), 0
+        )
     bounds = (await context.streams.bounds([consumer.partition])).get(consumer.partition)
     if bounds is None or consumer.attachment is None:
         return 0

@@ -1,7 +1,7 @@
-"""Produce requests that arrived together and are alike: parsed by one native call, appended in one call, answered in one piece.
+"""Pipelined Produce requests: consecutive requests of one client, parsed by one native call, appended in one call, answered in one write.
 
-A client's requests come several at a time once it waits for answers: a flush answers all, and it sends as many again. What is particular
-about a request (another client or version, acks=0, an unknown stream, a batch to be looked at) is left to `produce.py`.
+A client that waits for answers gets several at once from a flush, and sends as many requests again. `produce.py` takes requests that need
+special handling: another client id or version, acks=0, an unknown stream, a batch that must be validated.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ from bearlake.streams.append import Append, AppendCall
 from bearlake.streams.catalog import StreamView
 
 Lead: TypeAlias = tuple[Caller, bytes]
-"""What requests that are alike have in common: version and client, and the bytes of the header behind the correlation id."""
+"""What pipelined requests have in common: version and caller, and the bytes of the header behind the correlation id."""
 
 
 class ProduceCalls:
-    """Produce requests under way that arrived together: every batch was appended as it came, and one piece answers all."""
+    """Pipelined Produce requests under way: every batch is appended as it came, and one write answers all of them."""
 
     __slots__ = ("caller", "connection", "entries", "requests", "slot")
 
@@ -65,9 +65,9 @@ def _append(
     entries: list[ProduceEntry],
     slab: Slab,
 ) -> bool:
-    """Append all batches of requests that lie in `slab` (`kernel.parse_produces`) and give them `slot`.
+    """Append all batches of requests that lie in `slab` (`kernel.parse_produces`) and give the requests `slot`.
 
-    False, with nothing done, when one of them is not as plain as can be: then `produce.receive` looks at each.
+    Returns False, with nothing done, when a batch needs special handling: then `produce.receive` takes each request.
     """
     context = connection.context
     now_ms = context.streams.clock.now_ms()
@@ -88,8 +88,10 @@ def _append(
 
 
 def take(connection: Requester, lead: Lead, slab: Slab, low: int, high: int, count_max: int) -> int:
-    """Take the Produce requests in `[low, high)` of `slab` that are like the one `lead` is of, `count_max` at most, as far as nothing is
-    to be said about them; returns where the others begin."""
+    """Take consecutive Produce requests from `[low, high)` of `slab` that need no special handling, at most `count_max`.
+
+    They have the version and the client of `lead`. Returns where the remaining requests begin.
+    """
     caller, header = lead
     size_max = connection.context.settings.request_bytes_max
     requests, entries = kernel.parse_produces(slab.view, low, high, caller.version, header, size_max, count_max)

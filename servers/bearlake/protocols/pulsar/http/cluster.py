@@ -85,7 +85,7 @@ class ClusterRoutes:
         return web.json_response({"clusterName": self._context.servers.cluster_id})
 
     def _addresses(self, endpoint: str) -> list[str]:
-        return [one.endpoints[endpoint] for one in self._context.servers.live() if endpoint in one.endpoints]
+        return [server.endpoints[endpoint] for server in self._context.servers.live() if endpoint in server.endpoints]
 
     def _check_cluster(self, request: web.Request) -> None:
         cluster = request.match_info.get("cluster")
@@ -95,7 +95,7 @@ class ClusterRoutes:
     # -- tenants -------------------------------------------------------------------------------------------------
 
     async def _tenants(self, request: web.Request) -> web.Response:
-        return web.json_response(sorted({"public", *(one.split("/")[0] for one in self._used())}))
+        return web.json_response(sorted({"public", *(namespace.split("/")[0] for namespace in self._used())}))
 
     async def _tenant(self, request: web.Request) -> web.Response:
         _check_tenant(request)
@@ -113,7 +113,7 @@ class ClusterRoutes:
 
     async def _delete_tenant(self, request: web.Request) -> web.Response:
         tenant = _check_tenant(request)
-        if any(one.startswith(f"{tenant}/") for one in self._used()):
+        if any(namespace.startswith(f"{tenant}/") for namespace in self._used()):
             raise Problem(409, "The tenant still has active namespaces")
         return web.Response(status=204)
 
@@ -122,7 +122,7 @@ class ClusterRoutes:
     async def _namespaces(self, request: web.Request) -> web.Response:
         tenant = _check_tenant(request)
         used = self._used() | {names.PUBLIC_DEFAULT}
-        return web.json_response(sorted(one for one in used if one.startswith(f"{tenant}/")))
+        return web.json_response(sorted(namespace for namespace in used if namespace.startswith(f"{tenant}/")))
 
     async def _ensure_namespace(self, request: web.Request) -> web.Response:
         paths.namespace_of(request)
@@ -145,7 +145,7 @@ class ClusterRoutes:
     def _used(self) -> set[str]:
         """Namespaces that have topics which the caller may see."""
         streams = self._context.streams
-        seen = [one for one in streams.catalog.names() if streams.may(ANONYMOUS, Operation.DESCRIBE, one)]
+        seen = [name for name in streams.catalog.names() if streams.may(ANONYMOUS, Operation.DESCRIBE, name)]
         return {topic.namespace for topic in map(names.topic_of, seen) if topic is not None}
 
 

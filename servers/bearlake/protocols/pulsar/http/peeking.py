@@ -46,7 +46,7 @@ class PeekRoutes:
         topic = await paths.topic_of(self._context, request, Operation.READ)
         partition = paths.one_partition(topic)
         position, name = paths.number_in(request, "position", POSITION_MAX), request.match_info["subscription"]
-        stats = {one.name: one for one in await self._context.subscriptions.stats(partition)}
+        stats = {subscription.name: subscription for subscription in await self._context.subscriptions.stats(partition)}
         if name not in stats:
             raise Problem(404, f"Subscription {name} not found")
         bounds = (await self._context.streams.bounds([partition]))[partition]

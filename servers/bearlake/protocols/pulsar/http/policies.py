@@ -125,7 +125,7 @@ class PolicyRoutes:
         try:
             level = Level.NONE if asked == _ALWAYS else Level(asked)
         except ValueError as error:
-            raise Problem(400, f"expected {_ALWAYS} or one of {', '.join(one.value for one in Level)}") from error
+            raise Problem(400, f"expected {_ALWAYS} or one of {', '.join(level.value for level in Level)}") from error
         await self._context.schemas.set_level(ANONYMOUS, topic, level)
         return web.Response(status=204)
 

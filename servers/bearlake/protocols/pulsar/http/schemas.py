@@ -55,7 +55,7 @@ class SchemaRoutes:
         """All versions, oldest first."""
         topic = await self._topic(request)
         found = [_shown(topic, version) for version in await self._schemas.versions(ANONYMOUS, topic)]
-        return web.json_response({"getSchemaResponses": [one for one in found if one is not None]})
+        return web.json_response({"getSchemaResponses": [schema for schema in found if schema is not None]})
 
     async def _register(self, request: web.Request) -> web.Response:
         made = await self._schemas.register(ANONYMOUS, await self._topic(request), await _schema_in(request))
@@ -90,7 +90,7 @@ def _shown(topic: Topic, version: SchemaVersion) -> dict[str, Any] | None:
         "type": schema_types.NAMES[schema.type],
         "timestamp": 0,
         "data": _text_of(schema),
-        "properties": {one.key: one.value for one in schema.properties},
+        "properties": {pair.key: pair.value for pair in schema.properties},
     }
 
 

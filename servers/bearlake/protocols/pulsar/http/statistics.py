@@ -14,6 +14,7 @@ from bearlake.protocols.pulsar.http import paths, shown
 from bearlake.protocols.pulsar.http.peers import Peers
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.protocols.pulsar.topics import Topic
+from bearlake.serving.live_servers import own_server
 from bearlake.streams.principal import Operation
 from bearlake.streams.subscriptions.model import NotHolder
 
@@ -44,7 +45,7 @@ class StatisticsRoutes:
         """Statistics of all partitions together, and by partition unless `perPartition=false`."""
         topic = await self._partitioned_topic(request)
         found = await self._each(topic, "stats", self._stats_of)
-        answer = shown.together(found.values())
+        answer = shown.summed(found.values())
         is_by_partition = request.query.get("perPartition", "true").lower() == "true"
         answer["metadata"] = {"partitions": topic.view.partition_count}
         answer["partitions"] = found if is_by_partition else {}
@@ -78,11 +79,11 @@ class StatisticsRoutes:
     ) -> dict[str, dict[str, Any]]:
         """What is shown of each partition, by its name; asked from another server where that one dispatches it."""
         found = {}
-        for one in paths.topics_of(topic):
+        for part in paths.topics_of(topic):
             try:
-                found[str(one.name)] = await of_partition(one)
+                found[str(part.name)] = await of_partition(part)
             except NotHolder as error:
-                found[str(one.name)] = await self._peers.get(error, f"{paths.path_of(one.name)}/{what}")
+                found[str(part.name)] = await self._peers.get(error, f"{paths.path_of(part.name)}/{what}")
         return found
 
     async def _stats_of(self, topic: Topic) -> dict[str, Any]:
@@ -98,6 +99,5 @@ class StatisticsRoutes:
         return shown.internal_stats(topic.partition, bounds, found, is_terminated=topic.view.stream.is_terminated)
 
     def _own_address(self) -> str:
-        servers = self._context.servers
-        own = next((one for one in servers.live() if one.ref.node_id == servers.node_id), None)
+        own = own_server(self._context.servers)
         return "" if own is None else own.endpoints.get("pulsar_http", "")

@@ -99,8 +99,8 @@ class SubscriptionRoutes:
         name = request.match_info.get("subscription")
 
         async def expire(partition: PartitionKey) -> None:
-            for one in await self._subscriptions.names(partition) if name is None else [name]:
-                await self._subscriptions.expire(partition, one, before_ms)
+            for subscription in await self._subscriptions.names(partition) if name is None else [name]:
+                await self._subscriptions.expire(partition, subscription, before_ms)
 
         await self._each(request, expire)
         return web.Response(status=204)
@@ -126,11 +126,11 @@ class SubscriptionRoutes:
             await change(topic.partition)
             return
         body = await request.read()
-        for one in paths.topics_of(topic):
+        for part in paths.topics_of(topic):
             try:
-                await change(one.partition)
+                await change(part.partition)
             except NotHolder as error:
-                path = paths.path_of(one.name) + paths.below_topic(request)
+                path = paths.path_of(part.name) + paths.below_topic(request)
                 await self._peers.send(error, request.method, path, body)
 
 
@@ -138,6 +138,6 @@ def _properties(asked: object) -> Mapping[str, str]:
     found = asked.get("properties") if isinstance(asked, dict) else None
     if found is None:
         return {}
-    if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise Problem(400, "expected properties as an object of texts")
     return found

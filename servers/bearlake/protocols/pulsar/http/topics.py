@@ -112,7 +112,9 @@ class TopicRoutes:
             raise Problem(405, f"{topic.name} is not a partitioned topic")
         await self._context.streams.terminate(ANONYMOUS, topic.view.stream)
         partitions = paths.topics_of(topic)
-        return web.json_response({str(one.index): await shown.last_message(self._context, one) for one in partitions})
+        return web.json_response(
+            {str(partition.index): await shown.last_message(self._context, partition) for partition in partitions}
+        )
 
     async def _delete(self, request: web.Request) -> web.Response:
         topic = await paths.topic_of(self._context, request, Operation.DELETE)

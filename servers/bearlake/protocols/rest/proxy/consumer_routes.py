@@ -21,7 +21,6 @@ from bearlake.metadata.model import CommittedOffset
 from bearlake.protocols.rest import bodies, problems
 from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.embedded import Embedded
-from bearlake.protocols.rest.guard import following
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy import addresses, consumer_requests, formats, placement
 from bearlake.protocols.rest.proxy.consumed import shown
@@ -30,6 +29,7 @@ from bearlake.protocols.rest.proxy.consumers import Consumers
 from bearlake.protocols.rest.proxy.forwarding import Forwarding
 from bearlake.protocols.rest.proxy.topic_routes import answer, find
 from bearlake.protocols.rest.settings import RestSettings
+from bearlake.serving.http.limits import own_time
 from bearlake.serving.listener import Listener
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.offsets import OffsetSpec
@@ -153,7 +153,7 @@ class ConsumerRoutes:
             consumer.assign(partitions)
         return _done()
 
-    @following
+    @own_time
     async def records(self, request: web.Request) -> web.Response:
         """The next records; none after the time that the client or its config says."""
         consumer = self._consumer(request)
@@ -201,7 +201,7 @@ class ConsumerRoutes:
     async def seek(self, request: web.Request) -> web.Response:
         """Read on from these offsets."""
         consumer, body = self._consumer(request), await self._body(request)
-        positions = {one.partition: one.offset for one in consumer_requests.offsets(body)}
+        positions = {offset.partition: offset.offset for offset in consumer_requests.offsets(body)}
         async with consumer.turn():
             await consumer.seek(positions)
         return _done()

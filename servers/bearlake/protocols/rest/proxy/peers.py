@@ -91,7 +91,7 @@ class Peers:
 
     async def has(self, server: Server, key: Key) -> bool:
         """Whether a server has an instance; not if it cannot be reached. Raises `Problem` (50003): it was asked, and does not answer."""
-        group, name = (quote(one, safe="") for one in key)
+        group, name = (quote(part, safe="") for part in key)
         path = f"/consumers/{group}/instances/{name}"
         try:
             answer = await self._send(server, "HEAD", path, {}, None, _QUESTION_S)

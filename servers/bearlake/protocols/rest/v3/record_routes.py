@@ -14,7 +14,6 @@ from bearlake.errors import BearlakeError
 from bearlake.protocols.rest import bodies, problems
 from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.embedded import Embedded
-from bearlake.protocols.rest.guard import following
 from bearlake.protocols.rest.problems import JSON_TYPE, Problem
 from bearlake.protocols.rest.produce import Writing, Written
 from bearlake.protocols.rest.settings import RestSettings
@@ -23,6 +22,7 @@ from bearlake.protocols.rest.v3.record_stream import Objects, wanted
 from bearlake.protocols.rest.v3.resources import CLUSTER, Site, find
 from bearlake.records.batch import Compression
 from bearlake.records.codec import Record
+from bearlake.serving.http.limits import own_time
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation, Principal
@@ -47,7 +47,7 @@ class RecordRoutes:
         """Register the handler."""
         router.add_post(CLUSTER + "/topics/{topic}/records", self.produce)
 
-    @following
+    @own_time
     async def produce(self, request: web.Request) -> web.StreamResponse:
         """Records in, reports out."""
         site = Site(request, self._servers)
