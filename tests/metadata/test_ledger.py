@@ -4,7 +4,7 @@ from itertools import starmap
 
 import pytest
 
-from bearlake.metadata.ledger import Ledger, PartitionState, StreamState
+from bearlake.metadata.ledger import Ledger
 from bearlake.metadata.model import (
     BATCH_CONTROL,
     BatchCommit,
@@ -14,6 +14,7 @@ from bearlake.metadata.model import (
     Slice,
     partition_key,
 )
+from bearlake.metadata.partition_state import PartitionState, StreamState
 
 ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER, UNSURE = (
     OutcomeKind

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from bearlake.metadata import ledger
-from bearlake.metadata.ledger import StreamState
+from bearlake.metadata.partition_state import StreamState
 from bearlake.testing.scenario import Report, run_seed
 
 WEIGHTS = (0.5, 0.3, 0.2, 0.2, 1, 1)

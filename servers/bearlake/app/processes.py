@@ -12,18 +12,16 @@ from asyncio.subprocess import Process
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from bearlake.app import ready
 from bearlake.app.children import ended, spawn, terminate
 from bearlake.app.exits import Exit
+from bearlake.app.options import UpOptions
 from bearlake.app.stop import Stop
 from bearlake.errors import Unavailable
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
-
-if TYPE_CHECKING:
-    from bearlake.app.run import UpOptions
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +57,7 @@ class ServerProcesses:
             os.close(self._held)
             os.close(self._lifeline)
 
-    async def start(self, count: int, settings: Settings, first: Mapping[str, str], options: "UpOptions") -> list[str]:
+    async def start(self, count: int, settings: Settings, first: Mapping[str, str], options: UpOptions) -> list[str]:
         """Start `count` servers on the ports behind the first one's (free ones if that was 0); returns their addresses.
 
         Returns early, with fewer, when the process is asked to stop. Raises `Unavailable` when they are not ready in time.
@@ -100,7 +98,7 @@ class ServerProcesses:
         return None
 
 
-def _options(settings: Settings, options: "UpOptions", port: int, ready_file: Path, index: int) -> list[str]:
+def _options(settings: Settings, options: UpOptions, port: int, ready_file: Path, index: int) -> list[str]:
     arguments = {
         "--kafka-port": str(port),
         "--admin-port": "0",

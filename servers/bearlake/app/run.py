@@ -5,7 +5,6 @@ import logging
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import uvloop
 
 from bearlake.app import embedded, ready
 from bearlake.app.exits import Exit
+from bearlake.app.options import ServeOptions, UpOptions
 from bearlake.app.process import Plan, Role, run_process
 from bearlake.app.processes import ServerProcesses, run_tour
 from bearlake.app.stop import Stop, Stopped
@@ -29,31 +29,6 @@ log = logging.getLogger(__name__)
 
 Started = tuple[Loaded[Settings], Coroutine[Any, Any, Exit]]
 """Settings, and the work to run with them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpOptions:
-    """Options of `bearlake up` that are not settings; those that are come as `options` (see `settings.load`)."""
-
-    data_dir: Path
-    config: Path | None
-    options: Given
-    ready_file: Path | None
-    process_count: int
-    has_compactor: bool
-    has_tour: bool
-    exits_after_tour: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeOptions:
-    """Options of `bearlake serve` that are not settings; `role` is `kafka`, `pulsar`, `rest`, `grpc` or `compactor`."""
-
-    role: str
-    config: Path | None
-    options: Given
-    ready_file: Path | None
-    stops_with_parent: bool = False
 
 
 def up(options: UpOptions, environ: Mapping[str, str]) -> Exit:

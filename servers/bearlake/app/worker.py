@@ -11,14 +11,12 @@ import time
 from asyncio.subprocess import Process
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from bearlake.app.children import ended, spawn, terminate
+from bearlake.app.options import UpOptions
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
-
-if TYPE_CHECKING:
-    from bearlake.app.run import UpOptions
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +28,7 @@ READY_FILE = "compactor.json"
 class WorkerProcess:
     """The worker's process; an asynchronous context whose end stops it."""
 
-    def __init__(self, settings: Settings, options: "UpOptions") -> None:
+    def __init__(self, settings: Settings, options: UpOptions) -> None:
         self._arguments = ["serve", "compactor", *_options(settings, options)]
         self._environment = _environment(settings)
         self._process: Process | None = None
@@ -67,7 +65,7 @@ class WorkerProcess:
             pause_s = min(PAUSE_MAX_S, 2 * pause_s)
 
 
-def _options(settings: Settings, options: "UpOptions") -> list[str]:
+def _options(settings: Settings, options: UpOptions) -> list[str]:
     folder = options.data_dir / "run"
     folder.mkdir(exist_ok=True)
     arguments = {

@@ -1,7 +1,7 @@
 """What becomes of one batch at its turn, as pure functions: rules for producers (`producers.py`), expected offsets, closed streams."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from bearlake.metadata.model import (
     BATCH_CONTROL,
@@ -12,6 +12,7 @@ from bearlake.metadata.model import (
     OutcomeKind,
     PartitionKey,
 )
+from bearlake.metadata.partition_state import PartitionState
 from bearlake.metadata.producers import (
     ACCEPTED,
     DUPLICATE,
@@ -27,9 +28,6 @@ from bearlake.metadata.producers import (
     judge_named,
 )
 
-if TYPE_CHECKING:
-    from bearlake.metadata.ledger import PartitionState
-
 
 class Unknowns(NamedTuple):
     """What decides about batches of producers without a state, for one commit (`producers.py`)."""
@@ -41,7 +39,7 @@ class Unknowns(NamedTuple):
 
 
 def judged(
-    batch: BatchCommit, state: "PartitionState", known: Producer | None, end: int, now_ms: int, unknowns: Unknowns
+    batch: BatchCommit, state: PartitionState, known: Producer | None, end: int, now_ms: int, unknowns: Unknowns
 ) -> tuple[OutcomeKind, int, Producer | None]:
     """What becomes of a batch at its turn, by all the rules: its kind, the base offset of its outcome, the producer's state after it.
 
@@ -79,7 +77,7 @@ def judged(
 
 
 def refused(
-    batch: BatchCommit, state: "PartitionState", known: Producer | None, end: int, now_ms: int, unknowns: Unknowns
+    batch: BatchCommit, state: PartitionState, known: Producer | None, end: int, now_ms: int, unknowns: Unknowns
 ) -> Outcome:
     """The outcome of a batch for a stream that takes none: it is terminated, or it was deleted. A duplicate stays one, and so does
     a batch that may be one.

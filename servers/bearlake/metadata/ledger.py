@@ -27,13 +27,13 @@ from bearlake.metadata.model import (
     BATCH_NAMED,
     BatchCommit,
     Outcome,
-    PartitionBounds,
     PartitionKey,
     ProducerState,
     Slice,
     partition_index,
     stream_number,
 )
+from bearlake.metadata.partition_state import PartitionState, StreamState
 from bearlake.metadata.producers import (
     ACCEPTED,
     HEAD_FIELDS,
@@ -51,68 +51,6 @@ ProducerBatch = tuple[int, int, int, int, int, int, int]
 """An accepted batch of an idempotent producer, as a commit's entry carries it: partition, producer id, producer epoch, base sequence,
 record count, base offset, flags. (A plain tuple, as `Change`: a commit makes one per batch, named ones cost three times as much.)
 """
-
-
-class StreamState:
-    """What the ledger needs to know of a stream; changed in place when the stream changes."""
-
-    __slots__ = ("former_producer_id", "is_deleted", "is_open", "is_terminated", "partition_count")
-
-    def __init__(
-        self,
-        partition_count: int,
-        *,
-        is_deleted: bool = False,
-        is_terminated: bool = False,
-        former_producer_id: int = -1,
-    ) -> None:
-        """`former_producer_id`: the largest id given out before the stream replaced a deleted one of its name; -1 if it replaced none."""
-        self.former_producer_id = former_producer_id
-        self.become(partition_count, is_deleted=is_deleted, is_terminated=is_terminated)
-
-    def become(self, partition_count: int, *, is_deleted: bool, is_terminated: bool) -> None:
-        """Be like this from now on. `is_open`: it takes batches."""
-        self.partition_count = partition_count
-        self.is_deleted = is_deleted
-        self.is_terminated = is_terminated
-        self.is_open = not (is_deleted or is_terminated)
-
-
-class PartitionState:
-    """A partition as of the newest entry that was applied.
-
-    `epoch` is the partition's (`ProducerIds.raise_epoch`); it is not in the log.
-    `size` counts all bytes ever committed, `size_before` those below the slice that holds `start`. `changed` is the position of the
-    last entry that changed it (0: as the checkpoint has it). `tail` is flat: base offset and log position of each entry that
-    appended and is not rolled up yet.
-    """
-
-    __slots__ = ("changed", "end", "epoch", "producers", "size", "size_before", "start", "stream", "tail")
-
-    def __init__(
-        self,
-        stream: StreamState,
-        *,
-        start: int = 0,
-        end: int = 0,
-        size: int = 0,
-        size_before: int = 0,
-        epoch: int = 0,
-        producers: dict[int, Producer] | None = None,
-    ) -> None:
-        self.stream = stream
-        self.epoch = epoch
-        self.start = start
-        self.end = end
-        self.size = size
-        self.size_before = size_before
-        self.producers: dict[int, Producer] = {} if producers is None else producers
-        self.changed = 0
-        self.tail: list[int] = []
-
-    def bounds(self) -> PartitionBounds:
-        """Start, end, last stable offset."""
-        return PartitionBounds(self.start, self.end, self.end)
 
 
 class Checkpoint(Protocol):

@@ -16,7 +16,7 @@ from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.objects.open import ObjectStoreSettings
 from bearlake.protocols.grpc.settings import GrpcSettings
-from bearlake.protocols.kafka.broker import KafkaSettings
+from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.protocols.rest.registry.settings import RegistrySettings

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bearlake.metadata import Metadata
-from bearlake.metadata.ledger import Ledger, PartitionState, StreamState
+from bearlake.metadata.ledger import Ledger
 from bearlake.metadata.model import (
     BATCH_CONTROL,
     BATCH_IN_STEP,
@@ -20,6 +20,7 @@ from bearlake.metadata.model import (
     StreamSpec,
     stream_number,
 )
+from bearlake.metadata.partition_state import PartitionState, StreamState
 from fixtures import by_name
 
 SEQUENCE_COUNT = 1 << 31

@@ -12,8 +12,8 @@ from aiokafka import AIOKafkaConsumer
 from bearlake.metadata.model import Server
 from bearlake.protocols.grpc import methods
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
-from bearlake.protocols.kafka.broker import KafkaSettings
 from bearlake.protocols.kafka.server import KafkaServer
+from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import Member
 from fixtures.grpc_server import GrpcNode, MakeGrpc

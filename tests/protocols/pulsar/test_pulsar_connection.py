@@ -2,7 +2,7 @@
 
 from google.protobuf.message import Message
 
-from bearlake.protocols.pulsar import lookups
+from bearlake.protocols.pulsar import topic_lists
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from fixtures.kafka_server import until
@@ -39,9 +39,9 @@ async def test_a_silent_client_is_asked_and_then_disconnected(pulsar_cluster: Ma
     node = (await pulsar_cluster(1, settings=PulsarSettings(keep_alive_ms=1)))[0]
     client = await node.client()
 
-    await until(lambda: node.server.sweep() or client.reader._buffer)  # type: ignore[attr-defined, func-returns-value]
+    await until(lambda: node.server.connections.check() or client.reader._buffer)  # type: ignore[attr-defined, func-returns-value]
     await client.receive("ping")
-    await until(lambda: node.server.sweep() or not node.server.connection_count)  # type: ignore[func-returns-value]
+    await until(lambda: node.server.connections.check() or not len(node.server.connections))  # type: ignore[func-returns-value]
 
     assert await client.is_closed()
 
@@ -189,8 +189,8 @@ async def test_topics_of_a_namespace_are_told_one_by_one(pulsar: PulsarNode) -> 
 
 
 def test_hashes_of_topic_lists() -> None:
-    assert lookups.hash_of([]) == "00000000"
-    assert lookups.hash_of(["b", "a"]) == lookups.hash_of(["a", "b"]) != lookups.hash_of(["a"])
+    assert topic_lists.hash_of([]) == "00000000"
+    assert topic_lists.hash_of(["b", "a"]) == topic_lists.hash_of(["a", "b"]) != topic_lists.hash_of(["a"])
 
 
 async def test_a_watched_list_follows_the_catalog(pulsar: PulsarNode) -> None:
@@ -216,7 +216,7 @@ async def test_a_watched_list_follows_the_catalog(pulsar: PulsarNode) -> None:
     assert list(found.topic) == [prefix + "orders"]
     assert list(created.new_topics) == [prefix + "origins-partition-0", prefix + "origins-partition-1"]
     assert list(deleted.deleted_topics) == [prefix + "orders"]
-    assert deleted.topics_hash == lookups.hash_of(created.new_topics)
+    assert deleted.topics_hash == topic_lists.hash_of(created.new_topics)
 
 
 async def test_a_pattern_that_does_not_parse_is_refused(pulsar: PulsarNode) -> None:

@@ -231,7 +231,7 @@ async def test_a_client_that_does_not_read_gets_no_more_and_is_disconnected(puls
     for sequence_id in range(300):
         producer.send_message(b"x" * 100_000, sequence_id)
         await producer.receive("send_receipt")
-    await until(lambda: node.server.sweep() or refused.value > refused_before)  # type: ignore[func-returns-value]
+    await until(lambda: node.server.connections.check() or refused.value > refused_before)  # type: ignore[func-returns-value]
 
     assert metrics.PULSAR_SENT_BYTES.value - sent_before < 15_000_000  # of 30 MB: what sockets hold, and a little more
     assert await consumer.is_closed()

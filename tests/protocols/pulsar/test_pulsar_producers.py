@@ -430,7 +430,7 @@ async def test_a_drain_answers_then_sends_producers_away_and_drops_what_comes_la
     await client.produce("t", producer_name="p")
     for sequence_id in range(10):
         client.send_message(b"value", sequence_id)
-    await until(lambda: bool(cluster[0].server.broker.producer_count))
+    await until(lambda: bool(cluster[0].server.context.producer_count))
 
     await cluster[0].member.drain()
     drain = asyncio.create_task(cluster[0].server.drain(60_000))

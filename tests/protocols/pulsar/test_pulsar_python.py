@@ -446,7 +446,7 @@ async def test_a_drain_moves_producers_and_consumers_without_an_error(pulsar_clu
         producer.flush()
 
     producer, consumer = await asyncio.to_thread(open_all)
-    assert busy.server.broker.producer_count == 1
+    assert busy.server.context.producer_count == 1
     sending = asyncio.create_task(asyncio.to_thread(send, producer, 0, 3_000))
     await until(lambda: len(results) > 200)
     await busy.member.drain()
@@ -464,7 +464,7 @@ async def topic_of(cluster: PulsarCluster, place: int) -> tuple[str, PulsarNode]
     """A topic whose clients are sent to the server at `place`."""
     node = cluster[place]
     for number in range(100):
-        server = node.server.broker.server_for(f"persistent://public/default/t{number}", "pulsar", None)
+        server = node.server.context.server_for(f"persistent://public/default/t{number}", "pulsar", None)
         if server is not None and server.ref.node_id == node.member.node_id:
             return f"t{number}", node
     raise AssertionError("no topic is sent there")

@@ -26,7 +26,7 @@ async def test_a_server_that_drains_has_instances_made_by_others_and_ends_its_ow
     await client.subscribe("t")
     values(await client.poll())
     draining = asyncio.create_task(one.server.drain(20_000))
-    await until(lambda: one.server._guard.draining.is_set())
+    await until(lambda: one.server._guard.is_draining)
     client.rest = Balancer([two, three])
     kept = await client.rest.get(f"{client.base}/assignments")
     committed = await client.rest.post(f"{client.base}/offsets")
@@ -76,7 +76,7 @@ async def test_the_last_server_makes_no_instance_while_it_drains(rest_servers: M
     nodes = await rest_servers(2, drain_idle_ms=10_000)
     clients = [await Client.create(node) for node in nodes]
     draining = [asyncio.create_task(node.server.drain(20_000)) for node in nodes]
-    await until(lambda: all(node.server._guard.draining.is_set() for node in nodes))
+    await until(lambda: all(node.server._guard.is_draining for node in nodes))
     answers = [await node.post("/consumers/g", {"name": "one"}) for node in nodes]
     for client in clients:
         await client.delete()

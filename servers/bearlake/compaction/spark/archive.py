@@ -1,7 +1,4 @@
-"""Class-data archives: Spark's 10,000 classes parsed and verified once, mapped into memory at every later start.
-
-An archive belongs to one Java, one set of flags and one class path; its folder is named by a digest of all three, so a stale one is
-never found (and Java itself would ignore it). It is recorded by a JVM that runs one job and ends:
+"""Records class-data archives (`class_archive.py`): a JVM runs one job, and writes the archive when it ends.
 
     python -m bearlake.compaction.spark.archive            at image build, or by a worker after its first start
 
@@ -11,9 +8,7 @@ Source: JEP 310 (application class-data sharing), JEP 350 (dynamic archives).
 
 import argparse
 import fcntl
-import hashlib
 import logging
-import os
 import subprocess
 import sys
 import tempfile
@@ -21,42 +16,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from bearlake.compaction.spark.class_archive import BASE, SPARK, place
 from bearlake.compaction.spark.gateway import Command
+from bearlake.compaction.spark.session import Session, jvm_command
 from bearlake.compaction.spark.settings import SparkSettings
 from bearlake.errors import BearlakeError, Unavailable
 
 log = logging.getLogger(__name__)
 
-_BASE = "java.jsa"
-_SPARK = "spark.jsa"
 _DEADLINE_MS = 180_000
 _PLAIN_DAEMON = "spark.python.daemon.module=pyspark.daemon"
 """Ours imports what workers need; the archive is of Java, and an image can make it before our code is there."""
-
-
-def default_folder() -> Path:
-    """`bearlake/spark` in the user's cache folder (XDG base directories)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bearlake" / "spark"
-
-
-def place(command: Command, folder: str | None) -> Path:
-    """The folder of the archive that fits the command, whether it exists or not."""
-    digest = hashlib.sha256()
-    for word in (str(command.java.program), command.java.version, *command.flags):
-        digest.update(word.encode() + b"\0")
-    for jar in command.class_path:
-        status = jar.stat()
-        digest.update(f"{jar}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
-    return Path(folder or default_folder()) / digest.hexdigest()[:32]
-
-
-def flags(command: Command, folder: str | None) -> Sequence[str]:
-    """Flags that make a JVM start from the archive that fits it; none if there is no such archive."""
-    found = place(command, folder)
-    if not (found / _SPARK).is_file():
-        return ()
-    archives = [path for path in (found / _BASE, found / _SPARK) if path.is_file()]
-    return [f"-XX:SharedArchiveFile={':'.join(map(str, archives))}", "-Xlog:disable", "-Xlog:all=error:stderr"]
 
 
 def build(settings: SparkSettings) -> Path | None:
@@ -66,8 +36,6 @@ def build(settings: SparkSettings) -> Path | None:
         Unavailable: the JVM did not do it.
         Unsupported: there is no Java or Spark here.
     """
-    from bearlake.compaction.spark.session import jvm_command
-
     command = jvm_command(settings)
     target = place(command, settings.archive_folder)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +44,7 @@ def build(settings: SparkSettings) -> Path | None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return None
-        if (target / _SPARK).is_file():
+        if (target / SPARK).is_file():
             return target
         target.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target) as draft:
@@ -86,22 +54,20 @@ def build(settings: SparkSettings) -> Path | None:
 
 def _record(command: Command, settings: SparkSettings, target: Path, draft: Path) -> None:
     """One JVM that runs one job and writes the archive when it ends; what is found in `target` is whole."""
-    from bearlake.compaction.spark.session import Session
-
-    more = [f"-XX:ArchiveClassesAtExit={draft / _SPARK}"]
+    more = [f"-XX:ArchiveClassesAtExit={draft / SPARK}"]
     if not (command.java.program.parent.parent / "lib" / "server" / "classes.jsa").is_file():
-        _dump_base(command, draft / _BASE)
-        (draft / _BASE).rename(target / _BASE)  # first: our archive remembers the path
-        more.append(f"-XX:SharedArchiveFile={target / _BASE}")
+        _dump_base(command, draft / BASE)
+        (draft / BASE).rename(target / BASE)  # first: our archive remembers the path
+        more.append(f"-XX:SharedArchiveFile={target / BASE}")
     session = Session(replace(settings, master="local[1]", conf=(_PLAIN_DAEMON,)), more_flags=more)
     try:
         session.connect()
         session.collect("archive", _echo, ["a"])
     finally:
         session.close(_DEADLINE_MS)
-    if not (draft / _SPARK).is_file():
+    if not (draft / SPARK).is_file():
         raise Unavailable("Java wrote no class-data archive")
-    (draft / _SPARK).rename(target / _SPARK)
+    (draft / SPARK).rename(target / SPARK)
 
 
 def _dump_base(command: Command, target: Path) -> None:

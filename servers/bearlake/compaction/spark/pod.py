@@ -10,7 +10,7 @@ Source: Spark 4.1, `BasicExecutorFeatureStep` (the variables), `entrypoint.sh` (
 import re
 from collections.abc import Mapping, Sequence
 
-from bearlake.compaction.spark import archive
+from bearlake.compaction.spark import class_archive
 from bearlake.compaction.spark.gateway import command, find_java, spark_home
 from bearlake.compaction.spark.settings import SparkSettings
 from bearlake.errors import Invalid
@@ -44,7 +44,7 @@ def executor_command(settings: SparkSettings, environ: Mapping[str, str]) -> tup
     if memory is None:
         raise Invalid(f"SPARK_EXECUTOR_MEMORY={environ['SPARK_EXECUTOR_MEMORY']}: expected mebibytes, such as 512m")
     start = command(find_java(settings.java_home), int(memory[1]) << 20)
-    flags = archive.flags(start, settings.archive_folder) if settings.archive else ()
+    flags = class_archive.flags(start, settings.archive_folder) if settings.archive else ()
     class_path = [*filter(None, [environ.get("SPARK_CLASSPATH")]), *map(str, start.class_path)]
     words = [
         str(start.java.program),

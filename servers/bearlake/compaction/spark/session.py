@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from bearlake.compaction.spark import archive, kubernetes
+from bearlake.compaction.spark import class_archive, kubernetes
 from bearlake.compaction.spark.gateway import Command, Jvm, command, find_java
 from bearlake.compaction.spark.settings import SparkSettings
 from bearlake.errors import Invalid, Unavailable
@@ -79,7 +79,7 @@ class Session:
         self._gateway: Any = None  # py4j has no types
         start = jvm_command(settings)
         if more_flags is None:
-            more_flags = archive.flags(start, settings.archive_folder) if settings.archive else ()
+            more_flags = class_archive.flags(start, settings.archive_folder) if settings.archive else ()
         self.has_archive = bool(more_flags)
         """Whether it started from a class-data archive."""
         self._jvm = Jvm(

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from bearlake.clock import Clock
 from bearlake.metadata.compaction import PartitionBacklog, StreamBacklog
-from bearlake.metadata.ledger import PartitionState
 from bearlake.metadata.model import PartitionKey, stream_number
 from bearlake.metadata.packing import SLICE_WIDTH, unpack_rows
+from bearlake.metadata.partition_state import PartitionState
 from bearlake.metadata.sqlite import index
 from bearlake.metadata.sqlite.catchup import COMMIT, read_heads
 from bearlake.metadata.sqlite.database import Database

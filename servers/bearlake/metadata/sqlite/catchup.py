@@ -7,9 +7,10 @@ is committed, so the ledger stays right also when the transaction is rolled back
 import sqlite3
 from typing import NamedTuple
 
-from bearlake.metadata.ledger import Ledger, PartitionState, StreamState
+from bearlake.metadata.ledger import Ledger
 from bearlake.metadata.model import EntryKind, PartitionKey
 from bearlake.metadata.packing import PRODUCER_WIDTH, SEQUENCE_WIDTH, unpack_rows, unpack_slices
+from bearlake.metadata.partition_state import PartitionState, StreamState
 
 COMMIT, TRIM, STREAM, SWAP = (
     int(EntryKind.COMMIT),

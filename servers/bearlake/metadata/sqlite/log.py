@@ -12,7 +12,7 @@ from typing import TypeVar
 from bearlake.clock import Clock
 from bearlake.errors import NotFound, OutOfRange
 from bearlake.metadata.compaction import OffsetRange, Swap
-from bearlake.metadata.ledger import Ledger, PartitionState
+from bearlake.metadata.ledger import Ledger
 from bearlake.metadata.model import (
     Entries,
     Located,
@@ -24,6 +24,7 @@ from bearlake.metadata.model import (
     PartitionUsage,
     ProducerState,
 )
+from bearlake.metadata.partition_state import PartitionState
 from bearlake.metadata.sqlite import entries, lookup
 from bearlake.metadata.sqlite.catchup import STREAM, TRIM, Follower, read_heads
 from bearlake.metadata.sqlite.commit import (

@@ -9,9 +9,10 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import islice, takewhile
 
-from bearlake.metadata.ledger import Ledger, PartitionState
+from bearlake.metadata.ledger import Ledger
 from bearlake.metadata.model import Located, LocatedSlice, PartitionKey
 from bearlake.metadata.packing import slices_of
+from bearlake.metadata.partition_state import PartitionState
 from bearlake.metadata.sqlite import index
 
 

@@ -8,9 +8,9 @@ import sqlite3
 
 from bearlake.clock import Clock
 from bearlake.errors import Conflict, Invalid, NotFound
-from bearlake.metadata.ledger import PartitionState
 from bearlake.metadata.model import PRODUCER_NAME_BYTES_MAX, Lease, NamedProducer, PartitionKey
 from bearlake.metadata.names import check_name
+from bearlake.metadata.partition_state import PartitionState
 from bearlake.metadata.producers import ASKED_STEP_MS, HEAD_FIELDS
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.log import SqliteLog

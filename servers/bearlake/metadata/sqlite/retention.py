@@ -3,8 +3,8 @@
 import sqlite3
 from collections.abc import Iterator
 
-from bearlake.metadata.ledger import PartitionState
 from bearlake.metadata.model import PartitionKey, Slice
+from bearlake.metadata.partition_state import PartitionState
 from bearlake.metadata.sqlite import index, lookup
 
 

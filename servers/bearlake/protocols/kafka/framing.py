@@ -1,8 +1,8 @@
 """How large a request may be: only Produce may exceed `control_request_bytes_max`, so that its first bytes decide."""
 
 from bearlake.errors import Corrupt
-from bearlake.protocols.kafka.broker import KafkaSettings
 from bearlake.protocols.kafka.codec import ApiKey
+from bearlake.protocols.kafka.settings import KafkaSettings
 
 PRODUCE = ApiKey.PRODUCE.to_bytes(2, "big")
 """What a Produce request begins with."""

@@ -3,11 +3,14 @@
 A command's number is that of its field in `BaseCommand`, so names here are names of those fields.
 """
 
+from collections.abc import Collection
+
 from google.protobuf.message import Message
 
 from bearlake.protocols.pulsar import framing
 from bearlake.protocols.pulsar.proto import commands_pb2
 from bearlake.protocols.pulsar.proto.commands_pb2 import BaseCommand
+from bearlake.telemetry import metrics
 
 NAMES: dict[int, str] = {
     field.number: field.name for field in BaseCommand.DESCRIPTOR.fields if field.message_type is not None
@@ -16,6 +19,21 @@ NUMBERS = {name: number for number, name in NAMES.items()}
 
 SERVER_REQUEST_ID = (1 << 64) - 1
 """Request id of what the server does on its own."""
+
+
+class CommandMeters:
+    """Counts the commands of clients."""
+
+    def __init__(self, served: Collection[str]) -> None:
+        """Commands whose names are not in `served` are counted together."""
+        self._by_number = {
+            number: metrics.PULSAR_COMMANDS.labels(name) for number, name in NAMES.items() if name in served
+        }
+        self._other = metrics.PULSAR_COMMANDS.labels("other")
+
+    def count(self, number: int, times: int = 1) -> None:
+        """Count a command by its number."""
+        self._by_number.get(number, self._other).inc(times)
 
 
 def frame(name: str, body: Message) -> bytes:

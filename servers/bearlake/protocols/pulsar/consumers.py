@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from bearlake import kernel
 from bearlake.errors import BearlakeError
@@ -23,13 +23,11 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     CommandSubscribe,
     MessageIdData,
 )
+from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.protocols.pulsar.topics import Topic
 from bearlake.streams.subscriptions import Attachment
 from bearlake.streams.subscriptions.model import Closed, Delivery, EntryAck, SubscriptionType
 from bearlake.telemetry import metrics
-
-if TYPE_CHECKING:
-    from bearlake.protocols.pulsar.connection import Connection
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +37,38 @@ _JOINED_BYTES = 64 * 1024
 """Size (bytes) from which on messages are not joined any more: larger pieces of memory are given back to the system, and cost more."""
 
 
+class Client(Protocol):
+    """The client of a consumer: its connection."""
+
+    consumers: "dict[int, Consumer]"
+
+    @property
+    def peer(self) -> str:
+        """`host:port` of the client."""
+
+    @property
+    def client_version(self) -> str:
+        """What the client says of itself."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client can still be sent anything."""
+
+    @property
+    def is_write_paused(self) -> bool:
+        """Whether the client does not take what it was sent."""
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame."""
+
+    def url_elsewhere(self, topic: str) -> str | None:
+        """URL of the server that takes over a topic's clients; None without another server."""
+
+
 class Consumer:
     """A consumer of one connection: a `streams.subscriptions.Consumer`."""
 
-    def __init__(self, connection: "Connection", request: CommandSubscribe) -> None:
+    def __init__(self, connection: Client, request: CommandSubscribe, settings: PulsarSettings) -> None:
         self.connection = connection
         self.request = request
         self.id = request.consumer_id
@@ -58,6 +84,7 @@ class Consumer:
         self.task: asyncio.Task[None] | None = None
         """Attaches it."""
         self._epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
+        self._settings = settings
         self._is_over = False
 
     # -- called by the subscription ------------------------------------------------------------------------------
@@ -67,7 +94,7 @@ class Consumer:
         partition = self.partition
         index = partition_index(partition) if self.topic.is_partitioned else -1
         names = (self.id, stream_number(partition), index, self._epoch)
-        limit = framing.entry_bytes_max(self.connection.broker.settings.message_bytes_max)
+        limit = framing.entry_bytes_max(self._settings.message_bytes_max)
         at = count = 0
         while at < len(deliveries):
             frames, message_count, end = kernel.encode_messages(deliveries, at, *names, limit, _JOINED_BYTES)
@@ -81,13 +108,12 @@ class Consumer:
 
     def _deliver_one(self, delivery: Delivery, limit: int) -> int:
         """Deliver one that is not as most are; returns how many messages it was."""
-        settings = self.connection.broker.settings
         try:
             entry = entries.from_batch(
                 delivery.batch,
                 delivery.base_offset,
                 message_bytes_max=limit,
-                uncompressed_bytes_max=settings.uncompressed_bytes_max,
+                uncompressed_bytes_max=self._settings.uncompressed_bytes_max,
             )
         except BearlakeError as error:
             self._skip(delivery, error)
@@ -132,9 +158,9 @@ class Consumer:
         if attachment is None:
             return
         acks = [
-            EntryAck(one.entry_id, message_ids.bits(one.ack_set) if one.ack_set else 0)
-            for one in ids
-            if one.ledger_id == ledger and one.entry_id <= _ENTRY_MAX
+            EntryAck(message_id.entry_id, message_ids.bits(message_id.ack_set) if message_id.ack_set else 0)
+            for message_id in ids
+            if message_id.ledger_id == ledger and message_id.entry_id <= _ENTRY_MAX
         ]
         if not is_cumulative:
             attachment.acknowledge(acks)
@@ -151,7 +177,11 @@ class Consumer:
         if ids:
             ledger = stream_number(self.partition)
             self.attachment.redeliver(
-                [one.entry_id for one in ids if one.ledger_id == ledger and one.entry_id <= _ENTRY_MAX]
+                [
+                    message_id.entry_id
+                    for message_id in ids
+                    if message_id.ledger_id == ledger and message_id.entry_id <= _ENTRY_MAX
+                ]
             )
         else:
             self.attachment.redeliver_all()
@@ -217,7 +247,7 @@ class Consumer:
                 "an entry cannot be read",
                 extra={"partition": self.partition, "offset": delivery.base_offset, "error": error},
             )
-        self.connection.server.loop.call_soon(self._acknowledge_skipped, delivery.base_offset)
+        asyncio.get_running_loop().call_soon(self._acknowledge_skipped, delivery.base_offset)
 
     def _acknowledge_skipped(self, base_offset: int) -> None:
         if self.attachment is not None:

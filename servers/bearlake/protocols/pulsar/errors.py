@@ -3,6 +3,7 @@
 from bearlake import errors
 from bearlake.protocols.pulsar.proto.commands_pb2 import ServerError
 from bearlake.streams.subscriptions.model import Busy, NotHolder, Overlap
+from bearlake.telemetry import metrics
 
 
 class Refused(errors.BearlakeError):
@@ -38,3 +39,8 @@ def error_of(error: errors.BearlakeError) -> int:
         return error.error
     name = next((name for kind, name in _BY_KIND if isinstance(error, kind)), "UnknownError")
     return ServerError.Value(name)
+
+
+def count_error(number: int) -> None:
+    """Count an error (`ServerError`) that a client is answered with."""
+    metrics.PULSAR_ERRORS.labels(ServerError.Name(number)).inc()

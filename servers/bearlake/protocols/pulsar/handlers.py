@@ -6,13 +6,14 @@ id, since nobody can tell where it would stand.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from google.protobuf.message import Message
 
 from bearlake.errors import BearlakeError, Corrupt
-from bearlake.protocols.pulsar import commands, lookups, positions, producing, subscribing, watchers
-from bearlake.protocols.pulsar.errors import Refused, error_of
+from bearlake.protocols.pulsar import commands, lookups, positions, producing, subscribing, watching
+from bearlake.protocols.pulsar.connection import Connection
+from bearlake.protocols.pulsar.errors import Refused, count_error, error_of
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
     BaseCommand,
     CommandGetOrCreateSchema,
@@ -26,13 +27,10 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     TxnResponse,
 )
 
-if TYPE_CHECKING:
-    from bearlake.protocols.pulsar.connection import Connection
-
 send = producing.send
 send_parsed = producing.send_parsed
 
-Inline = Callable[["Connection", Any], None]
+Inline = Callable[[Connection, Any], None]
 Refuse = Callable[[Any, int, str], bytes]
 
 
@@ -42,12 +40,12 @@ class Request(NamedTuple):
     `begin`, if there is one, is called before the next command is read; False: there is nothing left to do.
     """
 
-    handle: "Callable[[Connection, Any], Awaitable[bytes | None]]"
+    handle: Callable[[Connection, Any], Awaitable[bytes | None]]
     refuse: Refuse
-    begin: "Callable[[Connection, Any], bool] | None" = None
+    begin: Callable[[Connection, Any], bool] | None = None
 
 
-def carry_out(connection: "Connection", number: int, command: BaseCommand) -> None:
+def carry_out(connection: Connection, number: int, command: BaseCommand) -> None:
     """Carry out a command (not SEND), or begin to. Raises `Corrupt`."""
     name = commands.NAMES.get(number)
     if name is None or (name not in _INLINE and name not in _REQUESTS):
@@ -74,7 +72,7 @@ def carry_out(connection: "Connection", number: int, command: BaseCommand) -> No
             connection.start(_answer(connection, request, body))
 
 
-async def _answer(connection: "Connection", request: Request, body: Message) -> None:
+async def _answer(connection: Connection, request: Request, body: Message) -> None:
     try:
         frame = await request.handle(connection, body)
     except BearlakeError as error:
@@ -84,9 +82,9 @@ async def _answer(connection: "Connection", request: Request, body: Message) -> 
         connection.send(frame)
 
 
-def _answer_refusal(connection: "Connection", request: Request, body: Message, error: BearlakeError) -> None:
+def _answer_refusal(connection: Connection, request: Request, body: Message, error: BearlakeError) -> None:
     number = error_of(error)
-    connection.server.count_error(number)
+    count_error(number)
     connection.send(request.refuse(body, number, str(error)))
 
 
@@ -97,19 +95,19 @@ def _refuse(body: Any, number: int, message: str) -> bytes:  # any request
 # -- keep-alive --------------------------------------------------------------------------------------------------
 
 
-def _ping(connection: "Connection", body: CommandPing) -> None:
+def _ping(connection: Connection, body: CommandPing) -> None:
     connection.send(commands.frame("pong", CommandPong()))
 
 
-def _ignore(connection: "Connection", body: Message) -> None:
+def _ignore(connection: Connection, body: Message) -> None:
     """PONG: that it came is enough. AUTH_RESPONSE: nobody was challenged."""
 
 
 # -- schemas -----------------------------------------------------------------------------------------------------
 
 
-async def _get_schema(connection: "Connection", body: CommandGetSchema) -> bytes:
-    return commands.frame("get_schema_response", await connection.broker.schemas.get(connection.who, body))
+async def _get_schema(connection: Connection, body: CommandGetSchema) -> bytes:
+    return commands.frame("get_schema_response", await connection.context.schemas.get(connection.who, body))
 
 
 def _refuse_schema(body: CommandGetSchema, number: int, message: str) -> bytes:
@@ -117,8 +115,8 @@ def _refuse_schema(body: CommandGetSchema, number: int, message: str) -> bytes:
     return commands.frame("get_schema_response", answer)
 
 
-async def _get_or_create_schema(connection: "Connection", body: CommandGetOrCreateSchema) -> bytes:
-    answer = await connection.broker.schemas.get_or_create(connection.who, body)
+async def _get_or_create_schema(connection: Connection, body: CommandGetOrCreateSchema) -> bytes:
+    answer = await connection.context.schemas.get_or_create(connection.who, body)
     return commands.frame("get_or_create_schema_response", answer)
 
 
@@ -130,7 +128,7 @@ def _refuse_new_schema(body: CommandGetOrCreateSchema, number: int, message: str
 # -- transactions ------------------------------------------------------------------------------------------------
 
 
-async def _no_transactions(connection: "Connection", body: TxnRequest) -> None:
+async def _no_transactions(connection: Connection, body: TxnRequest) -> None:
     raise Refused("NotAllowedError", "transactions are not served")
 
 
@@ -156,7 +154,7 @@ _INLINE: dict[str, Inline] = {
     "ack": subscribing.acknowledge,
     "redeliver_unacknowledged_messages": subscribing.redeliver,
     "close_consumer": subscribing.close,
-    "watch_topic_list_close": watchers.unwatch,
+    "watch_topic_list_close": watching.unwatch,
 }
 
 _REQUESTS: dict[str, Request] = {
@@ -171,7 +169,7 @@ _REQUESTS: dict[str, Request] = {
     "get_last_message_id": Request(positions.last_message_id, _refuse),
     "get_schema": Request(_get_schema, _refuse_schema),
     "get_or_create_schema": Request(_get_or_create_schema, _refuse_new_schema),
-    "watch_topic_list": Request(watchers.watch, _refuse),
+    "watch_topic_list": Request(watching.watch, _refuse),
     "tc_client_connect_request": Request(_no_transactions, _refuse_coordinator),
     "new_txn": _refuse_transaction("new_txn_response"),
     "add_partition_to_txn": _refuse_transaction("add_partition_to_txn_response"),

@@ -3,11 +3,9 @@
 Every look-up names one server, which may be any: it is where the topic's durable subscriptions are dispatched, or will be.
 """
 
-from typing import TYPE_CHECKING
-
-from bearlake import __version__, kernel
-from bearlake.errors import Invalid
-from bearlake.protocols.pulsar import commands, names
+from bearlake import __version__
+from bearlake.protocols.pulsar import commands, topic_lists
+from bearlake.protocols.pulsar.connection import Connection
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
     CommandConnect,
@@ -22,20 +20,15 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
 )
 from bearlake.protocols.pulsar.topics import parse
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from bearlake.protocols.pulsar.connection import Connection
-
 PROTOCOL_VERSION = 21
 
 
-def connect(connection: "Connection", request: CommandConnect) -> None:
+def connect(connection: Connection, request: CommandConnect) -> None:
     """CONNECT: the first command, once."""
     body = CommandConnected(
         server_version=f"Bearlake {__version__}",
         protocol_version=min(request.protocol_version, PROTOCOL_VERSION),
-        max_message_size=connection.broker.settings.message_bytes_max,
+        max_message_size=connection.context.settings.message_bytes_max,
         feature_flags=FeatureFlags(
             supports_topic_watchers=True, supports_get_partitioned_metadata_without_auto_creation=True
         ),
@@ -45,9 +38,9 @@ def connect(connection: "Connection", request: CommandConnect) -> None:
     connection.send(commands.frame("connected", body))
 
 
-async def partitioned_metadata(connection: "Connection", request: CommandPartitionedTopicMetadata) -> bytes:
+async def partitioned_metadata(connection: Connection, request: CommandPartitionedTopicMetadata) -> bytes:
     """PARTITIONED_METADATA. Raises what it is refused with."""
-    count = await connection.broker.topics.partition_count(
+    count = await connection.context.topics.partition_count(
         connection.who, request.topic, may_create=request.metadata_auto_creation_enabled
     )
     body = CommandPartitionedTopicMetadataResponse(
@@ -67,16 +60,16 @@ def refuse_metadata(request: CommandPartitionedTopicMetadata, number: int, messa
     return commands.frame("partitioned_metadata_response", body)
 
 
-async def lookup(connection: "Connection", request: CommandLookupTopic) -> bytes:
+async def lookup(connection: Connection, request: CommandLookupTopic) -> bytes:
     """LOOKUP. Raises what it is refused with."""
-    broker = connection.broker
+    context = connection.context
     name = parse(request.topic)
-    topic = await broker.topics.find(request.topic)
-    if topic is None and not broker.settings.auto_create_streams:
+    topic = await context.topics.find(request.topic)
+    if topic is None and not context.settings.auto_create_streams:
         raise Refused("TopicNotFound", f"topic {name} does not exist")
-    holder = await broker.holder(topic.partition) if topic is not None else None
+    holder = await context.holder(topic.partition) if topic is not None else None
     endpoint, scheme = connection.endpoint_named(request.advertised_listener_name)
-    server = broker.server_for(str(name), endpoint, holder.node_id if holder is not None else None)
+    server = context.server_for(str(name), endpoint, holder.node_id if holder is not None else None)
     if server is None:
         raise Refused("ServiceNotReady", f"no server has a listener {endpoint}")
     body = CommandLookupTopicResponse(
@@ -101,12 +94,12 @@ def refuse_lookup(request: CommandLookupTopic, number: int, message: str) -> byt
     return commands.frame("lookup_response", body)
 
 
-async def topics_of_namespace(connection: "Connection", request: CommandGetTopicsOfNamespace) -> bytes:
+async def topics_of_namespace(connection: Connection, request: CommandGetTopicsOfNamespace) -> bytes:
     """GET_TOPICS_OF_NAMESPACE: all of them; clients filter by their patterns. Raises what it is refused with."""
     topics: list[str] = []
     if request.mode != CommandGetTopicsOfNamespace.NON_PERSISTENT:
-        topics = connection.broker.topics.of_namespace(connection.who, namespace(request.namespace))
-    found = hash_of(topics)
+        topics = connection.context.topics.of_namespace(connection.who, topic_lists.namespace(request.namespace))
+    found = topic_lists.hash_of(topics)
     is_same = request.HasField("topics_hash") and request.topics_hash == found
     body = CommandGetTopicsOfNamespaceResponse(
         request_id=request.request_id,
@@ -116,19 +109,3 @@ async def topics_of_namespace(connection: "Connection", request: CommandGetTopic
         changed=not is_same,
     )
     return commands.frame("get_topics_of_namespace_response", body)
-
-
-def namespace(name: str) -> str:
-    """A namespace as a client names it. Raises `Refused`."""
-    try:
-        return names.check_namespace(name)
-    except Invalid as error:
-        raise Refused("NotAllowedError", str(error)) from error
-
-
-def hash_of(topics: "Iterable[str]") -> str:
-    """What clients and servers compare lists of topics by: CRC32C of the sorted names between commas, low byte first, in hexadecimal.
-
-    Source: Pulsar, `TopicList.calculateHash` (PIP-145).
-    """
-    return kernel.crc32c(",".join(sorted(topics)).encode()).to_bytes(4, "little").hex()

@@ -1,11 +1,11 @@
 """GET_LAST_MESSAGE_ID: what is the last message of a topic, and has this consumer acknowledged it?"""
 
-from typing import TYPE_CHECKING
-
 from bearlake import kernel
 from bearlake.errors import NotFound, Unavailable
 from bearlake.metadata.model import PartitionKey, partition_index, stream_number
 from bearlake.protocols.pulsar import commands, entries, message_ids
+from bearlake.protocols.pulsar.connection import Connection
+from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
     CommandGetLastMessageId,
@@ -14,17 +14,13 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
 )
 from bearlake.streams.fetch import FetchRange
 
-if TYPE_CHECKING:
-    from bearlake.protocols.pulsar.broker import Broker
-    from bearlake.protocols.pulsar.connection import Connection
 
-
-async def last_message_id(connection: "Connection", request: CommandGetLastMessageId) -> bytes:
+async def last_message_id(connection: Connection, request: CommandGetLastMessageId) -> bytes:
     """GET_LAST_MESSAGE_ID. Raises its refusal."""
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is None or consumer.attachment is None:
         raise Refused("ConsumerNotFound", f"the connection has no consumer {request.consumer_id}")
-    last = await find_last(connection.broker, consumer.partition)
+    last = await find_last(connection.context, consumer.partition)
     if consumer.topic.is_partitioned:
         last.partition = partition_index(consumer.partition)
     body = CommandGetLastMessageIdResponse(
@@ -37,9 +33,9 @@ async def last_message_id(connection: "Connection", request: CommandGetLastMessa
     return commands.frame("get_last_message_id_response", body)
 
 
-async def find_last(broker: "Broker", partition: PartitionKey) -> MessageIdData:
+async def find_last(context: PulsarContext, partition: PartitionKey) -> MessageIdData:
     """Id of the last message of a partition; entry 2^64-1 if there is none. Raises `NotFound`, `Unavailable`."""
-    streams = broker.streams
+    streams = context.streams
     last = MessageIdData(ledger_id=stream_number(partition), entry_id=message_ids.NONE)
     bounds = (await streams.bounds([partition])).get(partition)
     if bounds is None:
@@ -61,7 +57,7 @@ async def find_last(broker: "Broker", partition: PartitionKey) -> MessageIdData:
         batch,
         base_offset,
         message_bytes_max=entries.ANY_BYTES,
-        uncompressed_bytes_max=broker.settings.uncompressed_bytes_max,
+        uncompressed_bytes_max=context.settings.uncompressed_bytes_max,
     )
     last.entry_id = base_offset
     last.batch_index = header.last_offset_delta if entry.is_batch else -1

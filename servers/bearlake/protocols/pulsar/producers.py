@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from bearlake.errors import BearlakeError
 from bearlake.kernel import SendEntry, SendIds
@@ -32,14 +32,13 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     ServerError,
 )
 from bearlake.protocols.pulsar.sends import Sends
+from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.protocols.pulsar.topics import Topic
 from bearlake.streams.admission import Header, admit
 from bearlake.streams.append import Append, AppendCall, Hold, Verdict
 from bearlake.streams.catalog import StreamView
+from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
-
-if TYPE_CHECKING:
-    from bearlake.protocols.pulsar.connection import Connection
 
 log = logging.getLogger(__name__)
 
@@ -70,12 +69,72 @@ class State(Enum):
     CLOSED = 3
 
 
+class Tasks(Protocol):
+    """Tasks that go on when the client has gone."""
+
+    def run(self, work: Coroutine[None, None, None]) -> Any:  # Any: nobody waits for it
+        """Run a task; it is cancelled when the server closes."""
+
+
+class Context(Protocol):
+    """What producers use of `context.PulsarContext`."""
+
+    @property
+    def streams(self) -> Streams:
+        """The streams."""
+
+    @property
+    def settings(self) -> PulsarSettings:
+        """Limits of messages."""
+
+    def new_producer_name(self) -> str:
+        """A name that no producer of the deployment has had."""
+
+    def register(self, producer: "Producer") -> None:
+        """Take the producer's name in its partition. Raises `Refused` (ProducerBusy)."""
+
+    def unregister(self, producer: "Producer") -> None:
+        """Give the producer's name up; safe to repeat."""
+
+
+class Client(Protocol):
+    """The client of a producer: its connection."""
+
+    send_count: int
+    producers: "dict[int, Producer]"
+
+    @property
+    def context(self) -> Context:
+        """What the server's connections share."""
+
+    @property
+    def server(self) -> Tasks:
+        """The server's tasks."""
+
+    @property
+    def peer(self) -> str:
+        """`host:port` of the client."""
+
+    @property
+    def client_version(self) -> str:
+        """What the client says of itself."""
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame."""
+
+    def sent(self, count: int) -> None:
+        """`count` messages or batches have been answered."""
+
+    def start(self, work: Coroutine[None, None, None]) -> Any:  # Any: nobody waits for it
+        """Run the work of a request; it is cancelled when the client goes."""
+
+
 class Producer:
     """A producer of one connection, on one partition."""
 
     def __init__(
         self,
-        connection: "Connection",
+        connection: Client,
         request: CommandProducer,
         open_when_granted: "Callable[[Producer], Coroutine[None, None, None]]",
     ) -> None:
@@ -112,12 +171,12 @@ class Producer:
     @property
     def fenced_name(self) -> str:
         """A name of this session alone, for an exclusive producer without deduplication: its sequences are counted here."""
-        return f"{_PREFIX}fenced:{self.connection.broker.new_producer_name()}"
+        return f"{_PREFIX}fenced:{self.connection.context.new_producer_name()}"
 
     def named(self, topic: Topic, name: str) -> None:
         """It is to produce to `topic` under this name. Raises `Refused` (ProducerBusy)."""
         self.topic, self.partition, self.name = topic, topic.partition, name
-        self.connection.broker.register(self)
+        self.connection.context.register(self)
 
     def opened(self, stored: NamedProducer | None, topic_epoch: int | None, *, is_deduplicated: bool) -> None:
         """It produces from now on."""
@@ -163,7 +222,7 @@ class Producer:
         if view is None:
             self._queue([(entry[1], entry[2]) for entry in parsed]).fail(Verdict.NOT_FOUND)
             return
-        now_ms = self.connection.broker.streams.clock.now_ms()
+        now_ms = self.connection.context.streams.clock.now_ms()
         rules = view.plain_rules(now_ms)
         stream_id, _, _, bytes_max, earliest_ms, latest_ms = rules if rules is not None else _NO_RULES
         partition = self.partition
@@ -197,7 +256,7 @@ class Producer:
 
     def _view(self) -> StreamView | None:
         """The stream, None when it is gone."""
-        return self.connection.broker.streams.catalog.peek_number(self.topic.view.stream.number)
+        return self.connection.context.streams.catalog.peek_number(self.topic.view.stream.number)
 
     def _submit(self) -> None:
         """Append what is held, in order. The chunk that carries its message's sequence waits until those before it are stored: otherwise
@@ -208,15 +267,15 @@ class Producer:
             if is_chunk and appends[0].flags & BATCH_NAMED and self._line[0] is not sends:
                 return
             self._held.popleft()
-            self.connection.broker.streams.submit(AppendCall(appends, sends.done))
+            self.connection.context.streams.submit(AppendCall(appends, sends.done))
 
     def _append(self, command: CommandSend, message: memoryview) -> Append | None:
         """The entry as a batch for the waist; None when the stream is gone. Raises what it is refused with."""
-        broker = self.connection.broker
+        context = self.connection.context
         view = self._view()
         if view is None:
             return None
-        limit = broker.settings.message_bytes_max
+        limit = context.settings.message_bytes_max
         if command.txnid_least_bits or command.txnid_most_bits or command.marker:
             raise Refused("NotAllowedError", "transactions and markers are not served")
         metadata, payload = framing.read_message(message)
@@ -230,8 +289,8 @@ class Producer:
                 "NotAllowedError",
                 f"a message of {len(message)} bytes with its metadata: expected at most {entry_limit}",
             )
-        entry = entries.to_batch(metadata, payload, broker.settings.uncompressed_bytes_max)
-        head = self._admit(view, entry, broker.streams.clock.now_ms())
+        entry = entries.to_batch(metadata, payload, context.settings.uncompressed_bytes_max)
+        head = self._admit(view, entry, context.streams.clock.now_ms())
         if command.is_chunk and metadata.chunk_id < metadata.num_chunks_from_msg - 1:
             return Append(*head, *_NO_NAMES)  # of a message in chunks, the last one carries its sequence
         sequence_id = max(command.sequence_id, command.highest_sequence_id)
@@ -327,7 +386,7 @@ class Producer:
     def _end(self) -> None:
         self.state = State.CLOSED
         if self.name:
-            self.connection.broker.unregister(self)
+            self.connection.context.unregister(self)
         if self.connection.producers.get(self.id) is self:
             del self.connection.producers[self.id]
         dropped = sum(len(sends.ids) for sends in self._line)

@@ -5,15 +5,16 @@ what is stored under its name.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from bearlake.errors import BearlakeError
 from bearlake.kernel import SendEntry
 from bearlake.metadata.model import NamedProducer
 from bearlake.metadata.subscriptions import EARLIEST
 from bearlake.protocols.pulsar import commands
+from bearlake.protocols.pulsar.connection import Connection
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.producers import Producer, State
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
@@ -26,14 +27,11 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
 from bearlake.streams.principal import Operation
 from bearlake.streams.subscriptions.creating import create_cursor
 
-if TYPE_CHECKING:
-    from bearlake.protocols.pulsar.connection import Connection
-
 DEDUPLICATION = "pulsar.deduplication"
 """The stream config that says whether what a producer sends again is stored once."""
 
 
-def begin(connection: "Connection", request: CommandProducer) -> bool:
+def begin(connection: Connection, request: CommandProducer) -> bool:
     """PRODUCER, before anything else is read: the producer can be closed from now on. Raises what it is refused with."""
     known = connection.producers.get(request.producer_id)
     if known is not None:
@@ -41,58 +39,58 @@ def begin(connection: "Connection", request: CommandProducer) -> bool:
             raise Refused("ServiceNotReady", "the producer is being opened or closed on this connection")
         connection.send(_opened(known, request.request_id))  # asked again
         return False
-    if connection.broker.is_draining:
+    if connection.context.is_draining:
         raise Refused("ServiceNotReady", "this server is draining: look the topic up again")
     connection.check_room()
-    connection.producers[request.producer_id] = Producer(connection, request, _open_when_granted)
+    connection.producers[request.producer_id] = Producer(connection, request, partial(_open_when_granted, connection))
     return True
 
 
-async def open_producer(connection: "Connection", request: CommandProducer) -> bytes:
+async def open_producer(connection: Connection, request: CommandProducer) -> bytes:
     """PRODUCER; of one that has to wait for its turn, the first of two answers. Raises what it is refused with."""
-    broker = connection.broker
+    context = connection.context
     producer = connection.producers.get(request.producer_id)
     if producer is None or producer.request is not request:
         raise Refused("ServiceNotReady", "the producer was closed before it was open")
     try:
-        topic = await broker.topics.resolve(connection.who, request.topic, Operation.WRITE)
+        topic = await context.topics.resolve(connection.who, request.topic, Operation.WRITE)
         if topic.view.stream.is_terminated:
             raise Refused("TopicTerminatedError", f"topic {topic.name} is terminated")
         schema = request.schema if request.HasField("schema") else None
-        producer.schema_version = await broker.schemas.for_producer(connection.who, topic, schema)
+        producer.schema_version = await context.schemas.for_producer(connection.who, topic, schema)
         is_alone = request.producer_access_mode != Shared
-        shared_epoch = None if is_alone else await broker.access.share_elsewhere(topic.partition)
+        shared_epoch = None if is_alone else await context.access.share_elsewhere(topic.partition)
         _check_open(producer)
         # From here to the claim nothing waits, so that nobody comes in between.
-        producer.named(topic, request.producer_name or broker.new_producer_name())
+        producer.named(topic, request.producer_name or context.new_producer_name())
         if not is_alone:
-            broker.access.share(topic.partition)
-        elif not broker.access.claim(producer, request.producer_access_mode, broker.others(producer)):
+            context.access.share(topic.partition)
+        elif not context.access.claim(producer, request.producer_access_mode, context.others(producer)):
             return _waits(producer)
-        await _open(producer, shared_epoch)
+        await _open(connection, producer, shared_epoch)
     except BaseException:
         producer.abandoned()
         raise
     return _opened(producer, request.request_id)
 
 
-async def _open(producer: Producer, shared_epoch: int | None) -> None:
+async def _open(connection: Connection, producer: Producer, shared_epoch: int | None) -> None:
     """What a producer needs of the metadata store; `shared_epoch` is the partition's for one beside others, None: it is to be alone.
 
     Raises what it is refused with.
     """
-    broker, request = producer.connection.broker, producer.request
+    context, request = connection.context, producer.request
     topic_epoch: int | None = None
     if shared_epoch is None:
         known_epoch = request.topic_epoch if request.HasField("topic_epoch") else None
-        topic_epoch = await broker.access.enter(producer, known_epoch)
+        topic_epoch = await context.access.enter(producer, known_epoch)
     stored: NamedProducer | None = None
     is_deduplicated = producer.topic.view.stream.configs.get(DEDUPLICATION, "true").lower() == "true"
     if is_deduplicated or topic_epoch is not None:  # who is alone needs a name in any case: by it the commit fences it
         name = producer.stored_name if is_deduplicated else producer.fenced_name
-        stored = await broker.streams.metadata.producers.named(producer.partition, name)
+        stored = await context.streams.metadata.producers.named(producer.partition, name)
     if request.initial_subscription_name:
-        cursors = broker.streams.metadata.cursors
+        cursors = context.streams.metadata.cursors
         await create_cursor(cursors, producer.partition, request.initial_subscription_name, EARLIEST, {})
     _check_open(producer)
     # Not the epoch that came with the name: if it was raised since, this producer is to be fenced.
@@ -102,10 +100,10 @@ async def _open(producer: Producer, shared_epoch: int | None) -> None:
     producer.opened(stored, topic_epoch, is_deduplicated=is_deduplicated)
 
 
-async def _open_when_granted(producer: Producer) -> None:
-    connection, request_id = producer.connection, producer.request.request_id
+async def _open_when_granted(connection: Connection, producer: Producer) -> None:
+    request_id = producer.request.request_id
     try:
-        await _open(producer, None)
+        await _open(connection, producer, None)
     except BearlakeError as error:
         producer.abandoned()
         connection.refuse(request_id, error)
@@ -119,14 +117,14 @@ def _check_open(producer: Producer) -> None:
         raise Refused("ServiceNotReady", "the producer was closed before it was open")
 
 
-def send(connection: "Connection", command: CommandSend, message: memoryview) -> None:
+def send(connection: Connection, command: CommandSend, message: memoryview) -> None:
     """SEND. One to a producer that is not open any more is dropped: its client knows, or will."""
     producer = connection.producers.get(command.producer_id)
     if producer is not None and producer.state is State.OPEN:
         producer.take(command, message)
 
 
-def send_parsed(connection: "Connection", parsed: Sequence[SendEntry]) -> None:
+def send_parsed(connection: Connection, parsed: Sequence[SendEntry]) -> None:
     """SENDs that the kernel has read, in order."""
     for producer_id, entries in groupby(parsed, itemgetter(0)):
         producer = connection.producers.get(producer_id)
@@ -134,7 +132,7 @@ def send_parsed(connection: "Connection", parsed: Sequence[SendEntry]) -> None:
             producer.take_parsed(list(entries))
 
 
-def close(connection: "Connection", request: CommandCloseProducer) -> None:
+def close(connection: Connection, request: CommandCloseProducer) -> None:
     """CLOSE_PRODUCER."""
     producer = connection.producers.get(request.producer_id)
     if producer is None or producer.state is State.OPENING:

@@ -3,19 +3,28 @@
 Each becomes one record batch. What they were answered with leaves in the order of the SENDs (`producers.py`).
 """
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from bearlake import kernel
 from bearlake.errors import BearlakeError
 from bearlake.kernel import SendIds
-from bearlake.metadata.model import partition_index, stream_number
+from bearlake.metadata.model import PartitionKey, partition_index, stream_number
 from bearlake.protocols.pulsar import commands
-from bearlake.protocols.pulsar.errors import error_of
+from bearlake.protocols.pulsar.errors import count_error, error_of
 from bearlake.protocols.pulsar.proto.commands_pb2 import CommandSendError
+from bearlake.protocols.pulsar.topics import Topic
 from bearlake.streams.append import AppendCall, Verdict
 
-if TYPE_CHECKING:
-    from bearlake.protocols.pulsar.producers import Producer
+
+class Producer(Protocol):
+    """The producer that sent them: `producers.Producer`."""
+
+    id: int
+    topic: Topic
+    partition: PartitionKey
+
+    def answer(self) -> None:
+        """Send the answers at the head of the line."""
 
 
 class Sends:
@@ -23,7 +32,7 @@ class Sends:
 
     __slots__ = ("answer", "failure", "ids", "producer")
 
-    def __init__(self, producer: "Producer", ids: list[SendIds]) -> None:
+    def __init__(self, producer: Producer, ids: list[SendIds]) -> None:
         self.producer = producer
         self.ids = ids
         self.answer: bytes | None = None
@@ -51,7 +60,7 @@ class Sends:
         """The only one can never be stored; `number` is that of a `ServerError`, if not the one that goes with `error`."""
         ((sequence_id, _),) = self.ids
         number = error_of(error) if number is None else number
-        self.producer.connection.server.count_error(number)
+        count_error(number)
         body = CommandSendError(
             producer_id=self.producer.id,
             sequence_id=sequence_id,

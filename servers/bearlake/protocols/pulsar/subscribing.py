@@ -5,12 +5,13 @@ for one that never was, are ignored as in Pulsar: they were under way when it en
 """
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from bearlake.errors import BearlakeError
 from bearlake.protocols.pulsar import commands, message_ids
+from bearlake.protocols.pulsar.connection import Connection
 from bearlake.protocols.pulsar.consumers import Consumer
-from bearlake.protocols.pulsar.errors import Refused, error_of
+from bearlake.protocols.pulsar.context import PulsarContext
+from bearlake.protocols.pulsar.errors import Refused, count_error, error_of
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
     STICKY,
     CommandAck,
@@ -30,14 +31,10 @@ from bearlake.streams.principal import Operation
 from bearlake.streams.subscriptions import Attachment
 from bearlake.streams.subscriptions.model import EARLIEST, LATEST, ConsumerSpec, SubscriptionType
 
-if TYPE_CHECKING:
-    from bearlake.protocols.pulsar.broker import Broker
-    from bearlake.protocols.pulsar.connection import Connection
-
 _TIME_MAX = (1 << 63) - 1
 
 
-def begin(connection: "Connection", request: CommandSubscribe) -> bool:
+def begin(connection: Connection, request: CommandSubscribe) -> bool:
     """SUBSCRIBE, before anything else is read: the consumer can be closed from now on. Raises what it is refused with."""
     known = connection.consumers.get(request.consumer_id)
     if known is not None:
@@ -45,31 +42,31 @@ def begin(connection: "Connection", request: CommandSubscribe) -> bool:
             raise Refused("ServiceNotReady", "the consumer is being attached on this connection")
         connection.send(commands.success(request.request_id))  # asked again
         return False
-    if connection.broker.is_draining:
+    if connection.context.is_draining:
         raise Refused("ServiceNotReady", "this server is draining: look the topic up again")
     connection.check_room()
-    connection.consumers[request.consumer_id] = Consumer(connection, request)
+    connection.consumers[request.consumer_id] = Consumer(connection, request, connection.context.settings)
     return True
 
 
-async def subscribe(connection: "Connection", request: CommandSubscribe) -> None:
+async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
     """SUBSCRIBE: attach the consumer. Raises what it is refused with."""
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is None or consumer.request is not request:
         raise Refused("ServiceNotReady", "the consumer was closed before it was attached")
     consumer.task = asyncio.current_task()
-    broker = connection.broker
+    context = connection.context
     try:
-        topic = await broker.topics.resolve(
+        topic = await context.topics.resolve(
             connection.who, request.topic, Operation.READ, may_create=request.force_topic_creation
         )
         schema = request.schema if request.HasField("schema") else None
-        await broker.schemas.for_consumer(connection.who, topic, schema)
+        await context.schemas.for_consumer(connection.who, topic, schema)
         consumer.topic, consumer.partition = topic, topic.partition
-        consumer.name = consumer.name or broker.new_producer_name()
-        spec = _spec(consumer, request, topic, await _position(broker, request, topic))
-        attachment = await broker.subscriptions.attach(
-            topic.partition, request.subscription, spec, consumer, broker.entry_reader
+        consumer.name = consumer.name or context.new_producer_name()
+        spec = _spec(consumer, request, topic, await _position(context, request, topic))
+        attachment = await context.subscriptions.attach(
+            topic.partition, request.subscription, spec, consumer, context.entry_reader
         )
     except BaseException:
         if connection.consumers.get(consumer.id) is consumer:
@@ -79,11 +76,11 @@ async def subscribe(connection: "Connection", request: CommandSubscribe) -> None
     consumer.attached(attachment)
 
 
-async def _position(broker: "Broker", request: CommandSubscribe, topic: Topic) -> int:
+async def _position(context: PulsarContext, request: CommandSubscribe, topic: Topic) -> int:
     """Where a subscription starts that does not exist yet."""
     if request.start_message_rollback_duration_sec:
-        since_ms = broker.streams.clock.now_ms() - request.start_message_rollback_duration_sec * 1000
-        (answer,) = await broker.streams.offsets([OffsetQuestion(topic.partition, max(0, since_ms))])
+        since_ms = context.streams.clock.now_ms() - request.start_message_rollback_duration_sec * 1000
+        (answer,) = await context.streams.offsets([OffsetQuestion(topic.partition, max(0, since_ms))])
         if answer.error is not None:
             raise answer.error
         return answer.offset if answer.offset >= 0 else LATEST
@@ -104,10 +101,12 @@ def _spec(consumer: Consumer, request: CommandSubscribe, topic: Topic, position:
         position=position,
         priority=request.priority_level,
         partition_index=topic.index if topic.is_partitioned else -1,
-        sticky_ranges=[(one.start, one.end + 1) for one in shared.hash_ranges] if is_sticky else (),
+        sticky_ranges=[(hash_range.start, hash_range.end + 1) for hash_range in shared.hash_ranges]
+        if is_sticky
+        else (),
         is_out_of_order_allowed=shared.allow_out_of_order_delivery,
-        subscription_properties={one.key: one.value for one in request.subscription_properties},
-        metadata={one.key: one.value for one in request.metadata},
+        subscription_properties={pair.key: pair.value for pair in request.subscription_properties},
+        metadata={pair.key: pair.value for pair in request.metadata},
         origin={
             "address": consumer.connection.peer,
             "connectedSince": consumer.since.isoformat(timespec="milliseconds"),
@@ -116,14 +115,14 @@ def _spec(consumer: Consumer, request: CommandSubscribe, topic: Topic, position:
     )
 
 
-def flow(connection: "Connection", request: CommandFlow) -> None:
+def flow(connection: Connection, request: CommandFlow) -> None:
     """FLOW."""
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is not None and consumer.attachment is not None and request.message_permits:
         consumer.attachment.flow(request.message_permits)
 
 
-def acknowledge(connection: "Connection", request: CommandAck) -> None:
+def acknowledge(connection: Connection, request: CommandAck) -> None:
     """ACK; with a request id it is answered once the acknowledgements are saved."""
     consumer = connection.consumers.get(request.consumer_id)
     if request.txnid_least_bits or request.txnid_most_bits:
@@ -140,7 +139,7 @@ def acknowledge(connection: "Connection", request: CommandAck) -> None:
             connection.start(_acknowledge_when_saved(connection, request, consumer.attachment))
 
 
-async def _acknowledge_when_saved(connection: "Connection", request: CommandAck, attachment: Attachment) -> None:
+async def _acknowledge_when_saved(connection: Connection, request: CommandAck, attachment: Attachment) -> None:
     try:
         await attachment.flushed()
     except BearlakeError as error:
@@ -149,7 +148,7 @@ async def _acknowledge_when_saved(connection: "Connection", request: CommandAck,
         _acknowledged(connection, request, None)
 
 
-def _acknowledged(connection: "Connection", request: CommandAck, error: BearlakeError | None) -> None:
+def _acknowledged(connection: Connection, request: CommandAck, error: BearlakeError | None) -> None:
     if not request.HasField("request_id"):
         return
     body = CommandAckResponse(
@@ -160,13 +159,13 @@ def _acknowledged(connection: "Connection", request: CommandAck, error: Bearlake
     )
     if error is not None:
         number = error_of(error)
-        connection.server.count_error(number)
+        count_error(number)
         body.error = number  # type: ignore[assignment]  # its number
         body.message = str(error)
     connection.send(commands.frame("ack_response", body))
 
 
-def redeliver(connection: "Connection", request: CommandRedeliverUnacknowledgedMessages) -> None:
+def redeliver(connection: Connection, request: CommandRedeliverUnacknowledgedMessages) -> None:
     """REDELIVER_UNACKNOWLEDGED_MESSAGES."""
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is not None:
@@ -174,7 +173,7 @@ def redeliver(connection: "Connection", request: CommandRedeliverUnacknowledgedM
         consumer.redeliver(request.message_ids, epoch)
 
 
-async def seek(connection: "Connection", request: CommandSeek) -> bytes:
+async def seek(connection: Connection, request: CommandSeek) -> bytes:
     """SEEK: the subscription's consumers are closed first, then comes the answer, then they attach again. Raises its refusal."""
     consumer = _attached(connection, request.consumer_id)
     assert consumer.attachment is not None
@@ -188,12 +187,12 @@ async def seek(connection: "Connection", request: CommandSeek) -> bytes:
     return commands.success(request.request_id)
 
 
-async def unsubscribe(connection: "Connection", request: CommandUnsubscribe) -> bytes:
+async def unsubscribe(connection: Connection, request: CommandUnsubscribe) -> bytes:
     """UNSUBSCRIBE: delete the subscription; with `force` whoever else uses it. Raises its refusal."""
     consumer = _attached(connection, request.consumer_id)
     assert consumer.attachment is not None
     if request.force:
-        subscriptions = connection.broker.subscriptions
+        subscriptions = connection.context.subscriptions
         await subscriptions.delete(consumer.partition, consumer.subscription, is_forced=True)
     else:
         await consumer.attachment.unsubscribe()
@@ -201,7 +200,7 @@ async def unsubscribe(connection: "Connection", request: CommandUnsubscribe) -> 
     return commands.success(request.request_id)
 
 
-def close(connection: "Connection", request: CommandCloseConsumer) -> None:
+def close(connection: Connection, request: CommandCloseConsumer) -> None:
     """CLOSE_CONSUMER."""
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is not None:
@@ -209,19 +208,21 @@ def close(connection: "Connection", request: CommandCloseConsumer) -> None:
     connection.send(commands.success(request.request_id))
 
 
-async def stats(connection: "Connection", request: CommandConsumerStats) -> bytes:
+async def stats(connection: Connection, request: CommandConsumerStats) -> bytes:
     """CONSUMER_STATS. Raises its refusal."""
     consumer = _attached(connection, request.consumer_id)
     body = consumer.stats(request.request_id)
-    body.msg_backlog = await _backlog_count(connection.broker, consumer)
+    body.msg_backlog = await _backlog_count(connection.context, consumer)
     return commands.frame("consumer_stats_response", body)
 
 
-async def _backlog_count(broker: "Broker", consumer: Consumer) -> int:
+async def _backlog_count(context: PulsarContext, consumer: Consumer) -> int:
     if consumer.is_durable:
-        found = await broker.subscriptions.stats(consumer.partition)
-        return next((one.backlog_count for one in found if one.name == consumer.subscription), 0)
-    bounds = (await broker.streams.bounds([consumer.partition])).get(consumer.partition)
+        found = await context.subscriptions.stats(consumer.partition)
+        return next(
+            (subscription.backlog_count for subscription in found if subscription.name == consumer.subscription), 0
+        )
+    bounds = (await context.streams.bounds([consumer.partition])).get(consumer.partition)
     if bounds is None or consumer.attachment is None:
         return 0
     return max(0, bounds.end - consumer.attachment.mark_delete)
@@ -237,7 +238,7 @@ def refuse_stats(request: CommandConsumerStats, number: int, message: str) -> by
     return commands.frame("consumer_stats_response", body)
 
 
-def _attached(connection: "Connection", consumer_id: int) -> Consumer:
+def _attached(connection: Connection, consumer_id: int) -> Consumer:
     consumer = connection.consumers.get(consumer_id)
     if consumer is None or consumer.attachment is None:
         raise Refused("ConsumerNotFound", f"the connection has no consumer {consumer_id}")

@@ -1,54 +1,59 @@
-"""Watched topic lists: WATCH_TOPIC_LIST and its updates, for pattern consumers.
+"""Watched topic lists, for pattern consumers. `watching.py` has the commands.
 
-The stream catalog says that something changed; shortly after, every watcher is told which topics came and went. Patterns are matched
-against the names of topics without their scheme and partition, by RE2, which takes linear time whatever the pattern is.
+After the stream catalog has changed, every watcher's client gets the topics that came and went. Patterns are matched against the names
+of topics without their scheme and partition, by RE2, which takes linear time whatever the pattern is.
 
 Source: PIP-145 (notifications of topic list changes).
 """
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import Protocol
 
 import re2
 
-from bearlake.errors import Overloaded
-from bearlake.protocols.pulsar import commands, lookups, names
+from bearlake.protocols.pulsar import commands, names, topic_lists
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
     CommandWatchTopicList,
-    CommandWatchTopicListClose,
-    CommandWatchTopicListSuccess,
     CommandWatchTopicUpdate,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from bearlake.protocols.pulsar.connection import Connection
-    from bearlake.protocols.pulsar.topics import Topics
-    from bearlake.streams.catalog import Catalog
+from bearlake.protocols.pulsar.topics import Topics
+from bearlake.streams.catalog import Catalog
+from bearlake.streams.principal import Principal
 
 _GATHER_S = 0.01
 """Pause after a change, in which more may come."""
 _PATTERN_BYTES_MAX = 10_000
 
 
+class Client(Protocol):
+    """The client that watches a list: its connection."""
+
+    @property
+    def who(self) -> Principal:
+        """The client's principal."""
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame."""
+
+
 class Watcher:
     """One watched list of one connection: topics of a namespace that match a pattern."""
 
-    def __init__(self, connection: "Connection", request: CommandWatchTopicList) -> None:
-        self.connection = connection
+    def __init__(self, client: Client, request: CommandWatchTopicList) -> None:
+        self.client = client
         self.id = request.watcher_id
-        self.namespace = lookups.namespace(request.namespace)
+        self.namespace = topic_lists.namespace(request.namespace)
         self.topics: frozenset[str] = frozenset()
         """What the client knows."""
         self._pattern = _compile(request.topics_pattern)
 
-    def matching(self, topics: "Iterable[str]") -> frozenset[str]:
+    def matching(self, topics: Iterable[str]) -> frozenset[str]:
         """Those of the namespace's topics that the client wants to know."""
         return frozenset(topic for topic in topics if self._pattern.fullmatch(_matched(topic)))
 
-    def update(self, topics: "Iterable[str]") -> None:
+    def update(self, topics: Iterable[str]) -> None:
         """Tell the client what is different."""
         now = self.matching(topics)
         if now == self.topics:
@@ -57,16 +62,16 @@ class Watcher:
             watcher_id=self.id,
             new_topics=sorted(now - self.topics),
             deleted_topics=sorted(self.topics - now),
-            topics_hash=lookups.hash_of(now),
+            topics_hash=topic_lists.hash_of(now),
         )
         self.topics = now
-        self.connection.send(commands.frame("watch_topic_update", body))
+        self.client.send(commands.frame("watch_topic_update", body))
 
 
 class Watchers:
     """All watched lists of one server."""
 
-    def __init__(self, topics: "Topics", catalog: "Catalog") -> None:
+    def __init__(self, topics: Topics, catalog: Catalog) -> None:
         self._topics = topics
         self._catalog = catalog
         self._watchers: set[Watcher] = set()
@@ -80,7 +85,7 @@ class Watchers:
         if not self._watchers:
             self._catalog.on_change.add(self._changed)
         self._watchers.add(watcher)
-        watcher.topics = watcher.matching(self._topics.of_namespace(watcher.connection.who, watcher.namespace))
+        watcher.topics = watcher.matching(self._topics.of_namespace(watcher.client.who, watcher.namespace))
 
     def remove(self, watcher: Watcher) -> None:
         """Forget a watcher; safe to repeat."""
@@ -102,37 +107,7 @@ class Watchers:
     def _update(self) -> None:
         self._timer = None
         for watcher in list(self._watchers):
-            watcher.update(self._topics.of_namespace(watcher.connection.who, watcher.namespace))
-
-
-async def watch(connection: "Connection", request: CommandWatchTopicList) -> bytes:
-    """WATCH_TOPIC_LIST. Raises its refusal."""
-    limit = connection.broker.settings.watchers_max
-    known = connection.watchers.pop(request.watcher_id, None)
-    if known is not None:
-        connection.broker.watchers.remove(known)
-    if len(connection.watchers) >= limit:
-        raise Overloaded(f"the connection watches {limit} lists of topics, which is the limit")
-    watcher = Watcher(connection, request)
-    connection.watchers[watcher.id] = watcher
-    connection.broker.watchers.add(watcher)
-    found = lookups.hash_of(watcher.topics)
-    is_same = request.HasField("topics_hash") and request.topics_hash == found
-    body = CommandWatchTopicListSuccess(
-        request_id=request.request_id,
-        watcher_id=watcher.id,
-        topic=() if is_same else sorted(watcher.topics),
-        topics_hash=found,
-    )
-    return commands.frame("watch_topic_list_success", body)
-
-
-def unwatch(connection: "Connection", request: CommandWatchTopicListClose) -> None:
-    """WATCH_TOPIC_LIST_CLOSE."""
-    watcher = connection.watchers.pop(request.watcher_id, None)
-    if watcher is not None:
-        connection.broker.watchers.remove(watcher)
-    connection.send(commands.success(request.request_id))
+            watcher.update(self._topics.of_namespace(watcher.client.who, watcher.namespace))
 
 
 def _compile(pattern: str) -> "re2.Pattern":

@@ -4,13 +4,15 @@ from collections.abc import Collection
 
 from aiohttp import hdrs, web
 
+from bearlake.serving.http.guard import HttpGuard, HttpLimits, HttpMeters
+
 _AGE_S = "600"
 """How long a browser may remember a preflight."""
 _EXPOSED_HEADERS = "*"
 
 
 def allow(request: web.Request, response: web.StreamResponse, origins: Collection[str]) -> None:
-    """Say on an answer that the page's origin may read it, if it is one of the origins (`*`: any)."""
+    """Allow the request's page to read the answer, if the page's origin is among the origins (`*`: any)."""
     origin = request.headers.get(hdrs.ORIGIN)
     if origin and ("*" in origins or origin in origins):
         response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = origin
@@ -19,15 +21,36 @@ def allow(request: web.Request, response: web.StreamResponse, origins: Collectio
 
 
 def is_preflight(request: web.Request) -> bool:
-    """Whether a browser asks before it sends a request of a page."""
+    """Whether a browser asks for permission before it sends a page's request."""
     return request.method == hdrs.METH_OPTIONS and hdrs.ACCESS_CONTROL_REQUEST_METHOD in request.headers
 
 
 def preflight(request: web.Request) -> web.Response:
-    """The answer to that; whether the origin may is said by `allow`."""
+    """The answer to a preflight; `allow` adds whether the origin may."""
     headers = {
         hdrs.ACCESS_CONTROL_ALLOW_METHODS: request.headers[hdrs.ACCESS_CONTROL_REQUEST_METHOD],
         hdrs.ACCESS_CONTROL_ALLOW_HEADERS: request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, "*"),
         hdrs.ACCESS_CONTROL_MAX_AGE: _AGE_S,
     }
     return web.Response(status=204, headers=headers)
+
+
+class CorsGuard(HttpGuard):
+    """A guard of an API that web pages may call; `answer` is the API's."""
+
+    def __init__(
+        self, limits: HttpLimits, meters: HttpMeters, *, connection_count_max: int, origins: Collection[str]
+    ) -> None:
+        """`origins` are those of the pages; `*` for all."""
+        super().__init__(limits, meters, connection_count_max=connection_count_max)
+        self._origins = origins
+
+    def intercept(self, request: web.Request) -> web.StreamResponse | None:
+        """A browser's preflight is answered for every route."""
+        return preflight(request) if is_preflight(request) else None
+
+    async def prepare(self, request: web.Request, response: web.StreamResponse) -> None:
+        """See `HttpGuard.prepare`."""
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        allow(request, response, self._origins)
+        await super().prepare(request, response)

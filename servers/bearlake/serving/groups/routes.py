@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from bearlake.errors import Invalid, Overloaded, TooLarge
-from bearlake.serving.admin.limits import own_limits
 from bearlake.serving.groups import packing
 from bearlake.serving.groups.packing import Document
+from bearlake.serving.http.limits import own_limits
 from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.revisions import Outdated

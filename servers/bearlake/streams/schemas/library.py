@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from bearlake.metadata.schemas import SchemaRow, SchemaStore, SubjectKey, VersionKey
 from bearlake.streams.schemas import names
-from bearlake.streams.schemas.confined.compiled import Compiled
+from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.streams.schemas.model import Document, Reference, Schema, SchemaType
 from bearlake.streams.schemas.problems import InvalidSchema, SchemaNotFound, SchemaTooLarge

@@ -5,7 +5,7 @@ The modules of `formats/` have the same two functions, `parsed` and `incompatibi
 
 from collections.abc import Mapping
 
-from bearlake.streams.schemas.confined.compiled import Compiled
+from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.formats import avro, json_schema, protobuf
 from bearlake.streams.schemas.model import SchemaType
 from bearlake.streams.schemas.problems import SchemaTooLarge

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from bearlake.errors import AlreadyExists, Conflict, Overloaded
 from bearlake.metadata.schemas import Registration, SchemaStore, SubjectKey, SubjectState, VersionKey, VersionRow
 from bearlake.streams.schemas import names, rules
-from bearlake.streams.schemas.confined.compiled import Compiled
+from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.library import Library, body_of, content_of, fingerprint_of
 from bearlake.streams.schemas.model import ENCODING, Document, Draft, Mode, Reference, Schema, SchemaVersion
 from bearlake.streams.schemas.problems import (

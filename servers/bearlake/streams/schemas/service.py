@@ -26,7 +26,7 @@ from bearlake.metadata.schemas import (
 )
 from bearlake.streams.principal import AllowAll, Authorizer, Operation, Principal, Resource, require
 from bearlake.streams.schemas import names, rules
-from bearlake.streams.schemas.confined.compiled import Compiled
+from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.deletion import Remover, existing, pick
 from bearlake.streams.schemas.library import Library
 from bearlake.streams.schemas.model import Document, Draft, Mode, Reference, Schema, SchemaType, SchemaVersion

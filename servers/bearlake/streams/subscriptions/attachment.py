@@ -9,7 +9,7 @@ from bearlake.streams.subscriptions.subscription import Subscription
 
 if TYPE_CHECKING:
     from bearlake.streams.subscriptions import Consumer, EntryReader
-    from bearlake.streams.subscriptions.service import SubscriptionService
+    from bearlake.streams.subscriptions.owner import SubscriptionOwner as SubscriptionService
 
 
 class Attached:

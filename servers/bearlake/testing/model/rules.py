@@ -8,8 +8,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Protocol
 
-from bearlake.metadata.ledger import Ledger, PartitionState, StreamState
+from bearlake.metadata.ledger import Ledger
 from bearlake.metadata.model import BatchCommit, OutcomeKind, PartitionKey
+from bearlake.metadata.partition_state import PartitionState, StreamState
 from bearlake.metadata.producers import BATCH_FIELDS, HEAD_FIELDS, Producer, advanced
 
 PARTITION = PartitionKey(1 << 20)

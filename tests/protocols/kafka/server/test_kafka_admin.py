@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from bearlake.protocols.kafka import messages as m
-from bearlake.protocols.kafka.broker import KafkaSettings
 from bearlake.protocols.kafka.errors import ErrorCode
+from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.streams import configs as stream_configs
 from fixtures.kafka_server import batch_of, values_of
 

@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from bearlake.protocols.kafka import messages as m
-from bearlake.protocols.kafka.broker import KafkaSettings
 from bearlake.protocols.kafka.errors import ErrorCode
+from bearlake.protocols.kafka.settings import KafkaSettings
 from fixtures.kafka_server import batch_of, fetch_request, produce_request, until, values_of
 
 
@@ -30,7 +30,7 @@ async def test_alone_it_answers_what_it_has_and_closes_though_fetches_wait(kafka
     waiting.send(fetch_request([("t", 0, 0)], wait_ms=60_000, bytes_min=1_000_000), 12)
     for _ in range(50):
         client.send(produce_request("t", batch_of(b"v")), 9)
-    await until(lambda: any(len(connection._slots) for connection in kafka.server._connections))
+    await until(lambda: any(len(connection._slots) for connection in kafka.server.connections))
     answers = [await client.receive()]
 
     await asyncio.wait_for(kafka.server.drain(10_000), 5)
@@ -56,7 +56,7 @@ async def test_drain_ends_by_its_deadline_though_a_client_does_not_take_its_answ
     glutton.writer.transport.pause_reading()
     for _ in range(5):
         glutton.send(fetch_request([("t", 0, 0)]), 12)
-    await until(lambda: kafka.server.broker.unsent_bytes > 0)
+    await until(lambda: kafka.server.context.unsent_bytes > 0)
     loop = asyncio.get_running_loop()
     started = loop.time()
 
@@ -79,7 +79,7 @@ async def test_beside_others_it_leaves_metadata_then_sends_clients_away_then_clo
     assert {partition.leader_id for partition in found.topics[0].partitions} == {second}
     assert found.controller_id == second
     assert (await clients[0].produce("t", batch_of(b"served"))).error_code == 0
-    await until(lambda: cluster[0].server.broker.is_redirecting)
+    await until(lambda: cluster[0].server.context.is_redirecting)
     # The connection may be closed as idle between two requests; pipelined, the second is answered.
     clients[0].send(produce_request("t", batch_of(b"refused")), 9)
     clients[0].send(fetch_request([("t", 0, 0)]), 12)
@@ -96,7 +96,7 @@ async def test_beside_others_it_leaves_metadata_then_sends_clients_away_then_clo
 async def test_redirected_fetches_and_produces_get_not_leader(kafka):
     await kafka.create("t")
     client = await kafka.client()
-    kafka.server.broker.is_redirecting = True
+    kafka.server.context.is_redirecting = True
 
     assert (await client.produce("t", batch_of(b"v"))).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (await client.fetch("t", 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -209,7 +209,7 @@ async def test_librdkafka_clients_see_no_failed_request_while_a_server_drains(an
 
         draining = await begin_drain(cluster, leaving, 15_000)
         await draining
-        was_left = not cluster[leaving].server.connection_count
+        was_left = not len(cluster[leaving].server.connections)
         await asyncio.wait_for(asyncio.gather(*work), 60)
     finally:
         traffic.stop.set()

@@ -9,7 +9,7 @@ import pytest
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka import messages as m
-from bearlake.protocols.kafka.broker import KafkaSettings
+from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.streams.fetch import ReaderSettings
 from bearlake.streams.service import StreamsSettings
 from bearlake.streams.writer import WriterSettings
@@ -153,7 +153,7 @@ async def test_a_server_takes_so_many_connections_and_no_more(kafka_cluster):
     extra = await cluster.client()
     assert await extra.is_closed()
     await kept.pop().close()
-    await until(lambda: cluster[0].server.connection_count == 2)
+    await until(lambda: len(cluster[0].server.connections) == 2)
 
     assert (await (await cluster.client()).ask(m.MetadataRequest(topics=[]), 12)).brokers
 
@@ -164,10 +164,10 @@ async def test_idle_connections_are_closed_and_busy_ones_are_not(kafka_cluster):
     idle, waiting = await cluster.client(), await cluster.client()
     await idle.ask(m.MetadataRequest(topics=[]), 12)
     waiting.send(fetch_request([("t", 0, 0)], wait_ms=10_000, bytes_min=1), 12)
-    await until(lambda: cluster[0].server.connection_count == 2)
+    await until(lambda: len(cluster[0].server.connections) == 2)
     await asyncio.sleep(0.1)
 
-    cluster[0].server.sweep()
+    cluster[0].server.connections.check()
 
     assert await idle.is_closed()
     producer = await cluster.client()
@@ -184,7 +184,7 @@ async def test_a_request_that_does_not_arrive_is_given_up(kafka_cluster):
     slow.send_bytes(b"\0")
     await asyncio.sleep(0.05)
 
-    cluster[0].server.sweep()
+    cluster[0].server.connections.check()
 
     assert await slow.is_closed()
     assert (await good.ask(m.MetadataRequest(topics=[]), 12)).brokers
@@ -194,12 +194,12 @@ async def test_quiet_connections_hold_no_receive_buffer(kafka):
     clients = [await kafka.client() for _ in range(20)]
     for client in clients:
         await client.ask(m.MetadataRequest(topics=[]), 12)
-    assert kafka.server.slabs.used_bytes == 20 * 65536
+    assert kafka.server.connections.slabs.used_bytes == 20 * 65536
 
-    for connection in kafka.server._connections:
+    for connection in kafka.server.connections:
         connection.release_idle_memory()
 
-    assert kafka.server.slabs.used_bytes == 0
+    assert kafka.server.connections.slabs.used_bytes == 0
     for client in clients:
         assert (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers
 
@@ -223,7 +223,7 @@ async def test_many_large_requests_at_once_wait_in_line_and_all_get_through(kafk
     async def answer(client):
         nonlocal most
         frame = await client.receive_frame(60)
-        most = max(most, server.slabs.used_bytes)
+        most = max(most, server.connections.slabs.used_bytes)
         return frame
 
     answers = await asyncio.gather(*(answer(client) for client in clients))
@@ -243,7 +243,7 @@ async def test_announced_but_unsent_requests_do_not_take_the_memory_of_others(ka
     liars = [await cluster.client() for _ in range(20)]
     for liar in liars:
         liar.send_bytes(struct.pack(">ihhi", 15 * MIB, 0, 9, 1) + bytes(70_000))
-    await until(lambda: server.slabs.is_wanted)
+    await until(lambda: server.connections.slabs.is_wanted)
     good = await cluster.client()
     good.send(produce_request("t", batch_of(b"x" * topic_bytes)), 9)
     small = await cluster.client()
@@ -252,7 +252,7 @@ async def test_announced_but_unsent_requests_do_not_take_the_memory_of_others(ka
     async def sweep():
         while True:
             await asyncio.sleep(0.05)
-            server.sweep()
+            server.connections.check()
 
     sweeping = asyncio.create_task(sweep())
     answer = await good.receive()
@@ -266,9 +266,9 @@ async def test_announced_bytes_cost_little_memory_until_they_come(kafka):
     liars = [await kafka.client() for _ in range(10)]
     for liar in liars:
         liar.send_bytes(struct.pack(">ihhi", 90 * MIB, 0, 9, 1) + bytes(200_000))
-    await until(lambda: kafka.server.slabs.used_bytes >= 10 * MIB)
+    await until(lambda: kafka.server.connections.slabs.used_bytes >= 10 * MIB)
 
-    assert kafka.server.slabs.used_bytes <= 10 * 5 * MIB
+    assert kafka.server.connections.slabs.used_bytes <= 10 * 5 * MIB
     good = await kafka.client()
     assert (await good.produce("t", batch_of(b"x" * (30 * MIB)))).error_code == 0
 
@@ -287,17 +287,17 @@ async def test_a_client_that_never_reads_its_fetches_pins_little_and_is_closed(k
     for _ in range(60):
         glutton.send(fetch_request([("t", 0, 0)]), 12)
 
-    await until(lambda: kafka.server.broker.unsent_bytes > 0)
+    await until(lambda: kafka.server.context.unsent_bytes > 0)
     await asyncio.sleep(0.1)
-    assert kafka.server.broker.unsent_bytes <= 9 * MIB
-    pinned = sum(connection._ready_bytes for connection in kafka.server._connections)
+    assert kafka.server.context.unsent_bytes <= 9 * MIB
+    pinned = sum(connection._ready_bytes for connection in kafka.server.connections)
     assert pinned <= 9 * MIB
     assert values_of((await reader.fetch("t", 0)).records)  # others are served, with less at once
     await asyncio.sleep(0.3)
-    kafka.server.sweep()
-    await until(lambda: kafka.server.connection_count == 2)
+    kafka.server.connections.check()
+    await until(lambda: len(kafka.server.connections) == 2)
 
-    assert kafka.server.broker.unsent_bytes == 0
+    assert kafka.server.context.unsent_bytes == 0
 
 
 async def test_a_client_that_floods_is_not_read_beyond_its_requests_in_flight(kafka_cluster):
@@ -308,10 +308,10 @@ async def test_a_client_that_floods_is_not_read_beyond_its_requests_in_flight(ka
     flooder.send(fetch_request([("t", 0, 0)], wait_ms=20_000, bytes_min=1), 12)
     for _ in range(20_000):
         flooder.send(m.MetadataRequest(topics=[]), 12)
-    await until(lambda: any(len(connection._slots) == 8 for connection in kafka.server._connections))
+    await until(lambda: any(len(connection._slots) == 8 for connection in kafka.server.connections))
     await asyncio.sleep(0.05)
 
-    assert max(len(connection._slots) for connection in kafka.server._connections) == 8
+    assert max(len(connection._slots) for connection in kafka.server.connections) == 8
     await other.produce("t", batch_of(b"v"))
     for _ in range(20_001):
         await flooder.receive()
@@ -370,14 +370,14 @@ async def test_connections_that_break_off_at_any_point_leave_nothing_behind(kafk
             await client.writer.drain()
             client.writer.transport.abort()
 
-    await until(lambda: kafka.server.connection_count == 0)
-    await until(lambda: kafka.server.slabs.used_bytes == 0)
+    await until(lambda: len(kafka.server.connections) == 0)
+    await until(lambda: kafka.server.connections.slabs.used_bytes == 0)
 
 
 async def test_a_connection_that_is_lost_before_its_produce_could_look_the_stream_up_leaks_nothing(kafka):
     client = await kafka.client()
     await client.ask(m.MetadataRequest(topics=[]), 12)
-    (connection,) = kafka.server._connections
+    (connection,) = kafka.server.connections
     frame = frame_of(produce_request("none", batch_of(b"x")), 9)
     view = connection.get_buffer(-1)
     view[: len(frame)] = frame
@@ -385,5 +385,5 @@ async def test_a_connection_that_is_lost_before_its_produce_could_look_the_strea
     connection.buffer_updated(len(frame))
     connection._transport.abort()
 
-    await until(lambda: kafka.server.connection_count == 0)
-    await until(lambda: kafka.server.slabs.used_bytes == 0)
+    await until(lambda: len(kafka.server.connections) == 0)
+    await until(lambda: kafka.server.connections.slabs.used_bytes == 0)

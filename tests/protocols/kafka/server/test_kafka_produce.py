@@ -395,4 +395,4 @@ async def test_receive_buffers_come_back_when_the_batches_are_stored(kafka):
 
     await client.close()
 
-    await until(lambda: kafka.server.slabs.used_bytes == 0)
+    await until(lambda: kafka.server.connections.slabs.used_bytes == 0)

@@ -1,1 +1,1 @@
-"""One module per family of APIs; every handler is `async def (broker, context, request) -> response`."""
+"""One module per family of APIs; every handler is `async def (context, caller, request) -> response`."""

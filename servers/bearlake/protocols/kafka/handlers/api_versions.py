@@ -8,17 +8,17 @@ import logging
 
 from bearlake import __version__
 from bearlake.protocols.kafka import apis, codec
-from bearlake.protocols.kafka.broker import Broker, Context
 from bearlake.protocols.kafka.codec import ApiKey
+from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.messages import ApiVersionsRequest, ApiVersionsResponse
 
 log = logging.getLogger(__name__)
 
 
-async def handle(broker: Broker, context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
+async def handle(context: KafkaContext, caller: Caller, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """Every advertised API with its range of versions."""
-    if context.version >= 3:
+    if caller.version >= 3:
         log.debug(
             "client",
             extra={

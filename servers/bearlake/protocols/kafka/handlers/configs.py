@@ -11,7 +11,7 @@ from enum import IntEnum
 from functools import partial
 
 from bearlake.errors import BearlakeError, Invalid, NotFound
-from bearlake.protocols.kafka.broker import Broker, Context
+from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
 from bearlake.protocols.kafka.messages import (
     AlterConfigsRequest,
@@ -60,24 +60,24 @@ class BadConfig(Invalid):
     """A config's name or value is wrong."""
 
 
-async def describe(broker: Broker, context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+async def describe(context: KafkaContext, caller: Caller, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """All configs, or those named, of each resource, with defaults."""
     return DescribeConfigsResponse(
-        results=[await _describe(broker, context, resource, request) for resource in request.resources]
+        results=[await _describe(context, caller, resource, request) for resource in request.resources]
     )
 
 
 async def _describe(
-    broker: Broker, context: Context, resource: DescribeConfigsRequest.Resource, request: DescribeConfigsRequest
+    context: KafkaContext, caller: Caller, resource: DescribeConfigsRequest.Resource, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse.Resource:
     answer = DescribeConfigsResponse.Resource(
         resource_type=resource.resource_type, resource_name=resource.resource_name, configs=[], error_message=None
     )
     try:
         if resource.resource_type == ResourceType.TOPIC:
-            configs = await _topic_configs(broker, context, resource.resource_name, request)
+            configs = await _topic_configs(context, caller, resource.resource_name, request)
         elif resource.resource_type == ResourceType.BROKER:
-            configs = _broker_configs(broker, resource.resource_name)
+            configs = _broker_configs(context, resource.resource_name)
         elif resource.resource_type in (ResourceType.CLIENT_METRICS, ResourceType.GROUP):
             configs = []
         else:
@@ -91,11 +91,11 @@ async def _describe(
 
 
 async def _topic_configs(
-    broker: Broker, context: Context, name: str, request: DescribeConfigsRequest
+    context: KafkaContext, caller: Caller, name: str, request: DescribeConfigsRequest
 ) -> list[DescribeConfigsResponse.Config]:
-    if not broker.streams.may(context.who, Operation.DESCRIBE, name):
+    if not context.streams.may(caller.who, Operation.DESCRIBE, name):
         raise NotFound(f"no topic {name!r}")
-    own = (await broker.streams.catalog.find(name)).stream.configs
+    own = (await context.streams.catalog.find(name)).stream.configs
     described = []
     for config in stream_configs.ALL:
         is_own = config.name in own
@@ -123,22 +123,22 @@ def _synonym(name: str, value: str, source: Source) -> DescribeConfigsResponse.S
     return DescribeConfigsResponse.Synonym(name=name, value=value, source=source)
 
 
-def _node_ids(broker: Broker) -> list[int]:
-    """Servers that speak Kafka; others (compaction workers) are nobody's broker."""
+def _node_ids(context: KafkaContext) -> list[int]:
+    """Servers that speak Kafka; others (compaction workers) do not count."""
     return [
         server.ref.node_id
-        for server in broker.members.live()
+        for server in context.servers.live()
         if any(name.partition(":")[0] == "kafka" for name in server.endpoints)
     ]
 
 
-def _broker_configs(broker: Broker, name: str) -> list[DescribeConfigsResponse.Config]:
+def _broker_configs(context: KafkaContext, name: str) -> list[DescribeConfigsResponse.Config]:
     if name == "":
         return []  # cluster-wide dynamic configs: there are none
-    if not name.isdecimal() or int(name) not in _node_ids(broker):
+    if not name.isdecimal() or int(name) not in _node_ids(context):
         raise Invalid(f"no live server has node id {name!r}")
-    settings = broker.settings
-    groups = broker.groups.settings
+    settings = context.settings
+    groups = context.groups.settings
     defaults = stream_configs.BY_NAME
     values: Sequence[tuple[str, str, ConfigType]] = (
         ("auto.create.topics.enable", str(settings.auto_create_streams).lower(), ConfigType.BOOLEAN),
@@ -177,7 +177,7 @@ def _broker_configs(broker: Broker, name: str) -> list[DescribeConfigsResponse.C
     ]
 
 
-async def alter(broker: Broker, context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
+async def alter(context: KafkaContext, caller: Caller, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Replace all configs of each topic: what is not named goes back to its default."""
     responses = []
     for resource in request.resources:
@@ -187,14 +187,14 @@ async def alter(broker: Broker, context: Context, request: AlterConfigsRequest) 
         responses.append(answer)
         try:
             wanted = {config.name: config.value for config in resource.configs if config.value is not None}
-            await _change(broker, context, resource, request.validate_only, partial(_replacement, wanted))
+            await _change(context, caller, resource, request.validate_only, partial(_replacement, wanted))
         except BearlakeError as error:
             answer.error_code, answer.error_message = _code(error), str(error)
     return AlterConfigsResponse(responses=responses)
 
 
 async def incremental_alter(
-    broker: Broker, context: Context, request: IncrementalAlterConfigsRequest
+    context: KafkaContext, caller: Caller, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """Set, unset, append to and subtract from configs of each topic; others stay."""
     responses = []
@@ -204,7 +204,7 @@ async def incremental_alter(
         )
         responses.append(answer)
         try:
-            await _change(broker, context, resource, request.validate_only, partial(_changes, resource.configs))
+            await _change(context, caller, resource, request.validate_only, partial(_changes, resource.configs))
         except BearlakeError as error:
             answer.error_code, answer.error_message = _code(error), str(error)
     return IncrementalAlterConfigsResponse(responses=responses)
@@ -250,8 +250,8 @@ def _edit_list(present: Mapping[str, str], change: IncrementalAlterConfigsReques
 
 
 async def _change(
-    broker: Broker,
-    context: Context,
+    context: KafkaContext,
+    caller: Caller,
     resource: AlterConfigsRequest.Resource | IncrementalAlterConfigsRequest.Resource,
     validate_only: bool,
     decide: ConfigDecision,
@@ -259,10 +259,10 @@ async def _change(
     """Change a topic's configs as `decide` says, which sees those that it has. Raises `BadConfig`, `Invalid`, and what a change raises."""
     if resource.resource_type != ResourceType.TOPIC:
         raise Invalid("only topic configs can be altered: a server's settings come from its configuration file")
-    stream = (await broker.streams.resolve(context.who, Operation.ALTER, resource.resource_name)).stream
+    stream = (await context.streams.resolve(caller.who, Operation.ALTER, resource.resource_name)).stream
     wanted, unset = _checked(decide, stream.configs)
     if not validate_only and (wanted or unset):
-        await broker.streams.change(context.who, stream, partial(_checked, decide))
+        await context.streams.change(caller.who, stream, partial(_checked, decide))
 
 
 def _checked(decide: ConfigDecision, present: Mapping[str, str]) -> ConfigChanges:
@@ -282,17 +282,17 @@ def _code(error: BearlakeError) -> ErrorCode:
 
 
 async def list_resources(
-    broker: Broker, context: Context, request: ListConfigResourcesRequest
+    context: KafkaContext, caller: Caller, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     """Names of the resources that have configs; version 0 asks for client metrics only, of which there are none."""
-    kinds = set(request.resource_types) if context.version >= 1 else {int(ResourceType.CLIENT_METRICS)}
+    kinds = set(request.resource_types) if caller.version >= 1 else {int(ResourceType.CLIENT_METRICS)}
     if not kinds:
         kinds = {int(kind) for kind in ResourceType}
     found = []
     if ResourceType.TOPIC in kinds:
-        found += [(name, ResourceType.TOPIC) for name in broker.streams.catalog.names()]
+        found += [(name, ResourceType.TOPIC) for name in context.streams.catalog.names()]
     if ResourceType.BROKER in kinds:
-        found += [(str(node_id), ResourceType.BROKER) for node_id in _node_ids(broker)]
+        found += [(str(node_id), ResourceType.BROKER) for node_id in _node_ids(context)]
     return ListConfigResourcesResponse(
         config_resources=[
             ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind) for name, kind in found

@@ -6,7 +6,7 @@ answered with less. Errors are per partition. Source: KIP-74 (limits), KIP-227, 
 """
 
 from bearlake.errors import BearlakeError, NotFound, Unavailable
-from bearlake.protocols.kafka.broker import EPOCH_MAX, Broker, Context
+from bearlake.protocols.kafka.context import EPOCH_MAX, Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
 from bearlake.protocols.kafka.messages import FetchRequest, FetchResponse
 from bearlake.streams.catalog import StreamView
@@ -19,7 +19,7 @@ _FULL_SESSION_EPOCHS = (0, -1)  # a new session, and none
 _BYTES_MAX_LEAST = 1024 * 1024
 
 
-async def handle(broker: Broker, context: Context, request: FetchRequest) -> FetchResponse:
+async def handle(context: KafkaContext, caller: Caller, request: FetchRequest) -> FetchResponse:
     """Read every partition asked for; waits for `min_bytes` up to `max_wait_ms`."""
     if request.session_epoch not in _FULL_SESSION_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -30,7 +30,7 @@ async def handle(broker: Broker, context: Context, request: FetchRequest) -> Fet
     for topic in request.topics:
         partitions: list[FetchResponse.Partition] = []
         topics.append(FetchResponse.Topic(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
-        found = await _resolve(broker, context, topic)
+        found = await _resolve(context, caller, topic)
         for partition in topic.partitions:
             answer = FetchResponse.Partition(
                 partition_index=partition.partition, high_watermark=-1, last_stable_offset=-1, records=b""
@@ -50,26 +50,26 @@ async def handle(broker: Broker, context: Context, request: FetchRequest) -> Fet
                     )
                 )
     if ranges:
-        results = await broker.streams.fetch(
+        results = await context.streams.fetch(
             ranges,
             bytes_min=0 if has_errors else request.min_bytes,
-            bytes_max=min(request.max_bytes, _room(broker)),
+            bytes_max=min(request.max_bytes, _room(context)),
             wait_ms=max(request.max_wait_ms, 0),
         )
         for answer, result in zip(answers, results, strict=True):
-            _fill(answer, result, context)
+            _fill(answer, result, caller)
     return FetchResponse(responses=topics)
 
 
-def _room(broker: Broker) -> int:
-    return max(broker.settings.unsent_bytes_max - broker.unsent_bytes, _BYTES_MAX_LEAST)
+def _room(context: KafkaContext) -> int:
+    return max(context.settings.unsent_bytes_max - context.unsent_bytes, _BYTES_MAX_LEAST)
 
 
-async def _resolve(broker: Broker, context: Context, topic: FetchRequest.Topic) -> StreamView | ErrorCode:
-    if broker.is_redirecting:
+async def _resolve(context: KafkaContext, caller: Caller, topic: FetchRequest.Topic) -> StreamView | ErrorCode:
+    if context.is_redirecting:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    catalog = broker.streams.catalog
-    if context.version >= _TOPIC_IDS_FROM:
+    catalog = context.streams.catalog
+    if caller.version >= _TOPIC_IDS_FROM:
         view = catalog.peek_id(topic.topic_id)
         if view is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
@@ -80,7 +80,7 @@ async def _resolve(broker: Broker, context: Context, topic: FetchRequest.Topic) 
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         except Unavailable:
             return ErrorCode.KAFKA_STORAGE_ERROR
-    if not broker.streams.may(context.who, Operation.READ, view.name):
+    if not context.streams.may(caller.who, Operation.READ, view.name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return view
 
@@ -95,9 +95,9 @@ def _check(found: StreamView | ErrorCode, partition: FetchRequest.Partition) -> 
     return ErrorCode.NONE
 
 
-def _fill(answer: FetchResponse.Partition, result: Fetched, context: Context) -> None:
+def _fill(answer: FetchResponse.Partition, result: Fetched, caller: Caller) -> None:
     if result.error is not None:
-        answer.error_code = _code(result.error, context)
+        answer.error_code = _code(result.error, caller)
         metrics.KAFKA_ERRORS.labels("FETCH", ErrorCode(answer.error_code).name).inc()
         return
     answer.high_watermark = result.end
@@ -108,9 +108,9 @@ def _fill(answer: FetchResponse.Partition, result: Fetched, context: Context) ->
         metrics.FETCH_BYTES.inc(result.size_bytes)
 
 
-def _code(error: BearlakeError, context: Context) -> ErrorCode:
+def _code(error: BearlakeError, caller: Caller) -> ErrorCode:
     if isinstance(error, Unavailable):
         return ErrorCode.KAFKA_STORAGE_ERROR  # the retriable code that consumers know in a Fetch answer
-    if isinstance(error, NotFound) and context.version >= _TOPIC_IDS_FROM:
+    if isinstance(error, NotFound) and caller.version >= _TOPIC_IDS_FROM:
         return ErrorCode.UNKNOWN_TOPIC_ID
     return code_of(error)

@@ -7,7 +7,7 @@ coordinates now and that it would take. Source: KIP-518 (state filter), KIP-848 
 import asyncio
 from collections.abc import Sequence
 
-from bearlake.protocols.kafka.broker import Broker, Context
+from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers.group_codes import code_of
 from bearlake.protocols.kafka.handlers.group_membership import may_describe, may_read, takes
@@ -29,16 +29,18 @@ _NOT_FOUND_FROM = 6
 _AT_ONCE = 16
 
 
-async def describe(broker: Broker, context: Context, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+async def describe(context: KafkaContext, caller: Caller, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """State and members of each group; an unknown group is "Dead"."""
     return DescribeGroupsResponse(
         groups=[
-            await _describe(broker, context, name, request.include_authorized_operations) for name in request.groups
+            await _describe(context, caller, name, request.include_authorized_operations) for name in request.groups
         ]
     )
 
 
-async def _describe(broker: Broker, context: Context, name: str, with_operations: bool) -> DescribeGroupsResponse.Group:
+async def _describe(
+    context: KafkaContext, caller: Caller, name: str, with_operations: bool
+) -> DescribeGroupsResponse.Group:
     answer = DescribeGroupsResponse.Group(
         group_id=name,
         group_state="",
@@ -48,17 +50,17 @@ async def _describe(broker: Broker, context: Context, name: str, with_operations
         error_message=None,
         authorized_operations=ALL_GROUP_OPERATIONS if with_operations else NO_OPERATIONS,
     )
-    if not may_describe(broker, context, name):
+    if not may_describe(context, caller, name):
         answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return answer
     try:
-        group = await broker.groups.describe(name)
+        group = await context.groups.describe(name)
     except GroupRefusal as refusal:
         if refusal.problem is not Problem.NOT_FOUND:
             answer.error_code = code_of(refusal)
             return answer
         answer.group_state = GroupState.DEAD.value
-        if context.version >= _NOT_FOUND_FROM:
+        if caller.version >= _NOT_FOUND_FROM:
             answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
             answer.error_message = f"Group {name} not found."
         return answer
@@ -84,12 +86,12 @@ def _fill(answer: DescribeGroupsResponse.Group, group: Group) -> None:
         )
 
 
-async def list_groups(broker: Broker, context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
+async def list_groups(context: KafkaContext, caller: Caller, request: ListGroupsRequest) -> ListGroupsResponse:
     """Groups that this server coordinates or would, filtered by state and type."""
     answer = ListGroupsResponse(groups=[])
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
-    owned = broker.groups.owned()
+    owned = context.groups.owned()
     found: dict[str, tuple[str, str]] = {
         name: (group.protocol_type, group.state.value)
         for name, group in owned.items()
@@ -97,20 +99,20 @@ async def list_groups(broker: Broker, context: Context, request: ListGroupsReque
     }
     try:
         others: list[str] = []
-        for listing in await broker.groups.all():
+        for listing in await context.groups.all():
             if listing.group not in owned:
                 others.append(listing.group)
             elif listing.group not in found:
                 found[listing.group] = (listing.protocol_type, GroupState.EMPTY.value)
         found |= await _states_of(
-            broker, [name for name in others if takes(broker, context, name).ref.node_id == broker.node_id]
+            context, [name for name in others if takes(context, caller, name).ref.node_id == context.node_id]
         )
     except GroupRefusal as refusal:
         answer.error_code = code_of(refusal)
         return answer
     for name, (protocol_type, state) in sorted(found.items()):
         is_wanted = (not states or state.lower() in states) and (not types or CLASSIC in types)
-        if is_wanted and may_describe(broker, context, name):
+        if is_wanted and may_describe(context, caller, name):
             answer.groups.append(
                 ListGroupsResponse.Group(
                     group_id=name, protocol_type=protocol_type, group_state=state, group_type=CLASSIC
@@ -119,13 +121,13 @@ async def list_groups(broker: Broker, context: Context, request: ListGroupsReque
     return answer
 
 
-async def _states_of(broker: Broker, names: Sequence[str]) -> dict[str, tuple[str, str]]:
+async def _states_of(context: KafkaContext, names: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Protocol types and states of groups that nobody may coordinate now; without those that another server does, or that have gone."""
     found: dict[str, tuple[str, str]] = {}
 
     async def look(name: str) -> None:
         try:
-            group = await broker.groups.describe(name)
+            group = await context.groups.describe(name)
         except GroupRefusal as refusal:
             if refusal.problem not in (Problem.NOT_COORDINATOR, Problem.NOT_FOUND):
                 raise
@@ -137,17 +139,17 @@ async def _states_of(broker: Broker, names: Sequence[str]) -> dict[str, tuple[st
     return found
 
 
-async def delete(broker: Broker, context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+async def delete(context: KafkaContext, caller: Caller, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Delete empty groups with their offsets."""
     results = []
     for name in request.groups_names:
         answer = DeleteGroupsResponse.Group(group_id=name)
         results.append(answer)
-        if not may_read(broker, context, name):
+        if not may_read(context, caller, name):
             answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
             continue
         try:
-            await broker.groups.delete(name)
+            await context.groups.delete(name)
         except GroupRefusal as refusal:
             answer.error_code = code_of(refusal)
     return DeleteGroupsResponse(results=results)

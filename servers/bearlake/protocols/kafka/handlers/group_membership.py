@@ -5,7 +5,7 @@ Source: Kafka protocol guide; KIP-394, KIP-345, KIP-559 (protocol type and name 
 
 from bearlake.errors import BearlakeError
 from bearlake.metadata.model import Server, ServerRef
-from bearlake.protocols.kafka.broker import Broker, Context
+from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers import metadata
 from bearlake.protocols.kafka.handlers.group_codes import code_of
@@ -35,12 +35,12 @@ _MANY_MEMBERS_FROM = 3
 
 
 async def find_coordinator(
-    broker: Broker, context: Context, request: FindCoordinatorRequest
+    context: KafkaContext, caller: Caller, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     """The server that has the group's lease, else the one that shall take it (rendezvous hashing)."""
-    keys = request.coordinator_keys if context.version >= _MANY_KEYS_FROM else [request.key]
-    found = [await _find(broker, context, key, request.key_type) for key in keys]
-    if context.version >= _MANY_KEYS_FROM:
+    keys = request.coordinator_keys if caller.version >= _MANY_KEYS_FROM else [request.key]
+    found = [await _find(context, caller, key, request.key_type) for key in keys]
+    if caller.version >= _MANY_KEYS_FROM:
         return FindCoordinatorResponse(coordinators=found)
     only = found[0]
     return FindCoordinatorResponse(
@@ -52,85 +52,85 @@ async def find_coordinator(
     )
 
 
-async def _find(broker: Broker, context: Context, key: str, key_type: int) -> FindCoordinatorResponse.Coordinator:
+async def _find(context: KafkaContext, caller: Caller, key: str, key_type: int) -> FindCoordinatorResponse.Coordinator:
     answer = FindCoordinatorResponse.Coordinator(key=key, node_id=-1, host="", port=-1, error_message=None)
     if key_type != KEY_TYPE_GROUP:
         # Not a retriable code: transactional clients would ask again for a minute.
         answer.error_code = ErrorCode.INVALID_REQUEST
         answer.error_message = f"coordinator type {key_type}: only groups (0) have coordinators here"
         return answer
-    if not may_describe(broker, context, key):
+    if not may_describe(context, caller, key):
         answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return answer
     try:
-        server = await coordinator_of(broker, context, key)
+        server = await coordinator_of(context, caller, key)
     except BearlakeError as error:
         answer.error_code, answer.error_message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
         return answer
     answer.node_id = server.ref.node_id
-    answer.host, answer.port = metadata.address(server, context.listener)
+    answer.host, answer.port = metadata.address(server, caller.listener)
     return answer
 
 
-async def coordinator_of(broker: Broker, context: Context, group: str) -> Server:
+async def coordinator_of(context: KafkaContext, caller: Caller, group: str) -> Server:
     """The live server that coordinates the group (also while it drains, until it gives it up), or shall do so. Raises `Unavailable`."""
-    holder = await broker.groups.holder(group)
-    server = _holds_or_takes(broker, context, group, holder)
-    if server.ref != holder and server.ref.node_id != broker.node_id:
-        await broker.members.refresh()  # it may have begun to drain, and would only send the client back
-        server = _holds_or_takes(broker, context, group, holder)
+    holder = await context.groups.holder(group)
+    server = _holds_or_takes(context, caller, group, holder)
+    if server.ref != holder and server.ref.node_id != context.node_id:
+        await context.servers.refresh()  # it may have begun to drain, and would only send the client back
+        server = _holds_or_takes(context, caller, group, holder)
     return server
 
 
-def _holds_or_takes(broker: Broker, context: Context, group: str, holder: ServerRef | None) -> Server:
-    for server in broker.members.live():
-        if server.ref == holder and context.listener in server.endpoints:
+def _holds_or_takes(context: KafkaContext, caller: Caller, group: str, holder: ServerRef | None) -> Server:
+    for server in context.servers.live():
+        if server.ref == holder and caller.listener in server.endpoints:
             return server
-    return takes(broker, context, group)
+    return takes(context, caller, group)
 
 
-def takes(broker: Broker, context: Context, group: str) -> Server:
+def takes(context: KafkaContext, caller: Caller, group: str) -> Server:
     """The server that shall coordinate the group when nobody does."""
-    return routing.choose(routing.key_of(group), metadata.all_of(broker, context))
+    return routing.choose(routing.key_of(group), metadata.all_of(context, caller))
 
 
-def may_describe(broker: Broker, context: Context, group: str) -> bool:
+def may_describe(context: KafkaContext, caller: Caller, group: str) -> bool:
     """Whether the caller may see the group."""
-    return broker.streams.authorizer.allows(context.who, Operation.DESCRIBE, Resource.GROUP, group)
+    return context.streams.authorizer.allows(caller.who, Operation.DESCRIBE, Resource.GROUP, group)
 
 
-def may_read(broker: Broker, context: Context, group: str) -> bool:
+def may_read(context: KafkaContext, caller: Caller, group: str) -> bool:
     """Whether the caller may be a member of the group."""
-    return broker.streams.authorizer.allows(context.who, Operation.READ, Resource.GROUP, group)
+    return context.streams.authorizer.allows(caller.who, Operation.READ, Resource.GROUP, group)
 
 
-async def join(broker: Broker, context: Context, request: JoinGroupRequest) -> JoinGroupResponse:
+async def join(context: KafkaContext, caller: Caller, request: JoinGroupRequest) -> JoinGroupResponse:
     """Join or rejoin; the answer comes when the round is complete."""
     answer = JoinGroupResponse(
         generation_id=-1,
         protocol_type=None,
-        protocol_name=None if context.version >= _NULLABLE_PROTOCOL_FROM else "",
+        protocol_name=None if caller.version >= _NULLABLE_PROTOCOL_FROM else "",
         leader="",
         member_id=request.member_id,
         members=[],
     )
-    if not may_read(broker, context, request.group_id):
+    if not may_read(context, caller, request.group_id):
         answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return answer
     asked = JoinRequest(
         member_id=request.member_id,
         instance_id=request.group_instance_id,
-        client_id=context.client_id or "",
-        client_host="/" + context.peer.rpartition(":")[0],
+        client_id=caller.client_id or "",
+        client_host="/" + caller.peer.rpartition(":")[0],
         session_timeout_ms=request.session_timeout_ms,
-        rebalance_timeout_ms=request.rebalance_timeout_ms if context.version >= 1 else request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms if caller.version >= 1 else request.session_timeout_ms,
         protocol_type=request.protocol_type,
         protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
-        requires_known_id=context.version >= _KNOWN_ID_FROM,
-        can_skip_assignment=context.version >= _SKIP_ASSIGNMENT_FROM,
+        requires_known_id=caller.version >= _KNOWN_ID_FROM,
+        can_skip_assignment=caller.version >= _SKIP_ASSIGNMENT_FROM,
     )
     try:
-        joined = await broker.groups.join(request.group_id, asked)
+        joined = await context.groups.join(request.group_id, asked)
     except GroupRefusal as refusal:
         answer.error_code = code_of(refusal)
         answer.member_id = refusal.member_id or request.member_id
@@ -151,14 +151,14 @@ async def join(broker: Broker, context: Context, request: JoinGroupRequest) -> J
     )
 
 
-async def sync(broker: Broker, context: Context, request: SyncGroupRequest) -> SyncGroupResponse:
+async def sync(context: KafkaContext, caller: Caller, request: SyncGroupRequest) -> SyncGroupResponse:
     """Bring (leader) or get the assignment; the answer comes when the leader's is saved."""
     answer = SyncGroupResponse(protocol_type=None, protocol_name=None, assignment=b"")
-    if not may_read(broker, context, request.group_id):
+    if not may_read(context, caller, request.group_id):
         answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return answer
     try:
-        synced = await broker.groups.sync(
+        synced = await context.groups.sync(
             request.group_id,
             request.member_id,
             request.group_instance_id,
@@ -174,12 +174,12 @@ async def sync(broker: Broker, context: Context, request: SyncGroupRequest) -> S
     )
 
 
-async def heartbeat(broker: Broker, context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
+async def heartbeat(context: KafkaContext, caller: Caller, request: HeartbeatRequest) -> HeartbeatResponse:
     """A member is alive."""
-    if not may_read(broker, context, request.group_id):
+    if not may_read(context, caller, request.group_id):
         return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
-        await broker.groups.heartbeat(
+        await context.groups.heartbeat(
             request.group_id, request.member_id, request.group_instance_id, request.generation_id
         )
     except GroupRefusal as refusal:
@@ -187,13 +187,13 @@ async def heartbeat(broker: Broker, context: Context, request: HeartbeatRequest)
     return HeartbeatResponse()
 
 
-async def leave(broker: Broker, context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse:
+async def leave(context: KafkaContext, caller: Caller, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """One or, from version 3 on, several members leave."""
-    if not may_read(broker, context, request.group_id):
+    if not may_read(context, caller, request.group_id):
         return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    if context.version < _MANY_MEMBERS_FROM:
+    if caller.version < _MANY_MEMBERS_FROM:
         try:
-            await broker.groups.leave(request.group_id, request.member_id, None)
+            await context.groups.leave(request.group_id, request.member_id, None)
         except GroupRefusal as refusal:
             return LeaveGroupResponse(error_code=code_of(refusal))
         return LeaveGroupResponse()
@@ -202,7 +202,7 @@ async def leave(broker: Broker, context: Context, request: LeaveGroupRequest) ->
         answer = LeaveGroupResponse.Member(member_id=member.member_id, group_instance_id=member.group_instance_id)
         members.append(answer)
         try:
-            await broker.groups.leave(request.group_id, member.member_id, member.group_instance_id)
+            await context.groups.leave(request.group_id, member.member_id, member.group_instance_id)
         except GroupRefusal as refusal:
             answer.error_code = code_of(refusal)
             if answer.error_code in (

@@ -8,8 +8,8 @@ KIP-709 (several groups), KIP-848 (topic ids from version 10 on).
 from collections.abc import Iterable
 
 from bearlake.metadata.model import CommittedOffset, PartitionKey, partition_index, stream_number
-from bearlake.protocols.kafka.broker import Broker, Context
 from bearlake.protocols.kafka.codec import UUID_ZERO
+from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers.group_codes import code_of
 from bearlake.protocols.kafka.handlers.group_membership import may_describe, may_read
@@ -34,22 +34,22 @@ _GROUP_ERROR_FROM = 2
 NOT_COMMITTED = CommittedOffset(offset=-1)
 
 
-async def _resolve(broker: Broker, context: Context, name: str, topic_id: bytes) -> StreamView | ErrorCode:
-    if context.version < _TOPIC_IDS_FROM:
-        return await find(broker, context, name)
-    view = broker.streams.catalog.peek_id(topic_id)
+async def _resolve(context: KafkaContext, caller: Caller, name: str, topic_id: bytes) -> StreamView | ErrorCode:
+    if caller.version < _TOPIC_IDS_FROM:
+        return await find(context, caller, name)
+    view = context.streams.catalog.peek_id(topic_id)
     return view if view is not None else ErrorCode.UNKNOWN_TOPIC_ID
 
 
-async def commit(broker: Broker, context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse:
+async def commit(context: KafkaContext, caller: Caller, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit offsets, all that can be in one transaction."""
     group = request.group_id
     offsets: dict[PartitionKey, CommittedOffset] = {}
     answers: list[OffsetCommitResponse.Partition] = []
     topics: list[OffsetCommitResponse.Topic] = []
-    limit = broker.groups.settings.offset_metadata_bytes_max
+    limit = context.groups.settings.offset_metadata_bytes_max
     for topic in request.topics:
-        found = await _resolve(broker, context, topic.name, topic.topic_id)
+        found = await _resolve(context, caller, topic.name, topic.topic_id)
         partitions: list[OffsetCommitResponse.Partition] = []
         topics.append(OffsetCommitResponse.Topic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
         for partition in topic.partitions:
@@ -70,11 +70,11 @@ async def commit(broker: Broker, context: Context, request: OffsetCommitRequest)
                     metadata=text,
                 )
     code = ErrorCode.NONE
-    if not may_read(broker, context, group):
+    if not may_read(context, caller, group):
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
     else:
         try:
-            await broker.groups.commit(
+            await context.groups.commit(
                 group, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, offsets
             )
         except GroupRefusal as refusal:
@@ -84,10 +84,10 @@ async def commit(broker: Broker, context: Context, request: OffsetCommitRequest)
     return OffsetCommitResponse(topics=topics)
 
 
-async def fetch(broker: Broker, context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def fetch(context: KafkaContext, caller: Caller, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Committed offsets of one group, or from version 8 on of several."""
-    if context.version >= _MANY_GROUPS_FROM:
-        return OffsetFetchResponse(groups=[await _fetch_group(broker, context, group) for group in request.groups])
+    if caller.version >= _MANY_GROUPS_FROM:
+        return OffsetFetchResponse(groups=[await _fetch_group(context, caller, group) for group in request.groups])
     asked = OffsetFetchRequest.Group(
         group_id=request.group_id,
         topics=None
@@ -97,7 +97,7 @@ async def fetch(broker: Broker, context: Context, request: OffsetFetchRequest) -
             for topic in request.topics
         ],
     )
-    group = await _fetch_group(broker, context, asked)
+    group = await _fetch_group(context, caller, asked)
     return OffsetFetchResponse(
         error_code=group.error_code,
         topics=[
@@ -109,7 +109,7 @@ async def fetch(broker: Broker, context: Context, request: OffsetFetchRequest) -
                         committed_offset=item.committed_offset,
                         committed_leader_epoch=item.committed_leader_epoch,
                         metadata=item.metadata,
-                        error_code=item.error_code or (group.error_code if context.version < _GROUP_ERROR_FROM else 0),
+                        error_code=item.error_code or (group.error_code if caller.version < _GROUP_ERROR_FROM else 0),
                     )
                     for item in topic.partitions
                 ],
@@ -119,17 +119,19 @@ async def fetch(broker: Broker, context: Context, request: OffsetFetchRequest) -
     )
 
 
-async def _fetch_group(broker: Broker, context: Context, asked: OffsetFetchRequest.Group) -> OffsetFetchResponse.Group:
+async def _fetch_group(
+    context: KafkaContext, caller: Caller, asked: OffsetFetchRequest.Group
+) -> OffsetFetchResponse.Group:
     answer = OffsetFetchResponse.Group(group_id=asked.group_id, topics=[])
-    if not may_describe(broker, context, asked.group_id):
+    if not may_describe(context, caller, asked.group_id):
         answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return answer
     try:
         if asked.topics is None:
-            found = await broker.groups.offsets(asked.group_id)
-            answer.topics = _all_topics(broker, found)
+            found = await context.groups.offsets(asked.group_id)
+            answer.topics = _all_topics(context, found)
             return answer
-        views = [await _resolve(broker, context, topic.name, topic.topic_id) for topic in asked.topics]
+        views = [await _resolve(context, caller, topic.name, topic.topic_id) for topic in asked.topics]
         wanted = [
             view.partition(index)
             for view, topic in zip(views, asked.topics, strict=True)
@@ -137,10 +139,10 @@ async def _fetch_group(broker: Broker, context: Context, asked: OffsetFetchReque
             for index in topic.partition_indexes
             if 0 <= index < view.partition_count
         ]
-        found = await broker.groups.offsets(asked.group_id, wanted) if wanted else {}
+        found = await context.groups.offsets(asked.group_id, wanted) if wanted else {}
     except GroupRefusal as refusal:
         answer.error_code = code_of(refusal)
-        if context.version < _GROUP_ERROR_FROM and asked.topics is not None:
+        if caller.version < _GROUP_ERROR_FROM and asked.topics is not None:
             answer.topics = [_unread(topic) for topic in asked.topics]
         return answer
     for view, topic in zip(views, asked.topics, strict=True):
@@ -165,10 +167,12 @@ def _unread(topic: OffsetFetchRequest.GroupTopic) -> OffsetFetchResponse.GroupTo
     return OffsetFetchResponse.GroupTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
 
-def _all_topics(broker: Broker, found: dict[PartitionKey, CommittedOffset]) -> list[OffsetFetchResponse.GroupTopic]:
+def _all_topics(
+    context: KafkaContext, found: dict[PartitionKey, CommittedOffset]
+) -> list[OffsetFetchResponse.GroupTopic]:
     topics: dict[int, OffsetFetchResponse.GroupTopic] = {}
     for key, offset in sorted(found.items()):
-        view = broker.streams.catalog.peek_number(stream_number(key))
+        view = context.streams.catalog.peek_number(stream_number(key))
         if view is None:
             continue  # the stream was deleted; its offsets go with it
         topic = topics.setdefault(
@@ -189,12 +193,12 @@ def _partition(index: int, offset: CommittedOffset) -> OffsetFetchResponse.Group
     )
 
 
-async def delete(broker: Broker, context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+async def delete(context: KafkaContext, caller: Caller, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Forget committed offsets of topics that no member is subscribed to."""
-    if not may_read(broker, context, request.group_id):
+    if not may_read(context, caller, request.group_id):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
-        group = await broker.groups.describe(request.group_id)
+        group = await context.groups.describe(request.group_id)
         is_active = group.state is not GroupState.EMPTY
         subscribed: Iterable[str] = subscription.topics(group) if is_active else ()
         if is_active and group.protocol_type != "consumer":
@@ -202,7 +206,7 @@ async def delete(broker: Broker, context: Context, request: OffsetDeleteRequest)
         topics = []
         forget: list[PartitionKey] = []
         for topic in request.topics:
-            found = await find(broker, context, topic.name)
+            found = await find(context, caller, topic.name)
             partitions = []
             for partition in topic.partitions:
                 answer = OffsetDeleteResponse.Partition(partition_index=partition.partition_index)
@@ -216,7 +220,7 @@ async def delete(broker: Broker, context: Context, request: OffsetDeleteRequest)
                 else:
                     forget.append(found.partition(partition.partition_index))
             topics.append(OffsetDeleteResponse.Topic(name=topic.name, partitions=partitions))
-        await broker.groups.delete_offsets(request.group_id, forget)
+        await context.groups.delete_offsets(request.group_id, forget)
     except GroupRefusal as refusal:
         return OffsetDeleteResponse(error_code=code_of(refusal))
     return OffsetDeleteResponse(topics=topics)

@@ -7,7 +7,7 @@ Source: KIP-79, KIP-734, KIP-405, KIP-1005, KIP-1023 (special timestamps); KIP-3
 
 from bearlake.errors import BearlakeError, NotFound, Unavailable
 from bearlake.metadata.model import PartitionKey
-from bearlake.protocols.kafka.broker import EPOCH_MAX, Broker, Context
+from bearlake.protocols.kafka.context import EPOCH_MAX, Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
 from bearlake.protocols.kafka.messages import (
     ListOffsetsRequest,
@@ -26,13 +26,13 @@ _SPECS = frozenset({*OffsetSpec, EARLIEST_PENDING_UPLOAD})
 _KNOWS_EPOCHS_FROM = 4
 
 
-async def handle(broker: Broker, context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+async def handle(context: KafkaContext, caller: Caller, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Answer every partition's question by the store's truth as of now."""
     topics: list[ListOffsetsResponse.Topic] = []
     waiting: list[ListOffsetsResponse.Partition] = []
     questions: list[OffsetQuestion] = []
     for topic in request.topics:
-        found = await find(broker, context, topic.name)
+        found = await find(context, caller, topic.name)
         partitions: list[ListOffsetsResponse.Partition] = []
         topics.append(ListOffsetsResponse.Topic(name=topic.name, partitions=partitions))
         for partition in topic.partitions:
@@ -45,17 +45,17 @@ async def handle(broker: Broker, context: Context, request: ListOffsetsRequest) 
                 assert isinstance(found, StreamView)
                 waiting.append(answer)
                 questions.append(OffsetQuestion(found.partition(partition.partition_index), partition.timestamp))
-    for answer, result in zip(waiting, await broker.streams.offsets(questions), strict=True):
+    for answer, result in zip(waiting, await context.streams.offsets(questions), strict=True):
         _fill(answer, result)
     return ListOffsetsResponse(topics=topics)
 
 
-async def find(broker: Broker, context: Context, name: str) -> StreamView | ErrorCode:
+async def find(context: KafkaContext, caller: Caller, name: str) -> StreamView | ErrorCode:
     """The stream of that name if the caller may describe it, else the code to answer with."""
-    if not broker.streams.may(context.who, Operation.DESCRIBE, name):
+    if not context.streams.may(caller.who, Operation.DESCRIBE, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     try:
-        return await broker.streams.catalog.find(name)
+        return await context.streams.catalog.find(name)
     except NotFound:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except Unavailable:
@@ -87,13 +87,13 @@ def _code(error: BearlakeError) -> ErrorCode:
 
 
 async def for_leader_epoch(
-    broker: Broker, context: Context, request: OffsetForLeaderEpochRequest
+    context: KafkaContext, caller: Caller, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """End offset of an epoch: that of epoch 0 is the partition's end; later epochs do not exist (-1, -1)."""
     topics: list[OffsetForLeaderEpochResponse.Topic] = []
     waiting: list[tuple[OffsetForLeaderEpochResponse.Partition, PartitionKey]] = []
     for topic in request.topics:
-        found = await find(broker, context, topic.topic)
+        found = await find(context, caller, topic.topic)
         partitions: list[OffsetForLeaderEpochResponse.Partition] = []
         topics.append(OffsetForLeaderEpochResponse.Topic(topic=topic.topic, partitions=partitions))
         for partition in topic.partitions:
@@ -110,7 +110,7 @@ async def for_leader_epoch(
             elif partition.leader_epoch == EPOCH_MAX:
                 waiting.append((answer, found.partition(partition.partition)))
     try:
-        bounds = await broker.streams.bounds([partition for _, partition in waiting])
+        bounds = await context.streams.bounds([partition for _, partition in waiting])
     except Unavailable:
         for answer, _ in waiting:
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR

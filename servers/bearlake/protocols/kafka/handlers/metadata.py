@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from bearlake.errors import AlreadyExists, BearlakeError, Invalid, NotFound, Unavailable
 from bearlake.metadata.model import Server
 from bearlake.protocols.kafka import codec
-from bearlake.protocols.kafka.broker import Broker, Context
 from bearlake.protocols.kafka.codec import UUID_ZERO
+from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.messages import (
     DescribeClusterRequest,
@@ -39,40 +39,40 @@ ENDPOINT_TYPE_BROKERS = 1
 _AT_ONCE = 16
 
 
-async def handle(broker: Broker, context: Context, request: MetadataRequest) -> MetadataResponse | Rendered:
+async def handle(context: KafkaContext, caller: Caller, request: MetadataRequest) -> MetadataResponse | Rendered:
     """Servers, and the partitions of the streams asked for (all when none is named)."""
     wanted = request.topics
-    if wanted is None or (context.version == 0 and not wanted):
-        state = (broker.streams.catalog.version, broker.members.version)
-        zone = zone_of(context.client_id, broker.settings.zone_client_id_keys)
+    if wanted is None or (caller.version == 0 and not wanted):
+        state = (context.streams.catalog.version, context.servers.version)
+        zone = zone_of(caller.client_id, context.settings.zone_client_id_keys)
         asked = (request.include_topic_authorized_operations, request.include_cluster_authorized_operations)
-        key = (context.version, context.listener, context.who, zone, asked)
-        return broker.renderings.get(state, key, lambda: _render_all(broker, context, request))
-    found = await _find_all(broker, context, request, wanted)
-    servers = candidates(broker, context)
-    return _response(broker, context, request, [_describe(found, topic, servers, request) for topic in wanted])
+        key = (caller.version, caller.listener, caller.who, zone, asked)
+        return context.renderings.get(state, key, lambda: _render_all(context, caller, request))
+    found = await _find_all(context, caller, request, wanted)
+    servers = candidates(context, caller)
+    return _response(context, caller, request, [_describe(found, topic, servers, request) for topic in wanted])
 
 
-def _render_all(broker: Broker, context: Context, request: MetadataRequest) -> Rendered:
-    catalog, servers = broker.streams.catalog, candidates(broker, context)
+def _render_all(context: KafkaContext, caller: Caller, request: MetadataRequest) -> Rendered:
+    catalog, servers = context.streams.catalog, candidates(context, caller)
     views = [view for name in catalog.names() if (view := catalog.peek(name)) is not None]
     topics = [
         _topic(view, servers, request)
         for view in views
-        if broker.streams.may(context.who, Operation.DESCRIBE, view.name)
+        if context.streams.may(caller.who, Operation.DESCRIBE, view.name)
     ]
-    response = _response(broker, context, request, topics)
-    return Rendered(codec.response(codec.ApiKey.METADATA, context.version).encode(response))
+    response = _response(context, caller, request, topics)
+    return Rendered(codec.response(codec.ApiKey.METADATA, caller.version).encode(response))
 
 
 def _response(
-    broker: Broker, context: Context, request: MetadataRequest, topics: list[MetadataResponse.Topic]
+    context: KafkaContext, caller: Caller, request: MetadataRequest, topics: list[MetadataResponse.Topic]
 ) -> MetadataResponse:
-    everybody = all_of(broker, context)
+    everybody = all_of(context, caller)
     return MetadataResponse(
-        brokers=[_broker(server, context) for server in everybody],
-        cluster_id=broker.members.cluster_id,
-        controller_id=controller(broker, everybody),
+        brokers=[_broker(server, caller) for server in everybody],
+        cluster_id=context.servers.cluster_id,
+        controller_id=controller(context, everybody),
         topics=topics,
         cluster_authorized_operations=ALL_CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
@@ -81,25 +81,25 @@ def _response(
 
 
 async def _find_all(
-    broker: Broker, context: Context, request: MetadataRequest, wanted: Sequence[MetadataRequest.Topic]
+    context: KafkaContext, caller: Caller, request: MetadataRequest, wanted: Sequence[MetadataRequest.Topic]
 ) -> dict[str | bytes, StreamView | ErrorCode]:
     """The streams asked for, by name or id, or the codes to answer with; names are looked up in the store a few at once."""
-    catalog = broker.streams.catalog
+    catalog = context.streams.catalog
     found: dict[str | bytes, StreamView | ErrorCode] = {}
     for topic in wanted:
         if topic.name is None:
             view = catalog.peek_id(topic.topic_id)
-            is_seen = view is not None and broker.streams.may(context.who, Operation.DESCRIBE, view.name)
+            is_seen = view is not None and context.streams.may(caller.who, Operation.DESCRIBE, view.name)
             found[topic.topic_id] = view if view is not None and is_seen else ErrorCode.UNKNOWN_TOPIC_ID
-    may_create = broker.settings.auto_create_streams and request.allow_auto_topic_creation
+    may_create = context.settings.auto_create_streams and request.allow_auto_topic_creation
     names = list(dict.fromkeys(topic.name for topic in wanted if topic.name is not None))
     for name in names:
         if catalog.peek(name) is not None:
-            found[name] = await find_or_create(broker, context, name, may_create)
+            found[name] = await find_or_create(context, caller, name, may_create)
     unknown = [name for name in names if name not in found]
     for start in range(0, len(unknown), _AT_ONCE):
         chunk = unknown[start : start + _AT_ONCE]
-        answers = await asyncio.gather(*(find_or_create(broker, context, name, may_create) for name in chunk))
+        answers = await asyncio.gather(*(find_or_create(context, caller, name, may_create) for name in chunk))
         found.update(zip(chunk, answers, strict=True))
     return found
 
@@ -117,14 +117,14 @@ def _describe(
     return _topic(view, servers, request)
 
 
-async def find_or_create(broker: Broker, context: Context, name: str, may_create: bool) -> StreamView | ErrorCode:
+async def find_or_create(context: KafkaContext, caller: Caller, name: str, may_create: bool) -> StreamView | ErrorCode:
     """The stream of that name, created on demand if that is allowed; else the code to answer with."""
-    streams = broker.streams
+    streams = context.streams
     try:
         check_name(name)
     except Invalid:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    if not streams.may(context.who, Operation.DESCRIBE, name):
+    if not streams.may(caller.who, Operation.DESCRIBE, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     try:
         return await streams.catalog.find(name)
@@ -133,21 +133,21 @@ async def find_or_create(broker: Broker, context: Context, name: str, may_create
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except Unavailable:
         return ErrorCode.LEADER_NOT_AVAILABLE
-    if not streams.may(context.who, Operation.CREATE, name):
+    if not streams.may(caller.who, Operation.CREATE, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     try:
-        return await streams.create(context.who, name, broker.settings.default_partition_count, {})
+        return await streams.create(caller.who, name, context.settings.default_partition_count, {})
     except AlreadyExists:
-        return await _created_elsewhere(broker, name)
+        return await _created_elsewhere(context, name)
     except Invalid:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     except BearlakeError:
         return ErrorCode.LEADER_NOT_AVAILABLE
 
 
-async def _created_elsewhere(broker: Broker, name: str) -> StreamView | ErrorCode:
+async def _created_elsewhere(context: KafkaContext, name: str) -> StreamView | ErrorCode:
     try:
-        return await broker.streams.catalog.find(name)
+        return await context.streams.catalog.find(name)
     except BearlakeError:
         return ErrorCode.LEADER_NOT_AVAILABLE
 
@@ -177,29 +177,29 @@ def _topic(view: StreamView, servers: Sequence[Server], request: MetadataRequest
     )
 
 
-def controller(broker: Broker, servers: Sequence[Server]) -> int:
+def controller(context: KafkaContext, servers: Sequence[Server]) -> int:
     """The server that administrative requests go to: every one can, so this one, unless it drains and is not named any more."""
-    own = broker.node_id
+    own = context.node_id
     return own if any(server.ref.node_id == own for server in servers) else servers[0].ref.node_id
 
 
-def _broker(server: Server, context: Context) -> MetadataResponse.Broker:
-    host, port = address(server, context.listener)
+def _broker(server: Server, caller: Caller) -> MetadataResponse.Broker:
+    host, port = address(server, caller.listener)
     return MetadataResponse.Broker(node_id=server.ref.node_id, host=host, port=port, rack=server.zone)
 
 
 # -- servers -------------------------------------------------------------------------------------------------------
 
 
-def candidates(broker: Broker, context: Context) -> list[Server]:
+def candidates(context: KafkaContext, caller: Caller) -> list[Server]:
     """The servers that this client may be sent to: reachable by its listener, in its zone if it told one."""
-    zone = zone_of(context.client_id, broker.settings.zone_client_id_keys)
-    return routing.candidates(broker.members.live(), context.listener, zone)
+    zone = zone_of(caller.client_id, context.settings.zone_client_id_keys)
+    return routing.candidates(context.servers.live(), caller.listener, zone)
 
 
-def all_of(broker: Broker, context: Context) -> list[Server]:
+def all_of(context: KafkaContext, caller: Caller) -> list[Server]:
     """Every server that clients of this listener may reach and that does not drain."""
-    return routing.candidates(broker.members.live(), context.listener)
+    return routing.candidates(context.servers.live(), caller.listener)
 
 
 def address(server: Server, listener: str) -> tuple[str, int]:
@@ -219,7 +219,7 @@ def zone_of(client_id: str | None, keys: Sequence[str]) -> str | None:
 
 
 async def describe_cluster(
-    broker: Broker, context: Context, request: DescribeClusterRequest
+    context: KafkaContext, caller: Caller, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     """The live servers and the cluster's id."""
     if request.endpoint_type != ENDPOINT_TYPE_BROKERS:
@@ -228,15 +228,15 @@ async def describe_cluster(
             error_message="there are no separate controllers: ask for brokers",
         )
     brokers = []
-    everybody = all_of(broker, context)
+    everybody = all_of(context, caller)
     for server in everybody:
-        host, port = address(server, context.listener)
+        host, port = address(server, caller.listener)
         brokers.append(
             DescribeClusterResponse.Broker(broker_id=server.ref.node_id, host=host, port=port, rack=server.zone)
         )
     return DescribeClusterResponse(
-        cluster_id=broker.members.cluster_id,
-        controller_id=controller(broker, everybody),
+        cluster_id=context.servers.cluster_id,
+        controller_id=controller(context, everybody),
         brokers=brokers,
         cluster_authorized_operations=ALL_CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
@@ -245,11 +245,11 @@ async def describe_cluster(
 
 
 async def describe_topic_partitions(
-    broker: Broker, context: Context, request: DescribeTopicPartitionsRequest
+    context: KafkaContext, caller: Caller, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """Partitions of the streams asked for, by name, at most `response_partition_limit`, with a cursor for the rest."""
-    servers = candidates(broker, context)
-    names = sorted({topic.name for topic in request.topics} or set(broker.streams.catalog.names()))
+    servers = candidates(context, caller)
+    names = sorted({topic.name for topic in request.topics} or set(context.streams.catalog.names()))
     first_index = 0
     if request.cursor is not None:
         first_index = request.cursor.partition_index
@@ -262,7 +262,7 @@ async def describe_topic_partitions(
         if room == 0:
             cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
-        found = await find_or_create(broker, context, name, may_create=False)
+        found = await find_or_create(context, caller, name, may_create=False)
         if isinstance(found, ErrorCode):
             topics.append(
                 DescribeTopicPartitionsResponse.Topic(error_code=found, name=name, topic_id=UUID_ZERO, partitions=[])

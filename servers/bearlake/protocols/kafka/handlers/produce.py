@@ -7,17 +7,18 @@ Source: KIP-98, KIP-467 (record errors), KIP-516 (topic ids), Produce versions 3
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Sequence
+from typing import Protocol
 
 from bearlake import kernel
 from bearlake.errors import BearlakeError, NotFound, Unavailable
 from bearlake.kernel import ProduceEntry, ProduceResult
 from bearlake.protocols.kafka import codec
-from bearlake.protocols.kafka.broker import Broker, Context
 from bearlake.protocols.kafka.codec import ApiKey
+from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import STATUS_CODES, VERDICT_CODES, ErrorCode, code_of
 from bearlake.protocols.kafka.messages import ProduceRequest, ProduceResponse
+from bearlake.protocols.kafka.slot import Slot
 from bearlake.serving.slabs import Slab
 from bearlake.streams.admission import BadRecord, BadTimestamp, Header, admit
 from bearlake.streams.append import Append, AppendCall, Result, Verdict
@@ -26,12 +27,30 @@ from bearlake.streams.configs import TimestampSource
 from bearlake.streams.principal import Operation
 from bearlake.telemetry import metrics
 
-if TYPE_CHECKING:
-    from bearlake.protocols.kafka.connection import Connection
-    from bearlake.protocols.kafka.slot import Slot
-
 VERSION_MIN = 3
 """Older versions carry message formats 0 and 1."""
+
+
+class Requester(Protocol):
+    """The connection that sent Produce requests: `connection.Connection`."""
+
+    produce_tail: asyncio.Task[None] | None
+
+    @property
+    def context(self) -> KafkaContext:
+        """What the server's connections share."""
+
+    def add(self, slot: Slot) -> None:
+        """Give requests their place in the order of answers."""
+
+    def answer(self, slot: Slot, chunks: Sequence[codec.Buffer]) -> None:
+        """Answer the requests of a slot; no chunks: they get no answer."""
+
+    def close(self, why: str, reason: str) -> None:
+        """Close the connection at once; `reason` is a metric's label."""
+
+    def start(self, work: Coroutine[None, None, None], *, is_cancelled_on_close: bool) -> asyncio.Task[None]:
+        """Run the work of a request."""
 
 
 class Refusal:
@@ -55,8 +74,8 @@ class ProduceCall:
     """One Produce request under way: its entries, what was refused at once, and the append of the others."""
 
     __slots__ = (
+        "caller",
         "connection",
-        "context",
         "correlation_id",
         "entries",
         "is_plain",
@@ -68,19 +87,19 @@ class ProduceCall:
 
     def __init__(
         self,
-        connection: "Connection",
-        slot: "Slot | None",
-        context: Context,
+        connection: Requester,
+        slot: Slot | None,
+        caller: Caller,
         correlation_id: int,
         entries: list[ProduceEntry],
     ) -> None:
         self.connection = connection
         self.slot = slot
         """Where the answer goes; None for acks=0."""
-        self.context = context
+        self.caller = caller
         self.correlation_id = correlation_id
         self.entries = entries
-        self.now_ms = connection.server.broker.streams.clock.now_ms()
+        self.now_ms = connection.context.streams.clock.now_ms()
         self.outcomes: list[Refusal | None] = [None] * len(entries)
         self.is_plain = False
         """Whether every batch was appended as it came."""
@@ -96,7 +115,7 @@ class ProduceCall:
     def frames(self, outcomes: Sequence[Result]) -> Sequence[codec.Buffer]:
         """The answer, from the outcomes of what was appended; for acks=0 none, but its connection is closed after an error."""
         if self.is_plain and self.slot is not None:
-            frame = kernel.encode_produce_appended(self.context.version, self.correlation_id, self.entries, outcomes)
+            frame = kernel.encode_produce_appended(self.caller.version, self.correlation_id, self.entries, outcomes)
             if frame is not None:
                 return [frame]
         results: list[ProduceResult] = []
@@ -125,7 +144,7 @@ class ProduceCall:
             ):  # as Kafka does: a client that wants no answers learns of errors by that, and refreshes its metadata
                 self.connection.close("a Produce request with acks=0 failed", "acks_0_error")
             return ()
-        version = self.context.version
+        version = self.caller.version
         if has_messages:
             return codec.response(ApiKey.PRODUCE, version).frame(self.correlation_id, self._with_messages(results))
         return [kernel.encode_produce_response(version, self.correlation_id, results, 0)]
@@ -156,20 +175,20 @@ class ProduceCall:
 
 
 def receive(
-    connection: "Connection",
-    slot: "Slot",
-    context: Context,
+    connection: Requester,
+    slot: Slot,
+    caller: Caller,
     correlation_id: int,
     frame: memoryview,
     position: int,
     slab: Slab,
 ) -> None:
     """Take a Produce request whose bytes lie in `slab`; answers through `connection.answer`. Raises `Corrupt`."""
-    if context.version < VERSION_MIN:
-        connection.answer(slot, _too_old(context, correlation_id, frame, position))
+    if caller.version < VERSION_MIN:
+        connection.answer(slot, _too_old(caller, correlation_id, frame, position))
         return
-    transactional_id, acks, _, entries = kernel.parse_produce(frame, position, context.version)
-    call = ProduceCall(connection, slot if acks else None, context, correlation_id, entries)
+    transactional_id, acks, _, entries = kernel.parse_produce(frame, position, caller.version)
+    call = ProduceCall(connection, slot if acks else None, caller, correlation_id, entries)
     if acks not in (-1, 0, 1) or transactional_id is not None:
         code = NO_TRANSACTIONS if transactional_id is not None else Refusal(ErrorCode.INVALID_REQUIRED_ACKS)
         call.outcomes = [code] * len(entries)
@@ -183,7 +202,7 @@ def receive(
 def _start_later(call: ProduceCall, frame: memoryview, slab: Slab) -> None:
     connection = call.connection
     slab.acquire()
-    task = connection.start(_later(call, frame, slab, connection.produce_tail))
+    task = connection.start(_later(call, frame, slab, connection.produce_tail), is_cancelled_on_close=False)
     connection.produce_tail = task
 
     def done(_: object) -> None:  # also when the task was cancelled before its first step
@@ -198,7 +217,7 @@ async def _later(call: ProduceCall, frame: memoryview, slab: Slab, before: async
     """Submit after the Produce requests before it, with unknown streams looked up."""
     if before is not None:
         await asyncio.wait([before])
-    catalog = call.connection.server.broker.streams.catalog
+    catalog = call.connection.context.streams.catalog
     for name in {entry[0] for entry in call.entries}:
         if isinstance(name, str) and catalog.peek(name) is None:
             try:
@@ -214,7 +233,7 @@ async def _later(call: ProduceCall, frame: memoryview, slab: Slab, before: async
 
 def _submit(call: ProduceCall, frame: memoryview, slab: Slab, *, knows_all: bool) -> bool:
     """Append what may be appended and refuse the rest; False, with nothing done, when a stream has to be looked up first."""
-    broker = call.connection.server.broker
+    context = call.connection.context
     entries, outcomes = call.entries, call.outcomes
     appends: list[Append] = []
     at, count = 0, len(entries)
@@ -228,7 +247,7 @@ def _submit(call: ProduceCall, frame: memoryview, slab: Slab, *, knows_all: bool
         topic = entries[at][0]
         if topic != last:
             last = topic
-            found = resolve(broker, call.context, topic)
+            found = resolve(context, call.caller, topic)
             if found is UNKNOWN and not knows_all:
                 call.outcomes = [None] * count
                 return False
@@ -240,7 +259,7 @@ def _submit(call: ProduceCall, frame: memoryview, slab: Slab, *, knows_all: bool
             at += 1
     call.is_plain = len(appends) == count and not call.stamped
     if appends:
-        broker.streams.submit(AppendCall(appends, call.done))
+        context.streams.submit(AppendCall(appends, call.done))
     else:
         call.done(AppendCall((), _ignore))
     return True
@@ -269,10 +288,10 @@ def _admit_one(
             call.outcomes[place] = _refusal(admitted)
 
 
-def resolve(broker: Broker, context: Context, topic: str | bytes) -> StreamView | Refusal:
+def resolve(context: KafkaContext, caller: Caller, topic: str | bytes) -> StreamView | Refusal:
     """The stream of a topic, or why nothing is appended to it; `UNKNOWN` when it has to be looked up in the store first."""
-    streams = broker.streams
-    if broker.is_redirecting:
+    streams = context.streams
+    if context.is_redirecting:
         return NOT_LEADER
     if isinstance(topic, str):
         view = streams.catalog.peek(topic)
@@ -282,7 +301,7 @@ def resolve(broker: Broker, context: Context, topic: str | bytes) -> StreamView 
         view = streams.catalog.peek_id(topic)
         if view is None:
             return Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
-    return view if streams.may(context.who, Operation.WRITE, view.name) else DENIED
+    return view if streams.may(caller.who, Operation.WRITE, view.name) else DENIED
 
 
 def _refusal(error: BearlakeError) -> Refusal:
@@ -293,9 +312,9 @@ def _refusal(error: BearlakeError) -> Refusal:
     return Refusal(code_of(error), str(error))
 
 
-def _too_old(context: Context, correlation_id: int, frame: memoryview, position: int) -> list[codec.Buffer]:
+def _too_old(caller: Caller, correlation_id: int, frame: memoryview, position: int) -> list[codec.Buffer]:
     """Versions 0-2 are advertised (KAFKA-18659) but their message formats are not accepted."""
-    request: ProduceRequest = codec.request(ApiKey.PRODUCE, context.version).decode(frame, position)
+    request: ProduceRequest = codec.request(ApiKey.PRODUCE, caller.version).decode(frame, position)
     topics = [
         ProduceResponse.Topic(
             name=topic.name,
@@ -310,13 +329,13 @@ def _too_old(context: Context, correlation_id: int, frame: memoryview, position:
     ]
     if request.acks == 0:
         return []
-    return codec.response(ApiKey.PRODUCE, context.version).frame(correlation_id, ProduceResponse(responses=topics))
+    return codec.response(ApiKey.PRODUCE, caller.version).frame(correlation_id, ProduceResponse(responses=topics))
 
 
 def _ignore(call: AppendCall) -> None:
     """The callback of an empty call never runs."""
 
 
-async def handle(broker: Broker, context: Context, request: ProduceRequest) -> ProduceResponse:
+async def handle(context: KafkaContext, caller: Caller, request: ProduceRequest) -> ProduceResponse:
     """Never called: Produce is taken by `receive`, before decoding."""
     raise AssertionError("Produce is taken inline by the connection")

@@ -4,7 +4,7 @@ An idempotent producer gets a fresh id with epoch 0; its sequences are checked i
 """
 
 from bearlake.errors import BearlakeError, NotFound
-from bearlake.protocols.kafka.broker import Broker, Context
+from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
 from bearlake.protocols.kafka.handlers.list_offsets import find
 from bearlake.protocols.kafka.messages import (
@@ -15,22 +15,24 @@ from bearlake.protocols.kafka.messages import (
 )
 
 
-async def init(broker: Broker, context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse:
+async def init(context: KafkaContext, caller: Caller, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """A fresh producer id. Transactions are not served yet, so a transactional id is refused."""
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
     try:
-        producer_id = await broker.producer_ids.take()
+        producer_id = await context.producer_ids.take()
     except BearlakeError:
         return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_id=-1, producer_epoch=-1)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
-async def describe(broker: Broker, context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
+async def describe(
+    context: KafkaContext, caller: Caller, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
     """The active idempotent producers of every partition asked for."""
     topics: list[DescribeProducersResponse.Topic] = []
     for topic in request.topics:
-        found = await find(broker, context, topic.name)
+        found = await find(context, caller, topic.name)
         partitions: list[DescribeProducersResponse.Partition] = []
         topics.append(DescribeProducersResponse.Topic(name=topic.name, partitions=partitions))
         for index in topic.partition_indexes:
@@ -40,7 +42,7 @@ async def describe(broker: Broker, context: Context, request: DescribeProducersR
                 answer.error_code = found
                 continue
             try:
-                states = await broker.streams.metadata.log.producers(found.partition(index))
+                states = await context.streams.metadata.log.producers(found.partition(index))
             except NotFound:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             except BearlakeError as error:

@@ -8,8 +8,8 @@ import asyncio
 from collections import Counter
 
 from bearlake.errors import AlreadyExists, BearlakeError, Denied, Invalid, NotFound, OutOfRange
-from bearlake.protocols.kafka.broker import Broker, Context
 from bearlake.protocols.kafka.codec import UUID_ZERO
+from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
 from bearlake.protocols.kafka.messages import (
     CreatePartitionsRequest,
@@ -41,7 +41,7 @@ class Refused(Exception):
         self.code = code
 
 
-async def create(broker: Broker, context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
+async def create(context: KafkaContext, caller: Caller, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create each topic by itself; a name that stands twice in the request is refused."""
     counts = Counter(topic.name for topic in request.topics)
     answers = []
@@ -49,7 +49,7 @@ async def create(broker: Broker, context: Context, request: CreateTopicsRequest)
         try:
             if counts[topic.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} stands more than once in the request")
-            answers.append(await _create(broker, context, topic, request.validate_only))
+            answers.append(await _create(context, caller, topic, request.validate_only))
         except Refused as refused:
             answers.append(
                 CreateTopicsResponse.Topic(
@@ -65,9 +65,9 @@ async def create(broker: Broker, context: Context, request: CreateTopicsRequest)
 
 
 async def _create(
-    broker: Broker, context: Context, topic: CreateTopicsRequest.Topic, validate_only: bool
+    context: KafkaContext, caller: Caller, topic: CreateTopicsRequest.Topic, validate_only: bool
 ) -> CreateTopicsResponse.Topic:
-    count = _partition_count(broker, topic)
+    count = _partition_count(context, topic)
     configs = {config.name: config.value for config in topic.configs if config.value is not None}
     if len(configs) < len(topic.configs):
         raise Refused(ErrorCode.INVALID_CONFIG, "a config has no value, or stands more than once")
@@ -82,10 +82,10 @@ async def _create(
     topic_id = UUID_ZERO
     try:
         if validate_only:
-            broker.streams.catalog.check_new(topic.name, count, configs)
-            await _check_absent(broker, topic.name)
+            context.streams.catalog.check_new(topic.name, count, configs)
+            await _check_absent(context, topic.name)
         else:
-            topic_id = (await broker.streams.create(context.who, topic.name, count, configs)).id_bytes
+            topic_id = (await context.streams.create(caller.who, topic.name, count, configs)).id_bytes
     except AlreadyExists as error:
         raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.") from error
     except Denied as error:
@@ -103,15 +103,15 @@ async def _create(
     )
 
 
-async def _check_absent(broker: Broker, name: str) -> None:
+async def _check_absent(context: KafkaContext, name: str) -> None:
     try:
-        await broker.streams.catalog.find(name)
+        await context.streams.catalog.find(name)
     except NotFound:
         return
     raise AlreadyExists(f"stream {name!r} exists")
 
 
-def _partition_count(broker: Broker, topic: CreateTopicsRequest.Topic) -> int:
+def _partition_count(context: KafkaContext, topic: CreateTopicsRequest.Topic) -> int:
     if topic.assignments:
         if topic.num_partitions != USE_DEFAULT or topic.replication_factor != USE_DEFAULT:
             raise Refused(
@@ -127,7 +127,7 @@ def _partition_count(broker: Broker, topic: CreateTopicsRequest.Topic) -> int:
             f"replication factor {topic.replication_factor}: expected at least 1, or -1 for the default",
         )
     if topic.num_partitions == USE_DEFAULT:
-        return broker.settings.default_partition_count
+        return context.settings.default_partition_count
     if topic.num_partitions < 1:
         raise Refused(
             ErrorCode.INVALID_PARTITIONS,
@@ -146,23 +146,25 @@ def _config(config: stream_configs.Config, configs: dict[str, str]) -> CreateTop
     )
 
 
-async def delete(broker: Broker, context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+async def delete(context: KafkaContext, caller: Caller, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Delete topics by name, or by id from version 6 on."""
-    wanted = request.topics if context.version >= 6 else [_named(name) for name in request.topic_names]
-    return DeleteTopicsResponse(responses=[await _delete(broker, context, topic) for topic in wanted])
+    wanted = request.topics if caller.version >= 6 else [_named(name) for name in request.topic_names]
+    return DeleteTopicsResponse(responses=[await _delete(context, caller, topic) for topic in wanted])
 
 
 def _named(name: str) -> DeleteTopicsRequest.Topic:
     return DeleteTopicsRequest.Topic(name=name, topic_id=UUID_ZERO)
 
 
-async def _delete(broker: Broker, context: Context, topic: DeleteTopicsRequest.Topic) -> DeleteTopicsResponse.Topic:
+async def _delete(
+    context: KafkaContext, caller: Caller, topic: DeleteTopicsRequest.Topic
+) -> DeleteTopicsResponse.Topic:
     name, topic_id = topic.name, topic.topic_id
     view: StreamView | None = None
     answer = DeleteTopicsResponse.Topic(name=name, topic_id=topic_id)
     if name is None:
-        view = broker.streams.catalog.peek_id(topic_id)
-        if view is None or not broker.streams.may(context.who, Operation.DESCRIBE, view.name):
+        view = context.streams.catalog.peek_id(topic_id)
+        if view is None or not context.streams.may(caller.who, Operation.DESCRIBE, view.name):
             answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID
             return answer
         name = answer.name = view.name
@@ -171,15 +173,15 @@ async def _delete(broker: Broker, context: Context, topic: DeleteTopicsRequest.T
         return answer
     try:
         if view is None:
-            view = await broker.streams.resolve(context.who, Operation.DELETE, name)
-        answer.topic_id = (await broker.streams.delete(context.who, view.stream)).id.bytes
+            view = await context.streams.resolve(caller.who, Operation.DELETE, name)
+        answer.topic_id = (await context.streams.delete(caller.who, view.stream)).id.bytes
     except BearlakeError as error:
         answer.error_code, answer.error_message = code_of(error), str(error)
     return answer
 
 
 async def create_partitions(
-    broker: Broker, context: Context, request: CreatePartitionsRequest
+    context: KafkaContext, caller: Caller, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     """Grow each topic by itself."""
     results = []
@@ -190,7 +192,7 @@ async def create_partitions(
         try:
             if counts[topic.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} stands more than once in the request")
-            await _grow(broker, context, topic, request.validate_only)
+            await _grow(context, caller, topic, request.validate_only)
         except Refused as refused:
             answer.error_code, answer.error_message = refused.code, str(refused)
         except BearlakeError as error:
@@ -198,8 +200,10 @@ async def create_partitions(
     return CreatePartitionsResponse(results=results)
 
 
-async def _grow(broker: Broker, context: Context, topic: CreatePartitionsRequest.Topic, validate_only: bool) -> None:
-    view = await broker.streams.resolve(context.who, Operation.ALTER, topic.name)
+async def _grow(
+    context: KafkaContext, caller: Caller, topic: CreatePartitionsRequest.Topic, validate_only: bool
+) -> None:
+    view = await context.streams.resolve(caller.who, Operation.ALTER, topic.name)
     if topic.count <= view.partition_count:
         message = (
             f"Topic currently has {view.partition_count} partitions, which is higher than the requested {topic.count}."
@@ -214,34 +218,34 @@ async def _grow(broker: Broker, context: Context, topic: CreatePartitionsRequest
         )
     try:
         if not validate_only:
-            await broker.streams.add_partitions(context.who, view.stream, topic.count)
+            await context.streams.add_partitions(caller.who, view.stream, topic.count)
     except Invalid as error:
         raise Refused(ErrorCode.INVALID_PARTITIONS, str(error)) from error
 
 
-async def delete_records(broker: Broker, context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+async def delete_records(context: KafkaContext, caller: Caller, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Move start offsets forward; -1 means the end offset."""
     topics = []
     for topic in request.topics:
         partitions = await asyncio.gather(
-            *(_delete_records(broker, context, topic.name, partition) for partition in topic.partitions)
+            *(_delete_records(context, caller, topic.name, partition) for partition in topic.partitions)
         )
         topics.append(DeleteRecordsResponse.Topic(name=topic.name, partitions=list(partitions)))
     return DeleteRecordsResponse(topics=topics)
 
 
 async def _delete_records(
-    broker: Broker, context: Context, name: str, partition: DeleteRecordsRequest.Partition
+    context: KafkaContext, caller: Caller, name: str, partition: DeleteRecordsRequest.Partition
 ) -> DeleteRecordsResponse.Partition:
     index, offset = partition.partition_index, partition.offset
     answer = DeleteRecordsResponse.Partition(partition_index=index, low_watermark=-1)
     try:
         if offset == HIGH_WATERMARK:
-            key = (await broker.streams.catalog.find(name)).partition(index)
-            offset = (await broker.streams.bounds([key]))[key].end
+            key = (await context.streams.catalog.find(name)).partition(index)
+            offset = (await context.streams.bounds([key]))[key].end
         elif offset < 0:
             raise OutOfRange(f"offset {offset}: expected at least 0, or -1 for the end", start=-1, end=-1)
-        answer.low_watermark = (await broker.streams.trim(context.who, name, index, offset)).start
+        answer.low_watermark = (await context.streams.trim(caller.who, name, index, offset)).start
     except KeyError:
         answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except BearlakeError as error:
@@ -250,10 +254,10 @@ async def _delete_records(
 
 
 async def describe_log_dirs(
-    broker: Broker, context: Context, request: DescribeLogDirsRequest
+    context: KafkaContext, caller: Caller, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     """One "directory", the object store, with the bytes that each partition holds."""
-    catalog = broker.streams.catalog
+    catalog = context.streams.catalog
     wanted: list[tuple[StreamView, list[int]]] = []
     if request.topics is None:
         wanted = [(view, list(range(view.partition_count))) for name in catalog.names() if (view := catalog.peek(name))]
@@ -263,11 +267,11 @@ async def describe_log_dirs(
             if view is not None:
                 wanted.append((view, [index for index in topic.partitions if 0 <= index < view.partition_count]))
     wanted = [
-        (view, indexes) for view, indexes in wanted if broker.streams.may(context.who, Operation.DESCRIBE, view.name)
+        (view, indexes) for view, indexes in wanted if context.streams.may(caller.who, Operation.DESCRIBE, view.name)
     ]
     answer = DescribeLogDirsResponse.LogDir(log_dir="object-store", topics=[], total_bytes=-1, usable_bytes=-1)
     try:
-        usage = await broker.streams.metadata.log.usage(
+        usage = await context.streams.metadata.log.usage(
             [view.partition(index) for view, indexes in wanted for index in indexes]
         )
     except BearlakeError:

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from bearlake import __version__
 from bearlake.protocols.pulsar import names
-from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http import paths
 from bearlake.protocols.pulsar.http.problems import Problem, not_served
 from bearlake.streams.principal import ANONYMOUS, Operation
@@ -28,8 +28,8 @@ _POLICIES = (
 class ClusterRoutes:
     """Routes of what holds topics."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, context: PulsarContext) -> None:
+        self._context = context
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Add the routes."""
@@ -55,7 +55,7 @@ class ClusterRoutes:
     # -- clusters and brokers ------------------------------------------------------------------------------------
 
     async def _clusters(self, request: web.Request) -> web.Response:
-        return web.json_response([self._broker.members.cluster_id])
+        return web.json_response([self._context.servers.cluster_id])
 
     async def _cluster(self, request: web.Request) -> web.Response:
         self._check_cluster(request)
@@ -72,34 +72,34 @@ class ClusterRoutes:
 
     async def _health(self, request: web.Request) -> web.Response:
         """Whether the server is in the deployment and takes clients, and the metadata store answers."""
-        if self._broker.is_draining:
+        if self._context.is_draining:
             raise Problem(503, "this server is draining")
-        await self._broker.streams.bounds([])
+        await self._context.streams.bounds([])
         return web.Response(text="ok")
 
     async def _version(self, request: web.Request) -> web.Response:
         return web.Response(text=f"Bearlake {__version__}")
 
     async def _configuration(self, request: web.Request) -> web.Response:
-        """Of a broker's configuration what there is here; `pulsar-admin clusters list` marks its own cluster by it."""
-        return web.json_response({"clusterName": self._broker.members.cluster_id})
+        """The part of a broker's configuration that exists here; `pulsar-admin clusters list` marks its own cluster by it."""
+        return web.json_response({"clusterName": self._context.servers.cluster_id})
 
     def _addresses(self, endpoint: str) -> list[str]:
-        return [one.endpoints[endpoint] for one in self._broker.members.live() if endpoint in one.endpoints]
+        return [server.endpoints[endpoint] for server in self._context.servers.live() if endpoint in server.endpoints]
 
     def _check_cluster(self, request: web.Request) -> None:
         cluster = request.match_info.get("cluster")
-        if cluster not in (None, self._broker.members.cluster_id):
+        if cluster not in (None, self._context.servers.cluster_id):
             raise Problem(404, f"Cluster {cluster} does not exist")
 
     # -- tenants -------------------------------------------------------------------------------------------------
 
     async def _tenants(self, request: web.Request) -> web.Response:
-        return web.json_response(sorted({"public", *(one.split("/")[0] for one in self._used())}))
+        return web.json_response(sorted({"public", *(namespace.split("/")[0] for namespace in self._used())}))
 
     async def _tenant(self, request: web.Request) -> web.Response:
         _check_tenant(request)
-        return web.json_response({"adminRoles": [], "allowedClusters": [self._broker.members.cluster_id]})
+        return web.json_response({"adminRoles": [], "allowedClusters": [self._context.servers.cluster_id]})
 
     async def _ensure_tenant(self, request: web.Request) -> web.Response:
         _check_tenant(request)
@@ -107,13 +107,13 @@ class ClusterRoutes:
         if isinstance(asked, dict):
             if asked.get("adminRoles"):
                 raise not_served("admin roles of tenants")
-            if set(asked.get("allowedClusters") or ()) - {self._broker.members.cluster_id}:
-                raise Problem(412, f"the only cluster is {self._broker.members.cluster_id}")
+            if set(asked.get("allowedClusters") or ()) - {self._context.servers.cluster_id}:
+                raise Problem(412, f"the only cluster is {self._context.servers.cluster_id}")
         return web.Response(status=204)
 
     async def _delete_tenant(self, request: web.Request) -> web.Response:
         tenant = _check_tenant(request)
-        if any(one.startswith(f"{tenant}/") for one in self._used()):
+        if any(namespace.startswith(f"{tenant}/") for namespace in self._used()):
             raise Problem(409, "The tenant still has active namespaces")
         return web.Response(status=204)
 
@@ -122,7 +122,7 @@ class ClusterRoutes:
     async def _namespaces(self, request: web.Request) -> web.Response:
         tenant = _check_tenant(request)
         used = self._used() | {names.PUBLIC_DEFAULT}
-        return web.json_response(sorted(one for one in used if one.startswith(f"{tenant}/")))
+        return web.json_response(sorted(namespace for namespace in used if namespace.startswith(f"{tenant}/")))
 
     async def _ensure_namespace(self, request: web.Request) -> web.Response:
         paths.namespace_of(request)
@@ -139,13 +139,13 @@ class ClusterRoutes:
 
     async def _topics(self, request: web.Request) -> web.Response:
         mode = request.query.get("mode", "PERSISTENT").upper()
-        found = self._broker.topics.of_namespace(ANONYMOUS, paths.namespace_of(request))
+        found = self._context.topics.of_namespace(ANONYMOUS, paths.namespace_of(request))
         return web.json_response([] if mode == "NON_PERSISTENT" else found)
 
     def _used(self) -> set[str]:
         """Namespaces that have topics which the caller may see."""
-        streams = self._broker.streams
-        seen = [one for one in streams.catalog.names() if streams.may(ANONYMOUS, Operation.DESCRIBE, one)]
+        streams = self._context.streams
+        seen = [name for name in streams.catalog.names() if streams.may(ANONYMOUS, Operation.DESCRIBE, name)]
         return {topic.namespace for topic in map(names.topic_of, seen) if topic is not None}
 
 

@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http import paths
 from bearlake.protocols.pulsar.http.problems import Problem, not_served
 
@@ -12,10 +12,9 @@ _LISTENER_HEADER = "X-Pulsar-ListenerName"
 class LookupRoutes:
     """Look-ups: the same answers as the protocol's LOOKUP."""
 
-    def __init__(self, broker: Broker, schemes: dict[str, str]) -> None:
-        """`schemes` are the protocol's URL schemes by endpoint."""
-        self._broker = broker
-        self._schemes = schemes
+    def __init__(self, context: PulsarContext) -> None:
+        self._context = context
+        self._schemes = context.schemes
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Add the routes."""
@@ -23,14 +22,14 @@ class LookupRoutes:
         router.add_get("/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle", self._bundle)
 
     async def _lookup(self, request: web.Request) -> web.Response:
-        broker, name = self._broker, paths.name_of(request)
-        topic = await broker.topics.find(str(name))
-        if topic is None and not broker.settings.auto_create_streams:
+        context, name = self._context, paths.name_of(request)
+        topic = await context.topics.find(str(name))
+        if topic is None and not context.settings.auto_create_streams:
             raise Problem(404, f"Topic {name} not found")
-        holder = await broker.holder(topic.partition) if topic is not None else None
+        holder = await context.holder(topic.partition) if topic is not None else None
         listener = request.query.get("listenerName") or request.headers.get(_LISTENER_HEADER, "")
         endpoint = f"pulsar:{listener}" if listener else "pulsar"
-        server = broker.server_for(str(name), endpoint, holder.node_id if holder is not None else None)
+        server = context.server_for(str(name), endpoint, holder.node_id if holder is not None else None)
         if server is None or endpoint not in self._schemes:
             raise Problem(503, f"no server has a listener {endpoint}")
         scheme = self._schemes[endpoint]

@@ -9,7 +9,7 @@ from aiohttp import web
 from bearlake.errors import Invalid
 from bearlake.metadata.model import PartitionBounds, PartitionKey
 from bearlake.protocols.pulsar import message_ids, names
-from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.http.problems import Problem, not_served
 from bearlake.protocols.pulsar.names import TopicName
@@ -34,13 +34,13 @@ def name_of(request: web.Request) -> TopicName:
     return parse(f"persistent://{namespace_of(request)}/{request.match_info['topic']}")
 
 
-async def topic_of(broker: Broker, request: web.Request, operation: Operation) -> Topic:
+async def topic_of(context: PulsarContext, request: web.Request, operation: Operation) -> Topic:
     """The topic in the path; of a partitioned one its first partition. Raises `Problem` (404, 403), `Refused`."""
     name = name_of(request)
-    topic = await broker.topics.find(str(name))
+    topic = await context.topics.find(str(name))
     if topic is None:
         raise Problem(404, f"Topic {name} not found")
-    if not broker.streams.may(ANONYMOUS, operation, topic.view.name):
+    if not context.streams.may(ANONYMOUS, operation, topic.view.name):
         raise Problem(403, f"not allowed to {operation.value} {name}")
     return topic
 
@@ -55,9 +55,9 @@ def below_topic(request: web.Request) -> str:
     return "/" + request.rel_url.raw_path_qs.split("/", _TOPIC_SEGMENTS)[_TOPIC_SEGMENTS]
 
 
-async def bounds_of(broker: Broker, partition: PartitionKey) -> PartitionBounds:
+async def bounds_of(context: PulsarContext, partition: PartitionKey) -> PartitionBounds:
     """Start and end of a partition, as of now. Raises `Problem` (404), `Unavailable`."""
-    bounds = (await broker.streams.bounds([partition])).get(partition)
+    bounds = (await context.streams.bounds([partition])).get(partition)
     if bounds is None:
         raise Problem(404, "Topic not found: it has been deleted")
     return bounds

@@ -16,7 +16,7 @@ from multidict import CIMultiDict
 from bearlake import kernel
 from bearlake.metadata.model import PartitionKey, stream_number
 from bearlake.protocols.pulsar import entries, framing
-from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http import paths
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.protocols.pulsar.proto.metadata_pb2 import MessageMetadata
@@ -33,8 +33,8 @@ _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")  # RFC 9110, 5.6.2
 class PeekRoutes:
     """Routes of single entries."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, context: PulsarContext) -> None:
+        self._context = context
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Add the routes."""
@@ -43,13 +43,13 @@ class PeekRoutes:
         router.add_get(f"{topic}/ledger/{{ledger}}/entry/{{entry}}", self._by_id)
 
     async def _peek(self, request: web.Request) -> web.Response:
-        topic = await paths.topic_of(self._broker, request, Operation.READ)
+        topic = await paths.topic_of(self._context, request, Operation.READ)
         partition = paths.one_partition(topic)
         position, name = paths.number_in(request, "position", POSITION_MAX), request.match_info["subscription"]
-        stats = {one.name: one for one in await self._broker.subscriptions.stats(partition)}
+        stats = {subscription.name: subscription for subscription in await self._context.subscriptions.stats(partition)}
         if name not in stats:
             raise Problem(404, f"Subscription {name} not found")
-        bounds = (await self._broker.streams.bounds([partition]))[partition]
+        bounds = (await self._context.streams.bounds([partition]))[partition]
         found = await self._entry(partition, max(stats[name].mark_delete, bounds.start), max(1, position))
         if found is None:
             raise Problem(404, "Message not found")
@@ -57,10 +57,10 @@ class PeekRoutes:
 
     async def _by_id(self, request: web.Request) -> web.Response:
         """The entry of an id: a ledger is the stream's incarnation, an entry the first offset of a record batch."""
-        topic = await paths.topic_of(self._broker, request, Operation.READ)
+        topic = await paths.topic_of(self._context, request, Operation.READ)
         partition = paths.one_partition(topic)
         ledger, offset = paths.number_in(request, "ledger"), paths.number_in(request, "entry")
-        bounds = await paths.bounds_of(self._broker, partition)
+        bounds = await paths.bounds_of(self._context, partition)
         is_there = ledger == stream_number(partition) and bounds.start <= offset < bounds.end
         found = await self._entry(partition, offset, 1) if is_there else None
         if found is None or found[0] != offset:
@@ -70,7 +70,7 @@ class PeekRoutes:
     async def _entry(self, partition: PartitionKey, offset: int, position: int) -> tuple[int, entries.ReadEntry] | None:
         """Offset and contents of the n-th entry from `offset` on (1: the one that has it), None if there are fewer."""
         while True:
-            (found,) = await self._broker.streams.fetch(
+            (found,) = await self._context.streams.fetch(
                 [FetchRange(partition, offset, FETCH_BYTES)], bytes_min=0, bytes_max=FETCH_BYTES, wait_ms=0
             )
             if found.error is not None:
@@ -86,7 +86,7 @@ class PeekRoutes:
                 return None
 
     def _read(self, batch: memoryview, base: int) -> entries.ReadEntry:
-        limit = self._broker.settings.uncompressed_bytes_max
+        limit = self._context.settings.uncompressed_bytes_max
         return entries.from_batch(batch, base, message_bytes_max=entries.ANY_BYTES, uncompressed_bytes_max=limit)
 
 

@@ -11,7 +11,7 @@ import aiohttp
 from yarl import URL
 
 from bearlake.errors import Unavailable
-from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.streams.subscriptions.model import NotHolder
 
@@ -22,9 +22,9 @@ ANSWER_BYTES_MAX = 16 * 1024 * 1024
 class Peers:
     """The other servers of the deployment. `open` before the first `get`, inside the event loop."""
 
-    def __init__(self, broker: Broker, scheme: str, *, timeout_ms: int) -> None:
+    def __init__(self, context: PulsarContext, scheme: str, *, timeout_ms: int) -> None:
         """`scheme`: http or https, of this server's listener and so of all; `timeout_ms` for one answer."""
-        self._broker = broker
+        self._context = context
         self._scheme = scheme
         self._timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000)
         self._session: aiohttp.ClientSession | None = None
@@ -56,7 +56,7 @@ class Peers:
         await self._ask(error, method, path, body)
 
     async def _ask(self, error: NotHolder, method: str, path: str, body: bytes | None) -> Any:
-        address = self._broker.http_address_of(error.holder)
+        address = self._context.http_address_of(error.holder)
         if address is None or self._session is None:
             raise error
         url = URL(f"{self._scheme}://{address}{path}", encoded=True)

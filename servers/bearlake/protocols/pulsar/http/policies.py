@@ -19,7 +19,7 @@ from typing import Any
 
 from aiohttp import web
 
-from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http import paths
 from bearlake.protocols.pulsar.http.problems import Problem, not_served
 from bearlake.protocols.pulsar.producing import DEDUPLICATION
@@ -53,8 +53,8 @@ _REASONS = {
 class PolicyRoutes:
     """Routes of policies."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, context: PulsarContext) -> None:
+        self._context = context
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Add the routes."""
@@ -113,7 +113,7 @@ class PolicyRoutes:
     # -- schema compatibility strategy ---------------------------------------------------------------------------
 
     async def _strategy(self, request: web.Request) -> web.Response:
-        topic, schemas = await self._topic(request, Operation.DESCRIBE), self._broker.schemas
+        topic, schemas = await self._topic(request, Operation.DESCRIBE), self._context.schemas
         is_applied = paths.flag(request, "applied")
         level = await (schemas.level(ANONYMOUS, topic) if is_applied else schemas.own_level(ANONYMOUS, topic))
         return web.Response(status=204) if level is None else web.json_response(strategy_of(level))
@@ -125,12 +125,12 @@ class PolicyRoutes:
         try:
             level = Level.NONE if asked == _ALWAYS else Level(asked)
         except ValueError as error:
-            raise Problem(400, f"expected {_ALWAYS} or one of {', '.join(one.value for one in Level)}") from error
-        await self._broker.schemas.set_level(ANONYMOUS, topic, level)
+            raise Problem(400, f"expected {_ALWAYS} or one of {', '.join(level.value for level in Level)}") from error
+        await self._context.schemas.set_level(ANONYMOUS, topic, level)
         return web.Response(status=204)
 
     async def _unset_strategy(self, request: web.Request) -> web.Response:
-        await self._broker.schemas.unset_level(ANONYMOUS, await self._topic(request, Operation.ALTER))
+        await self._context.schemas.unset_level(ANONYMOUS, await self._topic(request, Operation.ALTER))
         return web.Response(status=204)
 
     # -- namespaces ----------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class PolicyRoutes:
 
     async def _change(self, request: web.Request, wanted: Mapping[str, str], *unset: str) -> web.Response:
         namespace = paths.namespace_of(request)
-        await self._broker.topics.namespaces.change(ANONYMOUS, namespace, wanted, unset)
+        await self._context.topics.namespaces.change(ANONYMOUS, namespace, wanted, unset)
         return web.Response(status=204)
 
     async def _namespace(self, request: web.Request) -> web.Response:
@@ -173,8 +173,8 @@ class PolicyRoutes:
 
     async def _policies(self, namespace: str) -> dict[str, Any]:
         """What holds for topics of the namespace that say nothing else, by the names of the routes."""
-        settings = self._broker.settings
-        configs = await self._broker.topics.namespaces.configs(namespace)
+        settings = self._context.settings
+        configs = await self._context.topics.namespaces.configs(namespace)
         creation: dict[str, Any] = {"allowAutoTopicCreation": settings.auto_create_streams}
         if settings.auto_create_partition_count:
             creation |= {"topicType": "partitioned", "defaultNumPartitions": settings.auto_create_partition_count}
@@ -183,11 +183,11 @@ class PolicyRoutes:
         return {
             "retention": _retention_of(configs),
             "deduplication": _is_deduplicated(configs),
-            "schemaCompatibilityStrategy": strategy_of(await self._broker.schemas.level(ANONYMOUS, None)),
+            "schemaCompatibilityStrategy": strategy_of(await self._context.schemas.level(ANONYMOUS, None)),
             "autoTopicCreation": creation,
             "backlogQuotaMap": {},
             "permissions": {},
-            "replication": [self._broker.members.cluster_id],
+            "replication": [self._context.servers.cluster_id],
         }
 
     # -- inside --------------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class PolicyRoutes:
         raise not_served(f"{request.method} {request.path[:200]}", reason)
 
     async def _topic(self, request: web.Request, operation: Operation) -> Topic:
-        topic = await paths.topic_of(self._broker, request, operation)
+        topic = await paths.topic_of(self._context, request, operation)
         if not paths.is_whole_topic(topic):
             raise Problem(405, f"{topic.name} is a partition: policies are those of the whole topic")
         return topic
@@ -206,10 +206,10 @@ class PolicyRoutes:
         """Set configs of a topic; those to be unset become the namespace's again."""
         topic = await self._topic(request, Operation.ALTER)
         if unset:
-            given = await self._broker.topics.namespaces.configs(topic.name.namespace)
+            given = await self._context.topics.namespaces.configs(topic.name.namespace)
             wanted = {**wanted, **{key: value for key, value in given.items() if key in unset}}
         unwanted = [key for key in unset if key not in wanted]
-        await self._broker.streams.change(ANONYMOUS, topic.view.stream, lambda _: (wanted, unwanted))
+        await self._context.streams.change(ANONYMOUS, topic.view.stream, lambda _: (wanted, unwanted))
         return web.Response(status=204)
 
 

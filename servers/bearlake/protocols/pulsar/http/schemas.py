@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from bearlake.protocols.pulsar import key_values, schema_types
-from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http import paths
 from bearlake.protocols.pulsar.http.policies import strategy_of
 from bearlake.protocols.pulsar.http.problems import Problem
@@ -25,9 +25,9 @@ from bearlake.streams.schemas.model import SchemaVersion
 class SchemaRoutes:
     """Routes of schemas."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._schemas = broker.schemas
+    def __init__(self, context: PulsarContext) -> None:
+        self._context = context
+        self._schemas = context.schemas
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Add the routes."""
@@ -55,7 +55,7 @@ class SchemaRoutes:
         """All versions, oldest first."""
         topic = await self._topic(request)
         found = [_shown(topic, version) for version in await self._schemas.versions(ANONYMOUS, topic)]
-        return web.json_response({"getSchemaResponses": [one for one in found if one is not None]})
+        return web.json_response({"getSchemaResponses": [schema for schema in found if schema is not None]})
 
     async def _register(self, request: web.Request) -> web.Response:
         made = await self._schemas.register(ANONYMOUS, await self._topic(request), await _schema_in(request))
@@ -78,7 +78,7 @@ class SchemaRoutes:
         return web.json_response({"version": -1 if found is None else found.number - 1})
 
     async def _topic(self, request: web.Request) -> Topic:
-        return await paths.topic_of(self._broker, request, Operation.DESCRIBE)
+        return await paths.topic_of(self._context, request, Operation.DESCRIBE)
 
 
 def _shown(topic: Topic, version: SchemaVersion) -> dict[str, Any] | None:
@@ -90,7 +90,7 @@ def _shown(topic: Topic, version: SchemaVersion) -> dict[str, Any] | None:
         "type": schema_types.NAMES[schema.type],
         "timestamp": 0,
         "data": _text_of(schema),
-        "properties": {one.key: one.value for one in schema.properties},
+        "properties": {pair.key: pair.value for pair in schema.properties},
     }
 
 

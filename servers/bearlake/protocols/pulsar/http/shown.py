@@ -8,7 +8,7 @@ from typing import Any
 
 from bearlake.metadata.model import PartitionBounds, PartitionKey, PartitionUsage, stream_number
 from bearlake.protocols.pulsar import message_ids, positions
-from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.producers import Producer
 from bearlake.protocols.pulsar.producing import DEDUPLICATION
 from bearlake.protocols.pulsar.proto.commands_pb2 import ProducerAccessMode
@@ -28,9 +28,9 @@ _SUBSCRIPTION_COUNTS = (
 )
 
 
-async def last_message(broker: Broker, topic: Topic) -> dict[str, int]:
+async def last_message(context: PulsarContext, topic: Topic) -> dict[str, int]:
     """The id of a topic's last message; entry -1 if there is none. Raises `NotFound`, `Unavailable`."""
-    last = await positions.find_last(broker, topic.partition)
+    last = await positions.find_last(context, topic.partition)
     entry = -1 if last.entry_id == message_ids.NONE else last.entry_id
     answer = {
         "ledgerId": last.ledger_id,
@@ -51,14 +51,14 @@ def topic_stats(
     owner: str,
 ) -> dict[str, Any]:
     """Statistics of one partition. `storageSize` are the bytes that are readable, as they are stored."""
-    subscriptions = {one.name: _subscription(one) for one in found}
+    subscriptions = {subscription.name: _subscription(subscription) for subscription in found}
     is_deduplicated = configs.value(topic.view.stream.configs, DEDUPLICATION).lower() == "true"
     return {
         "msgInCounter": bounds.end,
-        "msgOutCounter": sum(one["msgOutCounter"] for one in subscriptions.values()),
-        "bytesOutCounter": sum(one["bytesOutCounter"] for one in subscriptions.values()),
+        "msgOutCounter": sum(subscription["msgOutCounter"] for subscription in subscriptions.values()),
+        "bytesOutCounter": sum(subscription["bytesOutCounter"] for subscription in subscriptions.values()),
         "storageSize": usage.size_bytes,
-        "publishers": [_publisher(one) for one in producers],
+        "publishers": [_publisher(producer) for producer in producers],
         "subscriptions": subscriptions,
         "deduplicationStatus": "Enabled" if is_deduplicated else "Disabled",
         "ownerBroker": owner,
@@ -71,13 +71,13 @@ def internal_stats(
     """The partition as one ledger; entries are counted by their messages, since entry ids are offsets."""
     ledger, count = stream_number(partition), bounds.end - bounds.start
     cursors = {
-        one.name: {
-            "markDeletePosition": f"{ledger}:{one.mark_delete - 1}",
-            "readPosition": f"{ledger}:{one.read_offset}",
-            "numberOfEntriesSinceFirstNotAckedMessage": bounds.end - one.mark_delete,
+        subscription.name: {
+            "markDeletePosition": f"{ledger}:{subscription.mark_delete - 1}",
+            "readPosition": f"{ledger}:{subscription.read_offset}",
+            "numberOfEntriesSinceFirstNotAckedMessage": bounds.end - subscription.mark_delete,
         }
-        for one in subscriptions
-        if one.is_durable
+        for subscription in subscriptions
+        if subscription.is_durable
     }
     return {
         "entriesAddedCounter": bounds.end,
@@ -89,15 +89,15 @@ def internal_stats(
     }
 
 
-def together(partitions: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def summed(partitions: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Statistics of a partitioned topic from those of its partitions: counts added up, publishers and consumers side by side."""
     whole: dict[str, Any] = {**dict.fromkeys(_COUNTS, 0), "publishers": [], "subscriptions": {}}
-    for one in partitions:
+    for partition in partitions:
         for key in _COUNTS:
-            whole[key] += one[key]
-        whole["publishers"] += one["publishers"]
-        whole["deduplicationStatus"] = one["deduplicationStatus"]
-        for name, found in one["subscriptions"].items():
+            whole[key] += partition[key]
+        whole["publishers"] += partition["publishers"]
+        whole["deduplicationStatus"] = partition["deduplicationStatus"]
+        for name, found in partition["subscriptions"].items():
             known = whole["subscriptions"].get(name)
             whole["subscriptions"][name] = dict(found) if known is None else _added(known, found)
     return whole
@@ -117,7 +117,7 @@ def _publisher(producer: Producer) -> dict[str, Any]:
         "address": producer.connection.peer,
         "connectedSince": producer.since.isoformat(timespec="milliseconds"),
         "clientVersion": producer.connection.client_version,
-        "metadata": {one.key: one.value for one in producer.request.metadata},
+        "metadata": {pair.key: pair.value for pair in producer.request.metadata},
     }
 
 
@@ -129,12 +129,12 @@ def _subscription(stats: SubscriptionStats) -> dict[str, Any]:
         "msgBacklogNoDelayed": max(0, stats.backlog_count - stats.delayed_count),
         "unackedMessages": stats.unacknowledged_count,
         "msgDelayed": stats.delayed_count,
-        "msgOutCounter": sum(one.delivered_message_count for one in stats.consumers),
-        "bytesOutCounter": sum(one.delivered_bytes for one in stats.consumers),
+        "msgOutCounter": sum(consumer.delivered_message_count for consumer in stats.consumers),
+        "bytesOutCounter": sum(consumer.delivered_bytes for consumer in stats.consumers),
         "nonContiguousDeletedMessagesRanges": stats.range_count,
         "subscriptionProperties": dict(stats.properties),
-        "activeConsumerName": next((one.name for one in stats.consumers if one.is_active), None),
-        "consumers": [_consumer(one) for one in stats.consumers],
+        "activeConsumerName": next((consumer.name for consumer in stats.consumers if consumer.is_active), None),
+        "consumers": [_consumer(consumer) for consumer in stats.consumers],
     }
 
 

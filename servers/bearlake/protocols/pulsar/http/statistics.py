@@ -9,11 +9,12 @@ from typing import Any
 
 from aiohttp import web
 
-from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http import paths, shown
 from bearlake.protocols.pulsar.http.peers import Peers
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.protocols.pulsar.topics import Topic
+from bearlake.serving.live_servers import own_server
 from bearlake.streams.principal import Operation
 from bearlake.streams.subscriptions.model import NotHolder
 
@@ -21,8 +22,8 @@ from bearlake.streams.subscriptions.model import NotHolder
 class StatisticsRoutes:
     """Routes of what is shown of persistent topics."""
 
-    def __init__(self, broker: Broker, peers: Peers) -> None:
-        self._broker = broker
+    def __init__(self, context: PulsarContext, peers: Peers) -> None:
+        self._context = context
         self._peers = peers
 
     def add_to(self, router: web.UrlDispatcher) -> None:
@@ -44,7 +45,7 @@ class StatisticsRoutes:
         """Statistics of all partitions together, and by partition unless `perPartition=false`."""
         topic = await self._partitioned_topic(request)
         found = await self._each(topic, "stats", self._stats_of)
-        answer = shown.together(found.values())
+        answer = shown.summed(found.values())
         is_by_partition = request.query.get("perPartition", "true").lower() == "true"
         answer["metadata"] = {"partitions": topic.view.partition_count}
         answer["partitions"] = found if is_by_partition else {}
@@ -56,19 +57,19 @@ class StatisticsRoutes:
         return web.json_response({"metadata": {"partitions": topic.view.partition_count}, "partitions": found})
 
     async def _last_message_id(self, request: web.Request) -> web.Response:
-        topic = await paths.topic_of(self._broker, request, Operation.READ)
+        topic = await paths.topic_of(self._context, request, Operation.READ)
         paths.one_partition(topic)
-        return web.json_response(await shown.last_message(self._broker, topic))
+        return web.json_response(await shown.last_message(self._context, topic))
 
     # -- inside --------------------------------------------------------------------------------------------------
 
     async def _topic(self, request: web.Request) -> Topic:
-        topic = await paths.topic_of(self._broker, request, Operation.DESCRIBE)
+        topic = await paths.topic_of(self._context, request, Operation.DESCRIBE)
         paths.one_partition(topic)
         return topic
 
     async def _partitioned_topic(self, request: web.Request) -> Topic:
-        topic = await paths.topic_of(self._broker, request, Operation.DESCRIBE)
+        topic = await paths.topic_of(self._context, request, Operation.DESCRIBE)
         if not paths.names_whole(topic):
             raise Problem(404, f"Topic {topic.name} is not a partitioned topic")
         return topic
@@ -78,26 +79,25 @@ class StatisticsRoutes:
     ) -> dict[str, dict[str, Any]]:
         """What is shown of each partition, by its name; asked from another server where that one dispatches it."""
         found = {}
-        for one in paths.topics_of(topic):
+        for part in paths.topics_of(topic):
             try:
-                found[str(one.name)] = await of_partition(one)
+                found[str(part.name)] = await of_partition(part)
             except NotHolder as error:
-                found[str(one.name)] = await self._peers.get(error, f"{paths.path_of(one.name)}/{what}")
+                found[str(part.name)] = await self._peers.get(error, f"{paths.path_of(part.name)}/{what}")
         return found
 
     async def _stats_of(self, topic: Topic) -> dict[str, Any]:
-        broker, partition = self._broker, topic.partition
-        found = await broker.subscriptions.stats(partition)
-        bounds = await paths.bounds_of(broker, partition)
-        usage = (await broker.streams.metadata.log.usage([partition]))[partition]
-        return shown.topic_stats(topic, bounds, usage, broker.producers_of(partition), found, self._own_address())
+        context, partition = self._context, topic.partition
+        found = await context.subscriptions.stats(partition)
+        bounds = await paths.bounds_of(context, partition)
+        usage = (await context.streams.metadata.log.usage([partition]))[partition]
+        return shown.topic_stats(topic, bounds, usage, context.producers_of(partition), found, self._own_address())
 
     async def _internal_stats_of(self, topic: Topic) -> dict[str, Any]:
-        found = await self._broker.subscriptions.stats(topic.partition)
-        bounds = await paths.bounds_of(self._broker, topic.partition)
+        found = await self._context.subscriptions.stats(topic.partition)
+        bounds = await paths.bounds_of(self._context, topic.partition)
         return shown.internal_stats(topic.partition, bounds, found, is_terminated=topic.view.stream.is_terminated)
 
     def _own_address(self) -> str:
-        members = self._broker.members
-        own = next((one for one in members.live() if one.ref.node_id == members.node_id), None)
+        own = own_server(self._context.servers)
         return "" if own is None else own.endpoints.get("pulsar_http", "")

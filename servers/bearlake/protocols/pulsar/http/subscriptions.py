@@ -11,7 +11,7 @@ from aiohttp import web
 
 from bearlake.errors import NotFound
 from bearlake.metadata.model import PartitionKey
-from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http import paths
 from bearlake.protocols.pulsar.http.peers import Peers
 from bearlake.protocols.pulsar.http.problems import Problem
@@ -24,10 +24,10 @@ _AGE_S_MAX = 100 * 366 * 86_400
 class SubscriptionRoutes:
     """Routes of the subscriptions of persistent topics."""
 
-    def __init__(self, broker: Broker, peers: Peers) -> None:
-        self._broker = broker
+    def __init__(self, context: PulsarContext, peers: Peers) -> None:
+        self._context = context
         self._peers = peers
-        self._subscriptions = broker.subscriptions
+        self._subscriptions = context.subscriptions
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Add the routes."""
@@ -45,7 +45,7 @@ class SubscriptionRoutes:
 
     async def _list(self, request: web.Request) -> web.Response:
         found: set[str] = set()
-        for partition in paths.partitions_of(await paths.topic_of(self._broker, request, Operation.DESCRIBE)):
+        for partition in paths.partitions_of(await paths.topic_of(self._context, request, Operation.DESCRIBE)):
             found.update(await self._subscriptions.names(partition))
         return web.json_response(sorted(found))
 
@@ -83,7 +83,7 @@ class SubscriptionRoutes:
         return web.Response(status=204)
 
     async def _skip(self, request: web.Request) -> web.Response:
-        topic = await paths.topic_of(self._broker, request, Operation.READ)
+        topic = await paths.topic_of(self._context, request, Operation.READ)
         count = paths.number_in(request, "count")
         await self._subscriptions.skip(paths.one_partition(topic), request.match_info["subscription"], count)
         return web.Response(status=204)
@@ -95,18 +95,18 @@ class SubscriptionRoutes:
 
     async def _expire(self, request: web.Request) -> web.Response:
         """Acknowledge what is older than so many seconds, for one subscription or for all."""
-        before_ms = self._broker.streams.clock.now_ms() - 1000 * paths.number_in(request, "age_s", _AGE_S_MAX)
+        before_ms = self._context.streams.clock.now_ms() - 1000 * paths.number_in(request, "age_s", _AGE_S_MAX)
         name = request.match_info.get("subscription")
 
         async def expire(partition: PartitionKey) -> None:
-            for one in await self._subscriptions.names(partition) if name is None else [name]:
-                await self._subscriptions.expire(partition, one, before_ms)
+            for subscription in await self._subscriptions.names(partition) if name is None else [name]:
+                await self._subscriptions.expire(partition, subscription, before_ms)
 
         await self._each(request, expire)
         return web.Response(status=204)
 
     async def _reset(self, request: web.Request) -> web.Response:
-        topic = await paths.topic_of(self._broker, request, Operation.READ)
+        topic = await paths.topic_of(self._context, request, Operation.READ)
         partition = paths.one_partition(topic)
         offset, is_excluded = paths.position_in(await paths.body_of(request), partition)
         await self._subscriptions.seek(
@@ -121,16 +121,16 @@ class SubscriptionRoutes:
 
     async def _each(self, request: web.Request, change: Callable[[PartitionKey], Awaitable[None]]) -> None:
         """Change what the path means. Raises `NotHolder` for one partition that another server dispatches."""
-        topic = await paths.topic_of(self._broker, request, Operation.READ)
+        topic = await paths.topic_of(self._context, request, Operation.READ)
         if not paths.names_whole(topic):
             await change(topic.partition)
             return
         body = await request.read()
-        for one in paths.topics_of(topic):
+        for part in paths.topics_of(topic):
             try:
-                await change(one.partition)
+                await change(part.partition)
             except NotHolder as error:
-                path = paths.path_of(one.name) + paths.below_topic(request)
+                path = paths.path_of(part.name) + paths.below_topic(request)
                 await self._peers.send(error, request.method, path, body)
 
 
@@ -138,6 +138,6 @@ def _properties(asked: object) -> Mapping[str, str]:
     found = asked.get("properties") if isinstance(asked, dict) else None
     if found is None:
         return {}
-    if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise Problem(400, "expected properties as an object of texts")
     return found

@@ -6,7 +6,7 @@ A topic is terminated for all its partitions and all protocols (`StreamCatalog.t
 from aiohttp import web
 
 from bearlake.protocols.pulsar import names
-from bearlake.protocols.pulsar.broker import Broker
+from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http import paths, shown
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
@@ -18,8 +18,8 @@ from bearlake.streams.principal import ANONYMOUS, Operation
 class TopicRoutes:
     """Routes of persistent topics."""
 
-    def __init__(self, broker: Broker, settings: PulsarHttpSettings) -> None:
-        self._broker = broker
+    def __init__(self, context: PulsarContext, settings: PulsarHttpSettings) -> None:
+        self._context = context
         self._settings = settings
 
     def add_to(self, router: web.UrlDispatcher) -> None:
@@ -42,10 +42,10 @@ class TopicRoutes:
     # -- lists ---------------------------------------------------------------------------------------------------
 
     async def _list(self, request: web.Request) -> web.Response:
-        return web.json_response(self._broker.topics.of_namespace(ANONYMOUS, paths.namespace_of(request)))
+        return web.json_response(self._context.topics.of_namespace(ANONYMOUS, paths.namespace_of(request)))
 
     async def _list_partitioned(self, request: web.Request) -> web.Response:
-        namespace, streams = paths.namespace_of(request), self._broker.streams
+        namespace, streams = paths.namespace_of(request), self._context.streams
         found = []
         for view in streams.catalog.views():
             name = names.topic_of(view.name)
@@ -63,29 +63,29 @@ class TopicRoutes:
     async def _partition_count(self, request: web.Request) -> web.Response:
         may_create = paths.flag(request, "checkAllowAutoCreation")
         name = str(paths.name_of(request))
-        count = await self._broker.topics.partition_count(ANONYMOUS, name, may_create=may_create)
+        count = await self._context.topics.partition_count(ANONYMOUS, name, may_create=may_create)
         return web.json_response({"partitions": count})
 
     # -- create, grow, terminate, delete -------------------------------------------------------------------------
 
     async def _create(self, request: web.Request) -> web.Response:
         name = paths.name_of(request)
-        if await self._broker.topics.find(str(name)) is not None:
+        if await self._context.topics.find(str(name)) is not None:
             raise Problem(409, f"This topic already exists: {name}")
-        await self._broker.topics.create(ANONYMOUS, name, 0)
+        await self._context.topics.create(ANONYMOUS, name, 0)
         return web.Response(status=204)
 
     async def _create_partitioned(self, request: web.Request) -> web.Response:
         name, asked = paths.name_of(request), await paths.body_of(request)
         count = asked.get("partitions") if isinstance(asked, dict) else asked
         count = paths.partition_count_in(count, self._settings.topic_partitions_max)
-        if await self._broker.topics.find(str(name)) is not None:
+        if await self._context.topics.find(str(name)) is not None:
             raise Problem(409, f"This topic already exists: {name}")
-        await self._broker.topics.create(ANONYMOUS, name, count)
+        await self._context.topics.create(ANONYMOUS, name, count)
         return web.Response(status=204)
 
     async def _grow(self, request: web.Request) -> web.Response:
-        topic = await paths.topic_of(self._broker, request, Operation.ALTER)
+        topic = await paths.topic_of(self._context, request, Operation.ALTER)
         count = paths.partition_count_in(await paths.body_of(request), self._settings.topic_partitions_max)
         if not paths.names_whole(topic):
             raise Problem(409, f"Topic {topic.name} is not partitioned")
@@ -93,29 +93,31 @@ class TopicRoutes:
             raise Problem(406, f"{count} partitions: topic {topic.name} has {topic.view.partition_count}")
         if count > topic.view.partition_count:
             if topic.view.stream.configs.get(PARTITIONED) is None:
-                await self._broker.streams.change(ANONYMOUS, topic.view.stream, lambda _: ({PARTITIONED: "true"}, ()))
-            await self._broker.streams.add_partitions(ANONYMOUS, topic.view.stream, count)
+                await self._context.streams.change(ANONYMOUS, topic.view.stream, lambda _: ({PARTITIONED: "true"}, ()))
+            await self._context.streams.add_partitions(ANONYMOUS, topic.view.stream, count)
         return web.Response(status=204)
 
     async def _terminate(self, request: web.Request) -> web.Response:
         """Let a topic take no more messages; answered with the id of the last one."""
-        topic = await paths.topic_of(self._broker, request, Operation.ALTER)
+        topic = await paths.topic_of(self._context, request, Operation.ALTER)
         if topic.is_partitioned:
             raise Problem(405, f"{topic.name}: a partitioned topic is terminated as such, with all its partitions")
-        await self._broker.streams.terminate(ANONYMOUS, topic.view.stream)
-        return web.json_response(await shown.last_message(self._broker, topic))
+        await self._context.streams.terminate(ANONYMOUS, topic.view.stream)
+        return web.json_response(await shown.last_message(self._context, topic))
 
     async def _terminate_partitioned(self, request: web.Request) -> web.Response:
         """The same of a partitioned topic; ids by partition."""
-        topic = await paths.topic_of(self._broker, request, Operation.ALTER)
+        topic = await paths.topic_of(self._context, request, Operation.ALTER)
         if not paths.names_whole(topic):
             raise Problem(405, f"{topic.name} is not a partitioned topic")
-        await self._broker.streams.terminate(ANONYMOUS, topic.view.stream)
+        await self._context.streams.terminate(ANONYMOUS, topic.view.stream)
         partitions = paths.topics_of(topic)
-        return web.json_response({str(one.index): await shown.last_message(self._broker, one) for one in partitions})
+        return web.json_response(
+            {str(partition.index): await shown.last_message(self._context, partition) for partition in partitions}
+        )
 
     async def _delete(self, request: web.Request) -> web.Response:
-        topic = await paths.topic_of(self._broker, request, Operation.DELETE)
+        topic = await paths.topic_of(self._context, request, Operation.DELETE)
         if not paths.is_whole_topic(topic):
             raise Problem(409, f"{topic.name} is a partition: a topic is deleted with all its partitions")
         if paths.names_whole(topic):
@@ -123,7 +125,7 @@ class TopicRoutes:
         return await self._remove(topic.view, is_forced=paths.flag(request, "force"))
 
     async def _delete_partitioned(self, request: web.Request) -> web.Response:
-        topic = await paths.topic_of(self._broker, request, Operation.DELETE)
+        topic = await paths.topic_of(self._context, request, Operation.DELETE)
         if not paths.names_whole(topic):
             raise Problem(404, f"Topic {topic.name} is not a partitioned topic")
         return await self._remove(topic.view, is_forced=paths.flag(request, "force"))
@@ -132,7 +134,7 @@ class TopicRoutes:
         """Delete a stream; unless forced, not one with subscriptions."""
         if not is_forced:
             for partition in view.partitions():
-                if await self._broker.subscriptions.names(partition):
+                if await self._context.subscriptions.names(partition):
                     raise Problem(412, "Topic has subscriptions")
-        await self._broker.streams.delete(ANONYMOUS, view.stream)
+        await self._context.streams.delete(ANONYMOUS, view.stream)
         return web.Response(status=204)

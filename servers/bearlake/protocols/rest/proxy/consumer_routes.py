@@ -21,8 +21,6 @@ from bearlake.metadata.model import CommittedOffset
 from bearlake.protocols.rest import bodies, problems
 from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.embedded import Embedded
-from bearlake.protocols.rest.guard import following
-from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy import addresses, consumer_requests, formats, placement
 from bearlake.protocols.rest.proxy.consumed import shown
@@ -31,7 +29,9 @@ from bearlake.protocols.rest.proxy.consumers import Consumers
 from bearlake.protocols.rest.proxy.forwarding import Forwarding
 from bearlake.protocols.rest.proxy.topic_routes import answer, find
 from bearlake.protocols.rest.settings import RestSettings
+from bearlake.serving.http.limits import own_time
 from bearlake.serving.listener import Listener
+from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.offsets import OffsetSpec
 from bearlake.streams.principal import Operation, Principal, Resource, require
 from bearlake.streams.service import Streams
@@ -47,7 +47,7 @@ class ConsumerRoutes:
     def __init__(
         self,
         streams: Streams,
-        members: Members,
+        servers: LiveServers,
         settings: RestSettings,
         listener: Listener,
         consumers: Consumers,
@@ -56,7 +56,7 @@ class ConsumerRoutes:
     ) -> None:
         """`listener` is the one whose address is told to clients that do not say how they reach this server."""
         self._streams = streams
-        self._members = members
+        self._servers = servers
         self._settings = settings
         self._listener = listener
         self._consumers = consumers
@@ -89,7 +89,7 @@ class ConsumerRoutes:
         body = bodies.parse_object(octets)
         if len(group) > _NAME_LENGTH_MAX:
             raise Problem(422, 42204, f"Invalid consumer configuration: a group has at most {_NAME_LENGTH_MAX} letters")
-        own_name = placement.new_name(self._members.node_id)
+        own_name = placement.new_name(self._servers.node_id)
         config = consumer_requests.config(body, group, own_name, self._settings)
         is_named = config.name != own_name
         made = await self._forwarding.create(request, octets, (group, config.name), is_named=is_named)
@@ -153,7 +153,7 @@ class ConsumerRoutes:
             consumer.assign(partitions)
         return _done()
 
-    @following
+    @own_time
     async def records(self, request: web.Request) -> web.Response:
         """The next records; none after the time that the client or its config says."""
         consumer = self._consumer(request)
@@ -201,7 +201,7 @@ class ConsumerRoutes:
     async def seek(self, request: web.Request) -> web.Response:
         """Read on from these offsets."""
         consumer, body = self._consumer(request), await self._body(request)
-        positions = {one.partition: one.offset for one in consumer_requests.offsets(body)}
+        positions = {offset.partition: offset.offset for offset in consumer_requests.offsets(body)}
         async with consumer.turn():
             await consumer.seek(positions)
         return _done()

@@ -15,15 +15,15 @@ from aiohttp import hdrs, web
 
 from bearlake.metadata.model import Server
 from bearlake.protocols.rest import bodies, problems
-from bearlake.protocols.rest.guard import Handler
-from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy import addresses, placement
 from bearlake.protocols.rest.proxy.consumers import Consumers, name_taken
 from bearlake.protocols.rest.proxy.peers import FORWARDED, Peers, Unreachable, Untrusted
 from bearlake.protocols.rest.proxy.placement import Key
 from bearlake.protocols.rest.settings import RestSettings
+from bearlake.serving.http.guard import Handler
 from bearlake.serving.listener import Listener
+from bearlake.serving.live_servers import LiveServers
 
 _SLICE_MS = 5_000
 """Longest wait for records that is passed on in one piece, so that a server which drains need not break one off."""
@@ -32,12 +32,12 @@ _SLICE_MS = 5_000
 class Forwarding:
     """The way to consumer instances of other servers."""
 
-    def __init__(self, members: Members, settings: RestSettings, listener: Listener, consumers: Consumers) -> None:
+    def __init__(self, servers: LiveServers, settings: RestSettings, listener: Listener, consumers: Consumers) -> None:
         """`listener` is the one by which servers reach each other; `consumers` are this server's."""
         self._settings = settings
         self._own_address = listener.address
         self._consumers = consumers
-        self._peers = Peers(members, settings, listener)
+        self._peers = Peers(servers, settings, listener)
         self._places: OrderedDict[Key, int] = OrderedDict()  # node ids; the one asked for last is the last
 
     async def close(self) -> None:

@@ -14,11 +14,11 @@ from aiohttp import hdrs, web
 from yarl import URL
 
 from bearlake.metadata.model import Server
-from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy.placement import Key
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.listener import Listener
+from bearlake.serving.live_servers import LiveServers
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -45,8 +45,8 @@ class Untrusted(Unreachable):
 class Peers:
     """Servers as clients of each other. Used from the event loop's thread only; makes connections when the first request needs one."""
 
-    def __init__(self, members: Members, settings: RestSettings, listener: Listener) -> None:
-        self._members = members
+    def __init__(self, servers: LiveServers, settings: RestSettings, listener: Listener) -> None:
+        self._servers = servers
         self._settings = settings
         self._tls = listener.tls
         self._endpoint, _ = listener.endpoint("rest")
@@ -65,7 +65,7 @@ class Peers:
         is_personal = self._tls is not None and self._tls.verify_mode is ssl.CERT_REQUIRED
         return [
             server
-            for server in self._members.live()
+            for server in self._servers.live()
             if self._endpoint in server.endpoints and (self.is_self(server) or not is_personal)
         ]
 
@@ -75,7 +75,7 @@ class Peers:
 
     def is_self(self, server: Server) -> bool:
         """Whether that is this server."""
-        return server.ref.node_id == self._members.node_id
+        return server.ref.node_id == self._servers.node_id
 
     async def send(
         self, server: Server, method: str, path: str, headers: Mapping[str, str], body: bytes | None
@@ -91,7 +91,7 @@ class Peers:
 
     async def has(self, server: Server, key: Key) -> bool:
         """Whether a server has an instance; not if it cannot be reached. Raises `Problem` (50003): it was asked, and does not answer."""
-        group, name = (quote(one, safe="") for one in key)
+        group, name = (quote(part, safe="") for part in key)
         path = f"/consumers/{group}/instances/{name}"
         try:
             answer = await self._send(server, "HEAD", path, {}, None, _QUESTION_S)
@@ -119,7 +119,7 @@ class Peers:
                 method,
                 url,
                 data=body,
-                headers={**headers, FORWARDED: str(self._members.node_id)},
+                headers={**headers, FORWARDED: str(self._servers.node_id)},
                 skip_auto_headers=_SKIPPED,
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=limit_s, sock_connect=_CONNECT_S),

@@ -3,7 +3,6 @@
 from aiohttp import web
 
 from bearlake.protocols.rest.embedded import Embedded
-from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.produce import Writing
 from bearlake.protocols.rest.proxy.consumer_routes import ConsumerRoutes
 from bearlake.protocols.rest.proxy.consumers import Consumers
@@ -12,6 +11,7 @@ from bearlake.protocols.rest.proxy.produce_routes import ProduceRoutes
 from bearlake.protocols.rest.proxy.topic_routes import TopicRoutes
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.listener import Listener
+from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.service import Streams
 
 
@@ -21,7 +21,7 @@ class ProxyRoutes:
     def __init__(
         self,
         streams: Streams,
-        members: Members,
+        servers: LiveServers,
         settings: RestSettings,
         writing: Writing,
         embedded: Embedded,
@@ -29,11 +29,11 @@ class ProxyRoutes:
     ) -> None:
         """`listener` is the one by which servers reach each other."""
         self.consumers = Consumers(streams, settings)
-        self._forwarding = Forwarding(members, settings, listener, self.consumers)
+        self._forwarding = Forwarding(servers, settings, listener, self.consumers)
         self._routes = (
             ProduceRoutes(streams, settings, writing, embedded),
-            TopicRoutes(streams, members),
-            ConsumerRoutes(streams, members, settings, listener, self.consumers, self._forwarding, embedded),
+            TopicRoutes(streams, servers),
+            ConsumerRoutes(streams, servers, settings, listener, self.consumers, self._forwarding, embedded),
         )
 
     def add_to(self, router: web.UrlDispatcher) -> None:

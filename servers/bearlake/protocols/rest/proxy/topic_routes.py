@@ -12,10 +12,10 @@ from bearlake.errors import NotFound
 from bearlake.metadata.model import Server
 from bearlake.protocols.rest import problems
 from bearlake.protocols.rest.caller import principal_of
-from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.problems import V2_TYPE
 from bearlake.protocols.rest.proxy.produce_routes import parse_index
 from bearlake.serving import routing
+from bearlake.serving.live_servers import LiveServers
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation, Principal
@@ -25,9 +25,9 @@ from bearlake.streams.service import Streams
 class TopicRoutes:
     """Handlers that tell."""
 
-    def __init__(self, streams: Streams, members: Members) -> None:
+    def __init__(self, streams: Streams, servers: LiveServers) -> None:
         self._streams = streams
-        self._members = members
+        self._servers = servers
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Register the handlers."""
@@ -70,13 +70,13 @@ class TopicRoutes:
 
     async def brokers(self, request: web.Request) -> web.Response:
         """Node ids of the live servers."""
-        return answer({"brokers": [server.ref.node_id for server in self._members.live()]})
+        return answer({"brokers": [server.ref.node_id for server in self._servers.live()]})
 
     async def _view(self, request: web.Request) -> StreamView:
         return await find(self._streams, principal_of(request), request.match_info["topic"], Operation.DESCRIBE)
 
     def _partitions(self, view: StreamView) -> list[dict[str, Any]]:
-        servers = _servers(self._members)
+        servers = _servers(self._servers)
         shown = []
         for index, key in enumerate(view.partitions()):
             leader = routing.choose(key, servers).ref.node_id
@@ -101,8 +101,8 @@ def answer(value: object, status: int = 200) -> web.Response:
     return web.Response(status=status, body=json.dumps(value).encode(), content_type=V2_TYPE)
 
 
-def _servers(members: Members) -> list[Server]:
-    live = list(members.live())
+def _servers(servers: LiveServers) -> list[Server]:
+    live = list(servers.live())
     return routing.candidates(live, "rest") or live
 
 

@@ -7,7 +7,6 @@ from aiohttp import web
 
 from bearlake.errors import Denied, NotFound
 from bearlake.protocols.rest.caller import principal_of
-from bearlake.protocols.rest.guard import following
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.tailing import events, lifetimes, lineage, state
@@ -15,6 +14,7 @@ from bearlake.protocols.rest.tailing.follow import Follower
 from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
 from bearlake.protocols.rest.tailing.lineage import Piece
 from bearlake.protocols.rest.tailing.state import Tails
+from bearlake.serving.http.limits import own_time
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams
@@ -55,7 +55,7 @@ class ReadRoutes:
                 headers[header] = view.stream.configs[config]
         return web.Response(headers=headers)
 
-    @following
+    @own_time
     async def read(self, request: web.Request) -> web.StreamResponse:
         """Records from an offset on."""
         live = request.query.get("live")
@@ -94,7 +94,7 @@ class ReadRoutes:
             tag = f'"{follower.partition}:{start}:{follower.offset}{":c" if follower.is_at_end_of_closed else ""}"'
             headers["ETag"] = tag
             headers["Cache-Control"] = _CACHE
-            if tag in [one.strip() for one in request.headers.get("If-None-Match", "").split(",")]:
+            if tag in [known.strip() for known in request.headers.get("If-None-Match", "").split(",")]:
                 return web.Response(status=304, headers=headers)
         return web.Response(body=follower.joined(values), headers=headers)
 

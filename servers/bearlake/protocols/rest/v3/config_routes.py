@@ -8,10 +8,10 @@ from aiohttp import web
 from bearlake.errors import Invalid
 from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.caller import principal_of
-from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer, field, find
+from bearlake.serving.live_servers import LiveServers
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.configs import Config
@@ -24,9 +24,9 @@ _CONFIGS = CLUSTER + "/topics/{topic}/configs"
 class ConfigRoutes:
     """Handlers of topic configs."""
 
-    def __init__(self, streams: Streams, members: Members, settings: RestSettings) -> None:
+    def __init__(self, streams: Streams, servers: LiveServers, settings: RestSettings) -> None:
         self._streams = streams
-        self._members = members
+        self._servers = servers
         self._settings = settings
 
     def add_to(self, router: web.UrlDispatcher) -> None:
@@ -39,20 +39,20 @@ class ConfigRoutes:
 
     async def all(self, request: web.Request) -> web.Response:
         """All configs with their values."""
-        site = Site(request, self._members)
+        site = Site(request, self._servers)
         view = await find(self._streams, request, Operation.DESCRIBE)
         shown = [_shown(site, view, config) for config in stream_configs.ALL]
         return answer(site.listing("KafkaTopicConfigList", f"/topics/{view.name}/configs", shown))
 
     async def one(self, request: web.Request) -> web.Response:
         """One config."""
-        site = Site(request, self._members)
+        site = Site(request, self._servers)
         view = await find(self._streams, request, Operation.DESCRIBE)
         return answer(_shown(site, view, _config(request)))
 
     async def set(self, request: web.Request) -> web.Response:
         """Set a config."""
-        Site(request, self._members)
+        Site(request, self._servers)
         body = await self._body(request)
         view = await find(self._streams, request, Operation.DESCRIBE)
         value = body.get("value")
@@ -63,14 +63,14 @@ class ConfigRoutes:
 
     async def reset(self, request: web.Request) -> web.Response:
         """Back to the default."""
-        Site(request, self._members)
+        Site(request, self._servers)
         view = await find(self._streams, request, Operation.DESCRIBE)
         await self._alter(principal_of(request), view, {}, [_config(request).name])
         return web.Response(status=204)
 
     async def alter(self, request: web.Request) -> web.Response:
         """Set and reset several, all or none."""
-        Site(request, self._members)
+        Site(request, self._servers)
         body = await self._body(request)
         view = await find(self._streams, request, Operation.DESCRIBE)
         given: dict[str, str] = {}

@@ -9,11 +9,11 @@ from aiohttp import web
 
 from bearlake.metadata.model import PARTITION_BITS
 from bearlake.protocols.rest.caller import principal_of
-from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy import assignor
 from bearlake.protocols.rest.proxy.assignor import Partition
 from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer
+from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.groups.model import Group, GroupState, Member
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.groups.problems import Problem as GroupProblem
@@ -48,9 +48,9 @@ class Lag(NamedTuple):
 class GroupRoutes:
     """Handlers of consumer groups."""
 
-    def __init__(self, streams: Streams, members: Members) -> None:
+    def __init__(self, streams: Streams, servers: LiveServers) -> None:
         self._streams = streams
-        self._members = members
+        self._servers = servers
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Register the handlers."""
@@ -63,7 +63,7 @@ class GroupRoutes:
 
     async def groups(self, request: web.Request) -> web.Response:
         """All groups."""
-        site = Site(request, self._members)
+        site = Site(request, self._servers)
         names = {listing.group for listing in await self._streams.groups.all()}
         shown = []
         for name in sorted(names):
@@ -74,26 +74,26 @@ class GroupRoutes:
 
     async def group(self, request: web.Request) -> web.Response:
         """One group."""
-        site = Site(request, self._members)
+        site = Site(request, self._servers)
         return answer(_group(site, await self._existing(request)))
 
     async def consumers(self, request: web.Request) -> web.Response:
         """Members of a group."""
-        site = Site(request, self._members)
+        site = Site(request, self._servers)
         group = await self._existing(request)
         shown = [_consumer(site, group, member) for member in group.members.values()]
         return answer(site.listing("KafkaConsumerList", f"/consumer-groups/{group.name}/consumers", shown))
 
     async def lags(self, request: web.Request) -> web.Response:
         """Lag by partition."""
-        site = Site(request, self._members)
+        site = Site(request, self._servers)
         group = await self._existing(request)
         shown = [_lag(site, group, lag) for lag in await self._lags(group)]
         return answer(site.listing("KafkaConsumerLagList", f"/consumer-groups/{group.name}/lags", shown))
 
     async def lag(self, request: web.Request) -> web.Response:
         """Lag of one partition."""
-        site = Site(request, self._members)
+        site = Site(request, self._servers)
         group = await self._existing(request)
         wanted = request.match_info["topic"], request.match_info["partition"]
         for lag in await self._lags(group):
@@ -103,7 +103,7 @@ class GroupRoutes:
 
     async def summary(self, request: web.Request) -> web.Response:
         """The largest lag, and the sum."""
-        site = Site(request, self._members)
+        site = Site(request, self._servers)
         group = await self._existing(request)
         lags = await self._lags(group)
         if not lags:

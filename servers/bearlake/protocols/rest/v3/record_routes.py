@@ -14,8 +14,6 @@ from bearlake.errors import BearlakeError
 from bearlake.protocols.rest import bodies, problems
 from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.embedded import Embedded
-from bearlake.protocols.rest.guard import following
-from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.problems import JSON_TYPE, Problem
 from bearlake.protocols.rest.produce import Writing, Written
 from bearlake.protocols.rest.settings import RestSettings
@@ -24,6 +22,8 @@ from bearlake.protocols.rest.v3.record_stream import Objects, wanted
 from bearlake.protocols.rest.v3.resources import CLUSTER, Site, find
 from bearlake.records.batch import Compression
 from bearlake.records.codec import Record
+from bearlake.serving.http.limits import own_time
+from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams
@@ -35,10 +35,10 @@ class RecordRoutes:
     """The handler that writes."""
 
     def __init__(
-        self, streams: Streams, members: Members, settings: RestSettings, writing: Writing, embedded: Embedded
+        self, streams: Streams, servers: LiveServers, settings: RestSettings, writing: Writing, embedded: Embedded
     ) -> None:
         self._streams = streams
-        self._members = members
+        self._servers = servers
         self._settings = settings
         self._writing = writing
         self._embedded = embedded
@@ -47,10 +47,10 @@ class RecordRoutes:
         """Register the handler."""
         router.add_post(CLUSTER + "/topics/{topic}/records", self.produce)
 
-    @following
+    @own_time
     async def produce(self, request: web.Request) -> web.StreamResponse:
         """Records in, reports out."""
-        site = Site(request, self._members)
+        site = Site(request, self._servers)
         if request.content_type not in _TYPES:
             wanted_type = f"{request.content_type[:100]!r}: expected {JSON_TYPE}"
             raise Problem(415, 415, f"HTTP 415 Unsupported Media Type: {wanted_type}")

@@ -8,8 +8,8 @@ from aiohttp import web
 
 from bearlake.errors import NotFound
 from bearlake.protocols.rest.caller import principal_of
-from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.problems import JSON_TYPE, Problem
+from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation
 from bearlake.streams.service import Streams
@@ -23,9 +23,9 @@ _KINDS: Mapping[type, str] = {str: "text", int: "a number", bool: "true or false
 class Site:
     """Builds resources of this cluster, with addresses as the client sees this server."""
 
-    def __init__(self, request: web.Request, members: Members) -> None:
+    def __init__(self, request: web.Request, servers: LiveServers) -> None:
         """Raises `Problem` (404) when the path names another cluster."""
-        self.cluster_id = members.cluster_id
+        self.cluster_id = servers.cluster_id
         wanted = request.match_info.get("cluster_id")
         if wanted is not None and wanted != self.cluster_id:
             raise Problem(404, 404, f"Cluster {wanted[:100]} cannot be found: this is {self.cluster_id}")

@@ -3,13 +3,13 @@
 from aiohttp import web
 
 from bearlake.protocols.rest.embedded import Embedded
-from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.produce import Writing
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.v3.config_routes import ConfigRoutes
 from bearlake.protocols.rest.v3.group_routes import GroupRoutes
 from bearlake.protocols.rest.v3.record_routes import RecordRoutes
 from bearlake.protocols.rest.v3.topic_routes import TopicRoutes
+from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.service import Streams
 
 
@@ -17,13 +17,13 @@ class V3Routes:
     """The v3 API."""
 
     def __init__(
-        self, streams: Streams, members: Members, settings: RestSettings, writing: Writing, embedded: Embedded
+        self, streams: Streams, servers: LiveServers, settings: RestSettings, writing: Writing, embedded: Embedded
     ) -> None:
         self._routes = (
-            TopicRoutes(streams, members, settings),
-            ConfigRoutes(streams, members, settings),
-            RecordRoutes(streams, members, settings, writing, embedded),
-            GroupRoutes(streams, members),
+            TopicRoutes(streams, servers, settings),
+            ConfigRoutes(streams, servers, settings),
+            RecordRoutes(streams, servers, settings, writing, embedded),
+            GroupRoutes(streams, servers),
         )
 
     def add_to(self, router: web.UrlDispatcher) -> None:

@@ -9,11 +9,11 @@ from bearlake.errors import AlreadyExists, Invalid
 from bearlake.metadata.model import PartitionKey, Server
 from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.caller import principal_of
-from bearlake.protocols.rest.members import Members
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.v3.resources import CLUSTER, CLUSTERS, Site, answer, count, field, find, index_of
 from bearlake.serving import routing
+from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation
 from bearlake.streams.service import Streams
@@ -24,9 +24,9 @@ _TOPIC = CLUSTER + "/topics/{topic}"
 class TopicRoutes:
     """Handlers of clusters, brokers, topics and partitions."""
 
-    def __init__(self, streams: Streams, members: Members, settings: RestSettings) -> None:
+    def __init__(self, streams: Streams, servers: LiveServers, settings: RestSettings) -> None:
         self._streams = streams
-        self._members = members
+        self._servers = servers
         self._settings = settings
 
     def add_to(self, router: web.UrlDispatcher) -> None:
@@ -45,32 +45,32 @@ class TopicRoutes:
 
     async def clusters(self, request: web.Request) -> web.Response:
         """The one cluster."""
-        site = Site(request, self._members)
+        site = Site(request, self._servers)
         listing = site.listing("KafkaClusterList", "", [self._cluster(site)])
         metadata = {"self": f"{request.scheme}://{request.host}{CLUSTERS}", "next": None}
         return answer({**listing, "metadata": metadata})
 
     async def cluster(self, request: web.Request) -> web.Response:
         """The cluster."""
-        return answer(self._cluster(Site(request, self._members)))
+        return answer(self._cluster(Site(request, self._servers)))
 
     async def brokers(self, request: web.Request) -> web.Response:
         """Live servers."""
-        site = Site(request, self._members)
-        shown = [_broker(site, server) for server in self._members.live()]
+        site = Site(request, self._servers)
+        shown = [_broker(site, server) for server in self._servers.live()]
         return answer(site.listing("KafkaBrokerList", "/brokers", shown))
 
     async def broker(self, request: web.Request) -> web.Response:
         """One live server."""
-        site, wanted = Site(request, self._members), request.match_info["broker"]
-        for server in self._members.live():
+        site, wanted = Site(request, self._servers), request.match_info["broker"]
+        for server in self._servers.live():
             if str(server.ref.node_id) == wanted:
                 return answer(_broker(site, server))
         raise Problem(404, 404, f"Broker {wanted[:20]} cannot be found.")
 
     async def topics(self, request: web.Request) -> web.Response:
         """All topics."""
-        site, catalog = Site(request, self._members), self._streams.catalog
+        site, catalog = Site(request, self._servers), self._streams.catalog
         views = [
             view
             for name in catalog.names()
@@ -81,7 +81,7 @@ class TopicRoutes:
 
     async def create(self, request: web.Request) -> web.Response:
         """Create a topic; with `validate_only` only look whether that would succeed."""
-        site = Site(request, self._members)
+        site = Site(request, self._servers)
         body = await self._body(request)
         name = field(body, "topic_name", str)
         if name is None:
@@ -103,12 +103,12 @@ class TopicRoutes:
 
     async def topic(self, request: web.Request) -> web.Response:
         """One topic."""
-        site = Site(request, self._members)
+        site = Site(request, self._servers)
         return answer(_topic(site, await find(self._streams, request, Operation.DESCRIBE)))
 
     async def grow(self, request: web.Request) -> web.Response:
         """More partitions."""
-        site = Site(request, self._members)
+        site = Site(request, self._servers)
         body = await self._body(request)
         name = (await find(self._streams, request, Operation.DESCRIBE)).name
         who = principal_of(request)
@@ -121,7 +121,7 @@ class TopicRoutes:
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete a topic."""
-        Site(request, self._members)
+        Site(request, self._servers)
         name = (await find(self._streams, request, Operation.DESCRIBE)).name
         who = principal_of(request)
         view = await self._streams.resolve(who, Operation.DELETE, name)
@@ -130,14 +130,14 @@ class TopicRoutes:
 
     async def partitions(self, request: web.Request) -> web.Response:
         """Partitions of a topic."""
-        site = Site(request, self._members)
+        site = Site(request, self._servers)
         view = await find(self._streams, request, Operation.DESCRIBE)
         shown = [self._partition(site, view, index) for index in range(view.partition_count)]
         return answer(site.listing("KafkaPartitionList", f"/topics/{view.name}/partitions", shown))
 
     async def partition(self, request: web.Request) -> web.Response:
         """One partition."""
-        site = Site(request, self._members)
+        site = Site(request, self._servers)
         view = await find(self._streams, request, Operation.DESCRIBE)
         return answer(self._partition(site, view, index_of(request, view)))
 
@@ -147,7 +147,7 @@ class TopicRoutes:
     def _cluster(self, site: Site) -> dict[str, object]:
         links = {name: site.related(f"/{name}") for name in ("brokers", "topics")}
         links["consumer_groups"] = site.related("/consumer-groups")
-        links["controller"] = site.related(f"/brokers/{self._members.live()[0].ref.node_id}")
+        links["controller"] = site.related(f"/brokers/{self._servers.live()[0].ref.node_id}")
         return site.resource("KafkaCluster", "", "", links)
 
     def _partition(self, site: Site, view: StreamView, index: int) -> dict[str, object]:
@@ -164,7 +164,7 @@ class TopicRoutes:
         )
 
     def _leader(self, partition: PartitionKey) -> int:
-        live = list(self._members.live())
+        live = list(self._servers.live())
         return routing.choose(partition, routing.candidates(live, "rest") or live).ref.node_id
 
 

@@ -22,8 +22,8 @@ from dataclasses import asdict
 from typing import Any
 
 from bearlake.errors import Overloaded, Unavailable
+from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.confined import frames
-from bearlake.streams.schemas.confined.compiled import Compiled
 from bearlake.streams.schemas.confined.limits import EXIT_MEMORY, Limits
 from bearlake.streams.schemas.problems import InvalidSchema, SchemaTooLarge
 from bearlake.streams.schemas.settings import SchemasSettings

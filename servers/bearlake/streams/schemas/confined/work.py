@@ -16,7 +16,7 @@ import json
 from typing import Any
 
 from bearlake.streams.schemas import parsing
-from bearlake.streams.schemas.confined.compiled import Compiled
+from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.model import SchemaType
 from bearlake.streams.schemas.problems import InvalidSchema, SchemaTooLarge
 from bearlake.streams.schemas.values.by_schema import values_of

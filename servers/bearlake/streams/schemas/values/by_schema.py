@@ -3,7 +3,7 @@
 Avro and JSON Schema are parsed once more, in this process: a child has done so before, within its limits.
 """
 
-from bearlake.streams.schemas.confined.compiled import Compiled
+from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.formats import avro, json_schema
 from bearlake.streams.schemas.model import SchemaType
 from bearlake.streams.schemas.values.avro_values import AvroValues

@@ -4,8 +4,8 @@ import pytest
 
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka import messages as m
-from bearlake.protocols.kafka.broker import KafkaSettings
 from bearlake.protocols.kafka.errors import ErrorCode
+from bearlake.protocols.kafka.settings import KafkaSettings
 from fixtures.kafka_server import batch_of, produce_request, values_of
 
 GOOD = batch_of(b"good")

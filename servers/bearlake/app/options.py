@@ -1,0 +1,31 @@
+"""Options of the command line's two ways to run servers, other than settings."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bearlake.settings.document import Given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpOptions:
+    """Options of `bearlake up`; `options` are those that are settings (`settings.load`)."""
+
+    data_dir: Path
+    config: Path | None
+    options: Given
+    ready_file: Path | None
+    process_count: int
+    has_compactor: bool
+    has_tour: bool
+    exits_after_tour: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """Options of `bearlake serve`; `options` are those that are settings. `role` is `kafka`, `pulsar`, `rest`, `grpc` or `compactor`."""
+
+    role: str
+    config: Path | None
+    options: Given
+    ready_file: Path | None
+    stops_with_parent: bool = False

@@ -1,0 +1,84 @@
+"""Which handler answers which API, and what is counted of each."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from bearlake.protocols.kafka import apis
+from bearlake.protocols.kafka.codec import ApiKey
+from bearlake.protocols.kafka.context import Caller, KafkaContext
+from bearlake.protocols.kafka.handlers import (
+    api_versions,
+    configs,
+    fetch,
+    group_admin,
+    group_membership,
+    group_offsets,
+    list_offsets,
+    metadata,
+    produce,
+    producers,
+    topics,
+)
+from bearlake.telemetry import metrics
+from bearlake.telemetry.meters import Counter, Histogram
+
+# Any: request and response classes depend on the API (see codec.Codec.decode).
+Handler = Callable[[KafkaContext, Caller, Any], Awaitable[Any]]
+
+HANDLERS: Mapping[ApiKey, Handler] = {
+    ApiKey.PRODUCE: produce.handle,
+    ApiKey.FETCH: fetch.handle,
+    ApiKey.LIST_OFFSETS: list_offsets.handle,
+    ApiKey.METADATA: metadata.handle,
+    ApiKey.OFFSET_COMMIT: group_offsets.commit,
+    ApiKey.OFFSET_FETCH: group_offsets.fetch,
+    ApiKey.FIND_COORDINATOR: group_membership.find_coordinator,
+    ApiKey.JOIN_GROUP: group_membership.join,
+    ApiKey.HEARTBEAT: group_membership.heartbeat,
+    ApiKey.LEAVE_GROUP: group_membership.leave,
+    ApiKey.SYNC_GROUP: group_membership.sync,
+    ApiKey.DESCRIBE_GROUPS: group_admin.describe,
+    ApiKey.LIST_GROUPS: group_admin.list_groups,
+    ApiKey.API_VERSIONS: api_versions.handle,
+    ApiKey.CREATE_TOPICS: topics.create,
+    ApiKey.DELETE_TOPICS: topics.delete,
+    ApiKey.DELETE_RECORDS: topics.delete_records,
+    ApiKey.INIT_PRODUCER_ID: producers.init,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: list_offsets.for_leader_epoch,
+    ApiKey.DESCRIBE_CONFIGS: configs.describe,
+    ApiKey.ALTER_CONFIGS: configs.alter,
+    ApiKey.DESCRIBE_LOG_DIRS: topics.describe_log_dirs,
+    ApiKey.CREATE_PARTITIONS: topics.create_partitions,
+    ApiKey.DELETE_GROUPS: group_admin.delete,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.incremental_alter,
+    ApiKey.OFFSET_DELETE: group_offsets.delete,
+    ApiKey.DESCRIBE_CLUSTER: metadata.describe_cluster,
+    ApiKey.DESCRIBE_PRODUCERS: producers.describe,
+    ApiKey.LIST_CONFIG_RESOURCES: configs.list_resources,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: metadata.describe_topic_partitions,
+}
+"""The handler of every API in `apis.APIS`."""
+
+
+class Served(NamedTuple):
+    """One API as this server serves it."""
+
+    key: ApiKey
+    version_min: int
+    version_max: int
+    handle: Handler
+    requests: Counter
+    seconds: Histogram
+
+
+def served() -> dict[int, Served]:
+    """Every API by its key."""
+    return {
+        api.key: Served(
+            *api,
+            HANDLERS[api.key],
+            metrics.KAFKA_REQUESTS.labels(api.key.name),
+            metrics.KAFKA_REQUEST_SECONDS.labels(api.key.name),
+        )
+        for api in apis.APIS
+    }

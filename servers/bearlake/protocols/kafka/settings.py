@@ -1,0 +1,35 @@
+"""Settings of the Kafka server: limits of connections and requests, defaults of streams."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSettings:
+    """The Kafka server: limits of connections and requests, defaults of streams."""
+
+    auto_create_streams: bool = True
+    """Create a stream when a client asks for its metadata and allows it (Kafka's `auto.create.topics.enable`)."""
+    default_partition_count: int = 1
+    """Partitions of a stream that is created without a count (Kafka's `num.partitions`)."""
+    request_bytes_max: int = 100 * 1024 * 1024
+    """Largest request in bytes; a larger size field closes the connection (Kafka's `socket.request.max.bytes`)."""
+    control_request_bytes_max: int = 16 * 1024 * 1024
+    """Largest request in bytes that is not Produce: decoding it makes objects, which take several times its size."""
+    connections_max: int = 10_000
+    """Open client connections; more are closed at once."""
+    idle_ms: int = 600_000
+    """Connections without a request for this long (ms) are closed (Kafka's `connections.max.idle.ms`)."""
+    stall_ms: int = 60_000
+    """Time (ms) in which a request must arrive whole once it has begun, and in which a client must take some of its answers."""
+    requests_in_flight_max: int = 64
+    """Requests of one connection that run at once; its socket is not read beyond."""
+    response_bytes_max: int = 16 * 1024 * 1024
+    """Bytes of answers that one connection has not taken yet before its socket is not read any more."""
+    receive_bytes_max: int = 256 * 1024 * 1024
+    """Bytes of receive buffers of more than 64 KiB; over it, connections wait in line before they receive a larger request."""
+    unsent_bytes_max: int = 256 * 1024 * 1024
+    """Bytes of answers that clients have not taken, of all connections together, before fetches are answered with less at once."""
+    drain_redirect_after_ms: int = 5_000
+    """While draining beside other servers: time (ms) after which clients that did not leave get NOT_LEADER_OR_FOLLOWER."""
+    zone_client_id_keys: list[str] = field(default_factory=lambda: ["zone_id", "diskless_az", "ws_az"])
+    """Names of `key=value` tokens in a client id that say in which zone the client is."""

@@ -1,0 +1,41 @@
+"""The commands of watched topic lists: WATCH_TOPIC_LIST, WATCH_TOPIC_LIST_CLOSE."""
+
+from bearlake.errors import Overloaded
+from bearlake.protocols.pulsar import commands, topic_lists
+from bearlake.protocols.pulsar.connection import Connection
+from bearlake.protocols.pulsar.proto.commands_pb2 import (
+    CommandWatchTopicList,
+    CommandWatchTopicListClose,
+    CommandWatchTopicListSuccess,
+)
+from bearlake.protocols.pulsar.watchers import Watcher
+
+
+async def watch(connection: Connection, request: CommandWatchTopicList) -> bytes:
+    """WATCH_TOPIC_LIST. Raises its refusal."""
+    limit = connection.context.settings.watchers_max
+    known = connection.watchers.pop(request.watcher_id, None)
+    if known is not None:
+        connection.context.watchers.remove(known)
+    if len(connection.watchers) >= limit:
+        raise Overloaded(f"the connection watches {limit} lists of topics, which is the limit")
+    watcher = Watcher(connection, request)
+    connection.watchers[watcher.id] = watcher
+    connection.context.watchers.add(watcher)
+    found = topic_lists.hash_of(watcher.topics)
+    is_same = request.HasField("topics_hash") and request.topics_hash == found
+    body = CommandWatchTopicListSuccess(
+        request_id=request.request_id,
+        watcher_id=watcher.id,
+        topic=() if is_same else sorted(watcher.topics),
+        topics_hash=found,
+    )
+    return commands.frame("watch_topic_list_success", body)
+
+
+def unwatch(connection: Connection, request: CommandWatchTopicListClose) -> None:
+    """WATCH_TOPIC_LIST_CLOSE."""
+    watcher = connection.watchers.pop(request.watcher_id, None)
+    if watcher is not None:
+        connection.context.watchers.remove(watcher)
+    connection.send(commands.success(request.request_id))

@@ -1,0 +1,165 @@
+"""What happens around every HTTP request: limits, the time it may take, errors in the API's format, metrics.
+
+An API's guard says how its errors look (`answer`), and may answer a request without its handler (`intercept`). While the server drains,
+every answer closes its connection, so that clients connect to another server without losing a request.
+"""
+
+import asyncio
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from aiohttp import hdrs, web
+
+from bearlake.serving.http.limits import has_own_limits, has_own_time
+from bearlake.telemetry.meters import Counter, Family, Gauge, Histogram
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_AIOHTTP_BODY_BYTES_MAX = 1024**2
+"""aiohttp's own default, which bounds `request.read` only."""
+
+
+class TooManyRequests(Exception):
+    """The server has as many requests or connections as it may have."""
+
+    def __init__(self) -> None:
+        super().__init__("too many requests at once, come back later")
+
+
+class TimedOut(Exception):
+    """The request took longer than it may."""
+
+    def __init__(self, limit_ms: int) -> None:
+        super().__init__(f"the request took more than {limit_ms} ms")
+
+
+class InternalError(Exception):
+    """A bug; the log has the error."""
+
+    def __init__(self) -> None:
+        super().__init__("Internal error; the server's log has the details")
+
+
+class HttpLimits(Protocol):
+    """Settings that bound requests."""
+
+    @property
+    def request_count_max(self) -> int:
+        """Requests at once."""
+
+    @property
+    def request_timeout_ms(self) -> int:
+        """Longest time for one request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpMeters:
+    """What an HTTP server counts of its requests."""
+
+    requests: Family[Counter]
+    """By status class."""
+    seconds: Histogram | None = None
+    open: Gauge | None = None
+    open_max: Gauge | None = None
+
+
+class HttpGuard(ABC):
+    """The middleware of an HTTP server."""
+
+    def __init__(self, limits: HttpLimits, meters: HttpMeters, *, connection_count_max: int | None = None) -> None:
+        self.open_count = 0
+        """Requests under way."""
+        self.connection_count: Callable[[], int] = lambda: 0
+        """Gives the number of open connections."""
+        self.draining = asyncio.Event()
+        """Set when the server drains."""
+        self._limits = limits
+        self._meters = meters
+        self._connection_count_max = connection_count_max
+        if meters.open is not None and meters.open_max is not None:
+            meters.open.set_function(lambda: self.open_count)
+            meters.open_max.set(limits.request_count_max)
+
+    @abstractmethod
+    def answer(self, request: web.Request, error: Exception) -> web.StreamResponse | None:
+        """The API's answer to an error that a handler or this guard raised; None for an error that only a bug can raise.
+
+        It answers `TooManyRequests`, `TimedOut` and `InternalError`.
+        """
+
+    def intercept(self, request: web.Request) -> web.StreamResponse | None:
+        """An answer that needs no handler: a refusal, a browser's preflight. None: the handler is called."""
+        return None
+
+    def application(self, *, request_bytes_max: int | None = None) -> web.Application:
+        """An application behind this guard, without routes yet; `request_bytes_max` None: its handlers bound bodies themselves."""
+        limit = _AIOHTTP_BODY_BYTES_MAX if request_bytes_max is None else request_bytes_max
+        app = web.Application(middlewares=[self.handle], client_max_size=limit)
+        app.on_response_prepare.append(self.prepare)
+        return app
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether answers close their connections."""
+        return self.draining.is_set()
+
+    @web.middleware
+    async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer one request."""
+        start = time.perf_counter()
+        is_counted = not has_own_limits(request)
+        if is_counted and self._is_full():
+            response = self._certain_answer(request, TooManyRequests())
+            response.force_close()
+        else:
+            self.open_count += is_counted
+            try:
+                response = await self._answered(request, handler)
+            finally:
+                self.open_count -= is_counted
+        self._meters.requests.labels(f"{response.status // 100}xx").inc()
+        if self._meters.seconds is not None:
+            self._meters.seconds.observe(time.perf_counter() - start)
+        return response
+
+    async def prepare(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Complete the head of a response (`on_response_prepare`)."""
+        if self.is_draining:
+            response.headers[hdrs.CONNECTION] = "close"
+            response.force_close()
+
+    def _is_full(self) -> bool:
+        most = self._connection_count_max
+        return self.open_count >= self._limits.request_count_max or (
+            most is not None and self.connection_count() > most
+        )
+
+    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        intercepted = self.intercept(request)
+        if intercepted is not None:
+            return intercepted
+        limit_ms = self._limits.request_timeout_ms
+        try:
+            async with asyncio.timeout(None if has_own_time(request) else limit_ms / 1000):
+                return await handler(request)
+        except TimeoutError:
+            return self._certain_answer(request, TimedOut(limit_ms))
+        except ConnectionError:
+            raise
+        except Exception as error:  # boundary: a connection's task
+            answer = self.answer(request, error)
+            if answer is not None:
+                return answer
+            log.exception("request failed", extra={"method": request.method, "path": request.path})
+            return self._certain_answer(request, InternalError())
+
+    def _certain_answer(self, request: web.Request, error: Exception) -> web.StreamResponse:
+        answer = self.answer(request, error)
+        assert answer is not None, error
+        return answer

@@ -1,0 +1,34 @@
+"""Marks of handlers that bound their requests themselves: the server's limits of time, or of time and count, are not for them."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from aiohttp import web
+
+_OWN_TIME = "bearlake_own_time"
+_OWN_LIMITS = "bearlake_own_limits"
+
+F = TypeVar("F", bound=Callable[..., Awaitable[web.StreamResponse]])
+
+
+def own_time(handler: F) -> F:
+    """Mark a handler that bounds its time, such as a handler that follows a stream."""
+    setattr(handler, _OWN_TIME, True)
+    return handler
+
+
+def own_limits(handler: F) -> F:
+    """Mark a handler that bounds its time and the number of its requests."""
+    setattr(handler, _OWN_LIMITS, True)
+    return handler
+
+
+def has_own_time(request: web.Request) -> bool:
+    """Whether the request's handler bounds its time."""
+    handler = request.match_info.handler
+    return getattr(handler, _OWN_TIME, False) or getattr(handler, _OWN_LIMITS, False)
+
+
+def has_own_limits(request: web.Request) -> bool:
+    """Whether the request's handler bounds its time and the number of its requests."""
+    return getattr(request.match_info.handler, _OWN_LIMITS, False)

@@ -1,0 +1,50 @@
+"""The deployment's live servers as one server sees them: what protocol servers tell their clients, and where they send them.
+
+`serving/membership.py` keeps the view up to date.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from bearlake.metadata.model import Server, ServerRef
+
+
+class LiveServers(Protocol):
+    """This server's view of the live servers. Reading the view does not wait; `refresh` does."""
+
+    @property
+    def cluster_id(self) -> str:
+        """The deployment's id."""
+
+    @property
+    def node_id(self) -> int:
+        """This server's node id."""
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of `live`; for caches of rendered answers."""
+
+    def live(self) -> Sequence[Server]:
+        """Live servers by node id, draining servers too; this server is always among them."""
+
+    def heartbeat_age_ms(self, server: ServerRef) -> int:
+        """Time (ms) since this server last saw the heartbeats of `server` advance; 0 for this server."""
+
+    async def refresh(self) -> None:
+        """Read from the store who is live now. Raises `Unavailable`."""
+
+
+def own_server(servers: LiveServers) -> Server | None:
+    """This server as its peers see it."""
+    return next((server for server in servers.live() if server.ref.node_id == servers.node_id), None)
+
+
+def own_zone(servers: LiveServers) -> str | None:
+    """This server's zone, if it has one."""
+    own = own_server(servers)
+    return own.zone if own is not None else None
+
+
+def other_servers(servers: LiveServers) -> list[Server]:
+    """The live servers without this one, by node id."""
+    return [server for server in servers.live() if server.ref.node_id != servers.node_id]

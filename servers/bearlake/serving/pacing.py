@@ -1,0 +1,284 @@
+"""One client connection's pace: how fast its socket is read and written, and when a client that stalls is disconnected.
+
+- Backpressure is not reading. A protocol's connection says when it must wait (`_must_wait`); its socket is paused exactly while it must,
+  also while the write path is over its byte budget and while memory for the next frame is short (`serving/receiving.py`).
+- A client that began a frame must send it whole within `stall_ms`, not counting the time in which this server did not read. A client
+  that does not take what it is sent must take some of it within `stall_ms`.
+- A task that fails is a bug: it closes its connection, with the reason in the log and in a metric, and no other.
+
+A protocol's `Connection` adds its frames and commands: `_process`, `_must_wait`, `check`.
+"""
+
+import asyncio
+import logging
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self, TypeVar
+
+from bearlake.serving.receiving import Receiver
+from bearlake.serving.slabs import SlabPool
+from bearlake.telemetry.meters import Counter, Family, Gauge
+
+log = logging.getLogger(__name__)
+
+C_contra = TypeVar("C_contra", contravariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionMeters:
+    """What a protocol server counts of its connections."""
+
+    open: Gauge
+    opened: Counter
+    closed: Family[Counter]
+    """Connections that the server closed, by reason."""
+    paused: Gauge
+    malformed: Counter
+    received_bytes: Counter
+    sent_bytes: Counter
+    receive_buffer_bytes: Gauge
+    receive_buffer_bytes_max: Gauge
+
+
+class Register(Protocol[C_contra]):
+    """Where connections register: `serving.connections.Connections`."""
+
+    loop: asyncio.AbstractEventLoop
+
+    @property
+    def slabs(self) -> SlabPool:
+        """Receive buffers."""
+
+    @property
+    def meters(self) -> ConnectionMeters:
+        """Metrics of the protocol's connections."""
+
+    def add(self, connection: C_contra) -> bool:
+        """Count an open connection; returns False when there are too many."""
+
+    def remove(self, connection: C_contra) -> None:
+        """Forget a connection that is closed."""
+
+    def run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run a task; it is cancelled when the server closes."""
+
+
+class Budget(Protocol):
+    """The bound on bytes that wait to be written: `streams.service.Streams`."""
+
+    @property
+    def is_over_budget(self) -> bool:
+        """Whether connections must take no more records."""
+
+    def on_relief(self, resume: Callable[[], None]) -> None:
+        """Call `resume` once when there is room again."""
+
+
+class PacedConnection(Receiver, ABC):
+    """Protocol object of one accepted socket."""
+
+    JOIN_BYTES = 16 * 1024
+    """Chunks of fewer bytes in all are joined before they are written: copying them is cheaper than gathering them."""
+
+    def __init__(self, register: Register[Self], budget: Budget, listener: str, stall_ms: int) -> None:
+        """`listener` is the name of the endpoint that accepted the connection, such as `kafka:EXTERNAL`."""
+        super().__init__(register.slabs)
+        self.listener = listener
+        self.peer = ""
+        """`host:port` of the client."""
+        self._register = register
+        self._loop = register.loop
+        self._meters = register.meters
+        self._budget = budget
+        self._stall_s = stall_ms / 1000
+        self._transport: asyncio.Transport | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Tasks that are cancelled when the connection closes."""
+        self._last_heard = self._loop.time()
+        """When the last frame was taken, or reading was resumed (s, the loop's clock)."""
+        self._frame_since = 0.0
+        """When the frame that is incomplete began to arrive (s, the loop's clock); 0 without such a frame."""
+        self._is_processing = False
+        """Set by a protocol whose frames may call `_go_on` while `_process` takes them."""
+        self._waits_for_budget = False
+        self._is_reading_paused = False
+        self._is_write_paused = False
+        self._unsent_bytes = 0
+        """Bytes in the transport at the last check while writing was paused."""
+        self._unsent_since = 0.0
+        """When the client last took some of what it is sent (s, the loop's clock), while writing is paused."""
+
+    # -- life-cycle ----------------------------------------------------------------------------------------------
+
+    def connection_made(self: Self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        self._transport = transport  # type: ignore[assignment]  # uvloop's transports are not asyncio.Transport
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not self._register.add(self):
+            self.close("too many connections", "connections_max")
+
+    def connection_lost(self: Self, error: Exception | None) -> None:
+        """Called by the event loop."""
+        self._register.remove(self)
+        self._transport = None
+        for task in self._tasks:
+            task.cancel()
+        self._release()
+        self._note_unsent(0)
+        if self._is_reading_paused:
+            self._meters.paused.inc(-1)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client can still be sent anything."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def close(self, why: str, reason: str) -> None:
+        """Close at once; `reason` is the metric's label, `why` explains it to a human. Safe to repeat."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._meters.closed.labels(reason).inc()
+            log.info("connection closed", extra={"peer": self.peer, "listener": self.listener, "why": why})
+            self._transport.abort()
+
+    @abstractmethod
+    def check(self, now: float) -> None:
+        """Check for stalls and idleness; called every few seconds, `now` by the loop's clock (s)."""
+
+    def _close_if_stalled(self, now: float) -> None:
+        if self._frame_since and not self._is_reading_paused and now - self._frame_since > self._stall_s:
+            self.close("a request did not arrive in time", "slow_request")
+        elif self._is_write_paused and self._transport is not None:
+            unsent_bytes = self._transport.get_write_buffer_size()
+            if unsent_bytes < self._unsent_bytes:
+                self._unsent_since = now
+            elif now - self._unsent_since > self._stall_s:
+                self.close("the client does not take what it is sent", "slow_reader")
+            self._note_unsent(unsent_bytes)
+
+    # -- receive -------------------------------------------------------------------------------------------------
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Called by the event loop: `nbytes` more have arrived."""
+        self._high += nbytes
+        self._meters.received_bytes.inc(nbytes)
+        if self._high - self._low >= self._need:
+            self._process()
+        elif self._slab is not None and self._lacks_room(self._slab):
+            self._pace()
+
+    @abstractmethod
+    def _process(self) -> None:
+        """Take whole frames from the slab while there is room for them; call `_processed` at the end."""
+
+    def _processed(self, first: int) -> None:
+        """Frames from position `first` of the slab on were taken, as far as they are whole."""
+        now = self._loop.time()
+        self._last_heard = now
+        if self._low == self._high:
+            self._frame_since = 0.0
+        elif self._low != first or not self._frame_since:
+            self._frame_since = now
+        self._settle()
+        self._pace()
+
+    def _malformed(self, error: Exception) -> None:
+        self._meters.malformed.inc()
+        self.close(str(error), "malformed")
+
+    # -- pace ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _must_wait(self) -> bool:
+        """Whether no more frames may be taken now."""
+
+    def _pace(self) -> None:
+        """Read the socket exactly while more frames can be taken."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        must_wait = self._must_wait()
+        if not must_wait:
+            self._prepare()
+            must_wait = self._wish is not None
+        if must_wait and not self._is_reading_paused:
+            self._is_reading_paused = True
+            self._meters.paused.inc()
+            transport.pause_reading()
+        elif not must_wait and self._is_reading_paused:
+            self._is_reading_paused = False
+            self._meters.paused.inc(-1)
+            self._last_heard = self._loop.time()
+            if self._frame_since:
+                self._frame_since = self._last_heard  # this server paused the frame, not its client
+            transport.resume_reading()
+
+    def _wait_for_budget(self) -> None:
+        """Take no more frames until the write path has room again."""
+        self._waits_for_budget = True
+        self._budget.on_relief(self._relieved)
+
+    def _relieved(self) -> None:
+        self._waits_for_budget = False
+        self._go_on()
+
+    def _go_on(self) -> None:
+        is_held = self._is_reading_paused and not self._is_processing
+        if is_held and self._transport is not None and not self._must_wait():
+            if self._slab is not None:
+                self._process()
+            else:
+                self._pace()
+
+    # -- send ----------------------------------------------------------------------------------------------------
+
+    def _write(self, transport: asyncio.Transport, chunks: Sequence[bytes | bytearray | memoryview], size: int) -> None:
+        """Give `chunks` of `size` bytes in all to the transport, with one call."""
+        self._meters.sent_bytes.inc(size)
+        if len(chunks) == 1:
+            transport.write(chunks[0])
+        elif size <= self.JOIN_BYTES:
+            transport.write(b"".join(chunks))
+        else:
+            transport.writelines(chunks)
+
+    def pause_writing(self) -> None:
+        """Called by the event loop: the client does not take what it is sent."""
+        self._is_write_paused = True
+        if self._transport is not None:
+            self._note_unsent(self._transport.get_write_buffer_size())
+            self._unsent_since = self._loop.time()
+        self._pace()
+
+    def resume_writing(self) -> None:
+        """Called by the event loop: the client has taken what it was sent."""
+        self._is_write_paused = False
+        self._note_unsent(0)
+
+    def _note_unsent(self, unsent_bytes: int) -> None:
+        self._unsent_bytes = unsent_bytes
+
+    # -- tasks ---------------------------------------------------------------------------------------------------
+
+    def start(self, work: Coroutine[None, None, None], *, is_cancelled_on_close: bool = True) -> asyncio.Task[None]:
+        """Run the work of a request. An error that it raises is a bug, and closes the connection.
+
+        `is_cancelled_on_close` False: the work goes on when the client has gone.
+        """
+        task = self._register.run(work)
+        if is_cancelled_on_close:
+            self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+        return task
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        log.error("request failed", exc_info=error, extra={"peer": self.peer})
+        self.close(f"internal error: {error!r}", "internal_error")

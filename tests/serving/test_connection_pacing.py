@@ -1,0 +1,257 @@
+"""The pace of a connection: when its socket is read, and when a client that stalls is disconnected."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from bearlake.serving.pacing import ConnectionMeters, PacedConnection
+from bearlake.serving.slabs import SlabPool, SlabSettings
+from bearlake.telemetry.meters import Counter, Family, Gauge
+
+STALL_MS = 1_000
+
+
+class Clock:
+    """The part of an event loop that connections read the time from."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def time(self) -> float:
+        return self.now
+
+
+class Register:
+    """Takes `most` connections."""
+
+    def __init__(self, most: int = 10) -> None:
+        self.loop = Clock()
+        self.slabs = SlabPool(SlabSettings())
+        self.meters = ConnectionMeters(
+            open=Gauge(),
+            opened=Counter(),
+            closed=Family(CollectorRegistry(), "closed", "", Counter, ("reason",)),
+            paused=Gauge(),
+            malformed=Counter(),
+            received_bytes=Counter(),
+            sent_bytes=Counter(),
+            receive_buffer_bytes=Gauge(),
+            receive_buffer_bytes_max=Gauge(),
+        )
+        self.open: set[PacedConnection] = set()
+        self._most = most
+
+    def add(self, connection: PacedConnection) -> bool:
+        if len(self.open) >= self._most:
+            return False
+        self.open.add(connection)
+        return True
+
+    def remove(self, connection: PacedConnection) -> None:
+        self.open.discard(connection)
+
+    def run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        return asyncio.ensure_future(work)
+
+
+class Budget:
+    """Over its limit as long as a test says so."""
+
+    def __init__(self) -> None:
+        self.is_over_budget = False
+        self.waiting: list[Callable[[], None]] = []
+
+    def on_relief(self, resume: Callable[[], None]) -> None:
+        self.waiting.append(resume)
+
+    def relieve(self) -> None:
+        self.is_over_budget = False
+        self.waiting.pop()()
+
+
+class Transport:
+    """A socket's other side, as far as a connection sees it."""
+
+    def __init__(self) -> None:
+        self.is_read = True
+        self.is_aborted = False
+        self.unsent_bytes = 0
+
+    def get_extra_info(self, name: str) -> object:
+        return ("127.0.0.1", 5) if name == "peername" else None
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
+
+    def is_closing(self) -> bool:
+        return self.is_aborted
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+class Connection(PacedConnection):
+    """Takes frames of four bytes, none of them while the budget is exceeded."""
+
+    def __init__(self, register: Register, budget: Budget) -> None:
+        super().__init__(register, budget, "test", STALL_MS)
+        self.taken: list[bytes] = []
+
+    def _process(self) -> None:
+        first = self._low
+        while self._high - self._low >= 4 and not self._must_wait():
+            if self._budget.is_over_budget:
+                self._wait_for_budget()
+                break
+            self.taken.append(bytes(self._slab.view[self._low : self._low + 4]))
+            self._low += 4
+        self._processed(first)
+
+    def _must_wait(self) -> bool:
+        return self._waits_for_budget or self._is_write_paused
+
+    def check(self, now: float) -> None:
+        self._close_if_stalled(now)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._go_on()
+
+
+class Scene:
+    """One open connection."""
+
+    def __init__(self, most: int = 10) -> None:
+        self.register, self.budget, self.transport = Register(most), Budget(), Transport()
+        self.connection = Connection(self.register, self.budget)
+        self.connection.connection_made(self.transport)
+
+    def receive(self, sent: bytes) -> None:
+        view = self.connection.get_buffer(-1)
+        view[: len(sent)] = sent
+        self.connection.buffer_updated(len(sent))
+
+    def pass_time(self, ms: int) -> None:
+        """Let time pass, then check the connection."""
+        self.register.loop.now += ms / 1000
+        self.connection.check(self.register.loop.now)
+
+    def closed(self, reason: str) -> float:
+        return self.register.meters.closed.labels(reason).value
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_a_socket_is_not_read_while_the_write_path_is_over_its_budget(scene: Scene) -> None:
+    scene.budget.is_over_budget = True
+
+    scene.receive(b"aaaabbbb")
+
+    assert not scene.transport.is_read
+    assert scene.register.meters.paused.value == 1
+    assert scene.connection.taken == []
+
+
+def test_frames_that_waited_for_the_budget_are_taken_when_there_is_room(scene: Scene) -> None:
+    scene.budget.is_over_budget = True
+    scene.receive(b"aaaabbbb")
+
+    scene.budget.relieve()
+
+    assert scene.connection.taken == [b"aaaa", b"bbbb"]
+    assert scene.transport.is_read
+    assert scene.register.meters.paused.value == 0
+
+
+def test_a_client_that_begins_a_frame_and_sends_no_more_is_disconnected(scene: Scene) -> None:
+    scene.receive(b"aaaabb")
+    scene.pass_time(STALL_MS)
+    assert not scene.transport.is_aborted
+
+    scene.pass_time(1)
+
+    assert scene.transport.is_aborted
+    assert scene.closed("slow_request") == 1
+
+
+def test_a_client_that_begins_no_frame_may_be_silent(scene: Scene) -> None:
+    scene.receive(b"aaaa")
+
+    scene.pass_time(10 * STALL_MS)
+
+    assert not scene.transport.is_aborted
+
+
+def test_the_time_in_which_the_server_does_not_read_does_not_count_against_a_client(scene: Scene) -> None:
+    scene.receive(b"aa")
+    scene.transport.unsent_bytes = 100
+    scene.connection.pause_writing()
+    scene.transport.unsent_bytes = 50
+    scene.pass_time(STALL_MS)
+
+    scene.connection.resume_writing()
+    scene.pass_time(STALL_MS)
+
+    assert not scene.transport.is_aborted
+    scene.pass_time(1)
+    assert scene.closed("slow_request") == 1
+
+
+def test_a_client_that_takes_some_of_what_it_is_sent_in_time_stays(scene: Scene) -> None:
+    scene.transport.unsent_bytes = 100
+    scene.connection.pause_writing()
+    for left in (99, 98, 97):
+        scene.transport.unsent_bytes = left
+        scene.pass_time(STALL_MS)
+
+    assert not scene.transport.is_aborted
+    assert not scene.transport.is_read
+
+
+def test_a_client_that_takes_nothing_of_what_it_is_sent_is_disconnected(scene: Scene) -> None:
+    scene.transport.unsent_bytes = 100
+    scene.connection.pause_writing()
+
+    scene.pass_time(STALL_MS + 1)
+
+    assert scene.transport.is_aborted
+    assert scene.closed("slow_reader") == 1
+
+
+def test_a_connection_over_the_limit_is_closed_at_once() -> None:
+    scene = Scene(most=0)
+
+    assert scene.transport.is_aborted
+    assert scene.closed("connections_max") == 1
+
+
+def test_a_connection_that_is_lost_gives_its_memory_back(scene: Scene) -> None:
+    scene.receive(b"aa")
+    assert scene.register.slabs.used_bytes > 0
+
+    scene.connection.connection_lost(None)
+
+    assert scene.register.slabs.used_bytes == 0
+    assert scene.register.open == set()
+
+
+async def test_a_request_that_fails_closes_its_connection(scene: Scene) -> None:
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    await asyncio.wait([scene.connection.start(fail())])
+    await asyncio.sleep(0)
+
+    assert scene.transport.is_aborted
+    assert scene.closed("internal_error") == 1
