@@ -1,9 +1,11 @@
 """Acknowledgements of parts of an entry whose first records are acknowledged already, so that the mark-delete offset lies inside it."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
+from bearlake.errors import Unavailable
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.subscriptions.model import EntryAck, SubscriptionType
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
@@ -90,3 +92,29 @@ async def test_an_entry_that_a_trim_has_cut_into_is_acknowledged_at_a_server_tha
 
         (stored,) = await made.cursors.load(made.partition)
         assert (stored.mark_delete, stored.acknowledged) == (3, b"")
+
+
+class Silent:
+    """Records that nobody can read now."""
+
+    async def fetch(self, *_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+
+@virtual_time
+async def test_who_waits_for_an_acknowledgement_that_is_dropped_is_told_so() -> None:
+    """The entry must be looked up, the object store does not answer, and the subscription's last consumer leaves."""
+    async with lake() as made:
+        streams, service = await made.serve()
+        await append(streams, made.view, batch_of(b"a", b"b"))
+        consumer = await attach(service, made.partition, SubscriptionType.EXCLUSIVE, permits=0)
+        feeder = attachment(consumer)._subscription._feeder
+        feeder._around = feeder._around._replace(records=Silent())
+        attachment(consumer).acknowledge([EntryAck(0)])
+        flushed = asyncio.ensure_future(attachment(consumer).flushed())
+        await asyncio.sleep(1)
+
+        feeder.stop()
+
+        with pytest.raises(Unavailable):
+            await flushed

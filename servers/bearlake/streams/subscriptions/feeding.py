@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from bearlake.clock import Clock
-from bearlake.errors import BearlakeError, Corrupt, NotFound, OutOfRange
+from bearlake.errors import BearlakeError, Corrupt, NotFound, OutOfRange, Unavailable
 from bearlake.metadata.model import PartitionKey
 from bearlake.streams.fetch import Fetched, FetchRange
 from bearlake.streams.subscriptions.dispatcher import Dispatcher, Read, ReadAgain
@@ -85,11 +85,12 @@ class Feeder:
             tail.reschedule(asyncio.get_running_loop().time())
 
     def stop(self) -> None:
-        """Read and deliver nothing any more; acknowledgements that wait for a read are dropped."""
+        """Read and deliver nothing any more; acknowledgements that wait for a read are dropped, and who waits for them is told so."""
         if self._task is not asyncio.current_task():
             self._task.cancel()
+        dropped = len(self._unresolved)
         self._unresolved.clear()
-        self._answer_resolved()
+        self._answer_resolved(Unavailable(f"{dropped} acknowledgements were dropped") if dropped else None)
 
     def resolve(self, member: Member, ack: EntryAck, *, is_through: bool) -> None:
         """Acknowledge an entry whose extent is not known: it is looked up first."""
@@ -100,16 +101,21 @@ class Feeder:
         self.poke(is_forced=True)
 
     async def resolved(self) -> None:
-        """Return when no acknowledgement waits for a look into the log."""
+        """Return when no acknowledgement waits for a look into the log. Raises `Unavailable` when some were dropped."""
         while self._unresolved:
             if self._resolved is None:
                 self._resolved = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._resolved)
 
-    def _answer_resolved(self) -> None:
+    def _answer_resolved(self, error: BearlakeError | None = None) -> None:
         resolved, self._resolved = self._resolved, None
-        if resolved is not None and not resolved.done():
+        if resolved is None or resolved.done():
+            return
+        if error is None:
             resolved.set_result(None)
+        else:
+            resolved.set_exception(error)
+            resolved.exception()  # whoever waited may have given up
 
     # -- the task ------------------------------------------------------------------------------------------------
 
