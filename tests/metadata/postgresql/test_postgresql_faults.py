@@ -91,6 +91,7 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "leases.release": lambda m: m.leases.release(LEASE),
     "tasks.offer": lambda m: m.tasks.offer([], LEASE),
     "tasks.claim": lambda m: m.tasks.claim(SERVER, limit=1, bytes_max=1),
+    "tasks.check": lambda m: m.tasks.check([CLAIM]),
     "tasks.prepare": lambda m: m.tasks.prepare(CLAIM, b"", ["data/1"]),
     "tasks.release": lambda m: m.tasks.release([CLAIM]),
     "tasks.fail": lambda m: m.tasks.fail(CLAIM, "x", retry_after_ms=0, is_aside=False),
