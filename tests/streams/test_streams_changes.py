@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bearlake.clock import ManualClock
-from bearlake.errors import AlreadyExists, Conflict, NotFound
+from bearlake.errors import AlreadyExists, Conflict, Invalid, NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import Stream, StreamSpec
 from bearlake.metadata.open import open_metadata
@@ -65,6 +65,15 @@ async def test_a_change_that_names_a_version_is_not_decided_again(store: Metadat
     with pytest.raises(Conflict):
         await catalog.delete(stale, is_unchanged=True)
     assert (await store.streams.get("orders")).configs == {"retention.ms": "5"}
+
+
+async def test_the_name_of_a_streams_table_does_not_change(store: Metadata) -> None:
+    catalog = Catalog(store.streams, 10)
+    stream = (await catalog.create("orders", 1, {"table.name": "sales"})).stream
+
+    with pytest.raises(Invalid, match="table.name"):
+        await catalog.change(stream, lambda _: ({}, ["table.name"]))
+    assert (await store.streams.get("orders")).configs == {"table.name": "sales"}
 
 
 async def test_a_change_of_a_stream_that_was_made_again_leaves_the_new_one_alone(store: Metadata) -> None:

@@ -26,6 +26,27 @@ def test_table_configs_that_mean_nothing_are_refused(name: str, value: str) -> N
         configs.check({name: value})
 
 
+@pytest.mark.parametrize(
+    ("before", "set_configs", "unset_configs"),
+    [
+        ({}, {"table.name": "sales"}, []),
+        ({"table.name": "sales"}, {"table.name": "orders"}, []),
+        ({"table.namespace": "shop"}, {}, ["table.namespace"]),
+    ],
+)
+def test_a_stream_keeps_its_tables_name(
+    before: dict[str, str], set_configs: dict[str, str], unset_configs: list[str]
+) -> None:
+    with pytest.raises(Invalid, match=r"table\.\w+ is fixed when the topic is created"):
+        configs.check_fixed(before, set_configs, unset_configs)
+
+
+def test_a_change_that_leaves_the_tables_name_as_it_is_passes() -> None:
+    before = {"table.name": "sales", "retention.ms": "5"}
+
+    configs.check_fixed(before, {"table.name": "sales", "table.namespace": "streams"}, ["retention.ms"])
+
+
 def test_every_default_is_a_legal_value() -> None:
     configs.check(
         {config.name: config.default for config in configs.ALL if config.default or config.name == "table.name"}

@@ -177,6 +177,7 @@ class Catalog:
     async def alter(self, stream: Stream, set_configs: Mapping[str, str], unset_configs: Collection[str]) -> StreamView:
         """Set and unset configs, if nobody has changed the stream since it was read. Raises `Invalid`, `NotFound`, `Conflict`."""
         stream_configs.check(set_configs)
+        stream_configs.check_fixed(stream.configs, set_configs, unset_configs)
         return self._put(
             await self._store.alter(
                 stream.number, set_configs=set_configs, unset_configs=unset_configs, version=stream.version

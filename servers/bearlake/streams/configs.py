@@ -8,7 +8,7 @@ Source: Apache Kafka documentation, "Topic Configs" (4.x).
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
@@ -243,6 +243,21 @@ def check(configs: Mapping[str, str]) -> None:
         if config is None:
             raise Invalid(f"Unknown topic config name: {name}")
         config.check(value)
+
+
+FIXED = ("table.name", "table.namespace")
+"""Chosen when the stream is created: whoever looks for its table, however late, must find the same one (DESIGN.md, decision 79)."""
+
+
+def check_fixed(before: Mapping[str, str], set_configs: Mapping[str, str], unset_configs: Collection[str]) -> None:
+    """Raise `Invalid`, naming the config, if the change would alter one that is fixed at creation."""
+    after = {name: text for name, text in before.items() if name not in unset_configs} | dict(set_configs)
+    for name in FIXED:
+        if value(before, name) != value(after, name):
+            raise Invalid(
+                f"Topic config {name} is fixed when the topic is created: it is {value(before, name)!r}"
+                f" and cannot become {value(after, name)!r}"
+            )
 
 
 def value(configs: Mapping[str, str], name: str) -> str:
