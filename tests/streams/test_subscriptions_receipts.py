@@ -9,7 +9,7 @@ import pytest
 from bearlake.errors import Overloaded, Unavailable
 from bearlake.streams.fetch import Fetched, FetchRange
 from bearlake.streams.service import Streams
-from bearlake.streams.subscriptions.model import EntryAck, SubscriptionType
+from bearlake.streams.subscriptions.model import Closed, EntryAck, SubscriptionType
 from bearlake.streams.subscriptions.service import SubscriptionService
 from bearlake.testing.loop import virtual_time
 from fixtures.deployment import append, batch_of
@@ -157,6 +157,44 @@ async def test_while_nothing_is_read_any_more_unknown_entries_are_not_acknowledg
         consumer = await attach(service, made.partition, permits=0)
         (held,) = service._holdings.all()
         held.subscriptions["readers"].stop()  # as a drain does, before the consumers are told
+
+        with pytest.raises(Unavailable):
+            attachment(consumer).acknowledge([EntryAck(1)])
+
+
+@virtual_time
+async def test_nothing_is_confirmed_while_nobody_knows_whether_the_subscription_was_deleted() -> None:
+    async with lake() as made:
+        _, service = await filled(made)
+        consumer = await attach(service, made.partition)
+        await consumer.got(ENTRY_COUNT)
+        made.cursors.lose_with = Unavailable("the reply was lost")
+
+        with pytest.raises(Unavailable):
+            await service.delete(made.partition, "readers", is_forced=True)
+        with pytest.raises(Unavailable):
+            attachment(consumer).acknowledge([EntryAck(1)])
+        again = await attach(service, made.partition)
+        await again.got(ENTRY_COUNT)
+        attachment(again).acknowledge([EntryAck(1)])
+        await attachment(again).flushed()
+
+        assert consumer.closings == [Closed.FAILED]
+        assert await delivered_after_restart(made, service, SubscriptionType.SHARED) == [0, 2, 3]
+
+
+@virtual_time
+async def test_a_deletion_whose_caller_gives_up_leaves_no_subscription_that_cannot_be_saved() -> None:
+    async with lake() as made:
+        _, service = await filled(made)
+        consumer = await attach(service, made.partition)
+        await consumer.got(ENTRY_COUNT)
+
+        made.cursors.is_hanging = True
+        deletion = asyncio.create_task(service.delete(made.partition, "readers", is_forced=True))
+        await made.cursors.deleted.wait()
+        deletion.cancel()
+        await asyncio.gather(deletion, return_exceptions=True)
 
         with pytest.raises(Unavailable):
             attachment(consumer).acknowledge([EntryAck(1)])
