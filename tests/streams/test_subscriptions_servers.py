@@ -224,20 +224,6 @@ async def test_cursors_that_move_together_are_saved_together() -> None:
 
 
 @virtual_time
-async def test_more_acknowledgements_of_unknown_entries_than_allowed_are_dropped_and_come_again() -> None:
-    async with lake(unresolved_ack_count_max=2) as made:
-        streams, service = await made.serve()
-        await append(streams, made.view, *(batch_of(b"%d" % number) for number in range(4)))
-        consumer = await attach(service, made.partition, permits=0)
-
-        attachment(consumer).acknowledge([EntryAck(base) for base in range(4)])
-        await attachment(consumer).flushed()
-        attachment(consumer).flow(10)
-
-        assert await consumer.got(2) == [2, 3]
-
-
-@virtual_time
 async def test_a_cursor_with_too_many_holes_says_that_it_is_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     pack = AckCursor.pack
     monkeypatch.setattr(AckCursor, "pack", lambda self, bytes_max=20: pack(self, bytes_max))

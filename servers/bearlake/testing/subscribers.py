@@ -80,6 +80,8 @@ class Served:
         assert self._world.ledger is not None
         self._watch = Watch(self._world.ledger, node, place, type_)
         self._arrival_s = 0.0
+        self._is_refused = False
+        """An acknowledgement was refused: nothing is known of those before."""
 
     # -- `Consumer` ----------------------------------------------------------------------------------------------
 
@@ -128,13 +130,20 @@ class Served:
         if self.attachment is not None and not self._watch.is_over:
             for ack, end in acks:
                 self._watch.acknowledged(acknowledged_spans(ack.base_offset, end, ack.open_bits))
-            self.attachment.acknowledge([ack for ack, _ in acks])
+            self._take(partial(self.attachment.acknowledge, [ack for ack, _ in acks]))
 
     def acknowledge_through(self, base: int) -> None:
         """Acknowledge the entry and all before it."""
         if self.attachment is not None and not self._watch.is_over:
             self._watch.acknowledged_through(base)
-            self.attachment.acknowledge_through(EntryAck(base))
+            self._take(partial(self.attachment.acknowledge_through, EntryAck(base)))
+
+    def _take(self, acknowledge: Callable[[], None]) -> None:
+        try:
+            acknowledge()
+        except BearlakeError:
+            self._is_refused = True
+            self._world.events["acknowledgements refused"] += 1
 
     def redeliver(self, bases: Sequence[int]) -> None:
         """Refuse entries."""
@@ -147,7 +156,8 @@ class Served:
         if self.attachment is not None and not self._watch.is_over:
             given = self._watch.given()
             await self.attachment.flushed()
-            self._watch.saved(given)
+            if not self._is_refused:
+                self._watch.saved(given)
 
     async def detach(self) -> None:
         """The client leaves, or its connection is closed."""

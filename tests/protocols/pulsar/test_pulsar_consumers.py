@@ -136,7 +136,7 @@ async def test_messages_inside_a_batch_are_acknowledged_one_by_one(pulsar: Pulsa
     assert (list(second.ack_set), second.redelivery_count) == ([1016], 1)
 
 
-async def test_acknowledgements_of_who_is_not_there_are_ignored(pulsar: PulsarNode) -> None:
+async def test_acknowledgements_of_who_is_not_there_are_ignored_and_not_confirmed(pulsar: PulsarNode) -> None:
     client = await filled(pulsar)
     one = pb.MessageIdData(ledger_id=ledger(pulsar), entry_id=0)
 
@@ -150,7 +150,7 @@ async def test_acknowledgements_of_who_is_not_there_are_ignored(pulsar: PulsarNo
     await client.receive("ack_response")
     client.flow(1)
 
-    assert (answer.request_id, answer.HasField("error")) == (5, False)
+    assert (answer.request_id, answer.error) == (5, pb.ConsumerNotFound)
     assert (await client.receive_message())[2] == b"m0"
 
 

@@ -7,6 +7,7 @@ are carried out in `subscribing.py`.
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -153,7 +154,10 @@ class Consumer:
         self.attachment = attachment
 
     def acknowledge(self, ids: Sequence[MessageIdData], *, is_cumulative: bool) -> None:
-        """Acknowledge entries or messages in them. Ids of other incarnations and of no entry at all are ignored."""
+        """Acknowledge entries or messages in them. Ids of other incarnations and of no entry at all are ignored.
+
+        Raises as `Attachment.acknowledge` and `acknowledge_through`.
+        """
         attachment, ledger = self.attachment, stream_number(self.partition)
         if attachment is None:
             return
@@ -251,7 +255,8 @@ class Consumer:
 
     def _acknowledge_skipped(self, base_offset: int) -> None:
         if self.attachment is not None:
-            self.attachment.acknowledge([EntryAck(base_offset)])
+            with suppress(BearlakeError):  # it comes again, and is skipped again
+                self.attachment.acknowledge([EntryAck(base_offset)])
 
     def _end(self) -> None:
         self._is_over = True

@@ -153,7 +153,8 @@ class Producer:
         """Of an exclusive producer: the partition's epoch that made it the only one."""
         self._stored: NamedProducer | None = None
         """Its name in the metadata store, by which what it sends again is known, and by which it is fenced; None without both."""
-        self._is_deduplicated = True
+        self.is_deduplicated = True
+        """Whether what it sends again is stored once."""
         self.since = datetime.now(UTC)
         self._newest_sequence_id = -1
         """Of what is stored under its name or was appended since: the next SEND is not stored without that."""
@@ -180,7 +181,7 @@ class Producer:
 
     def opened(self, stored: NamedProducer | None, topic_epoch: int | None, *, is_deduplicated: bool) -> None:
         """It produces from now on."""
-        self._stored, self.topic_epoch, self._is_deduplicated = stored, topic_epoch, is_deduplicated
+        self._stored, self.topic_epoch, self.is_deduplicated = stored, topic_epoch, is_deduplicated
         self._newest_sequence_id = self.last_sequence_id
         self.state = State.OPEN
 
@@ -314,7 +315,7 @@ class Producer:
         if stored is None:
             return _NO_NAMES
         before = self._newest_sequence_id
-        if not self._is_deduplicated:
+        if not self.is_deduplicated:
             sequence_id = before + 1
         if sequence_id > before:
             self._newest_sequence_id = sequence_id

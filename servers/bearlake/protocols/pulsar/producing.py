@@ -13,7 +13,7 @@ from bearlake.errors import BearlakeError
 from bearlake.kernel import SendEntry
 from bearlake.metadata.model import NamedProducer
 from bearlake.metadata.subscriptions import EARLIEST
-from bearlake.protocols.pulsar import commands
+from bearlake.protocols.pulsar import commands, renumbering
 from bearlake.protocols.pulsar.connection import Connection
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.producers import Producer, State
@@ -37,7 +37,7 @@ def begin(connection: Connection, request: CommandProducer) -> bool:
     if known is not None:
         if known.state is not State.OPEN:
             raise Refused("ServiceNotReady", "the producer is being opened or closed on this connection")
-        connection.send(_opened(known, request.request_id))  # asked again
+        connection.send(_opened(known, request))  # asked again
         return False
     if connection.context.is_draining:
         raise Refused("ServiceNotReady", "this server is draining: look the topic up again")
@@ -71,7 +71,7 @@ async def open_producer(connection: Connection, request: CommandProducer) -> byt
     except BaseException:
         producer.abandoned()
         raise
-    return _opened(producer, request.request_id)
+    return _opened(producer, request)
 
 
 async def _open(connection: Connection, producer: Producer, shared_epoch: int | None) -> None:
@@ -101,14 +101,14 @@ async def _open(connection: Connection, producer: Producer, shared_epoch: int | 
 
 
 async def _open_when_granted(connection: Connection, producer: Producer) -> None:
-    request_id = producer.request.request_id
+    request = producer.request
     try:
         await _open(connection, producer, None)
     except BearlakeError as error:
         producer.abandoned()
-        connection.refuse(request_id, error)
+        connection.refuse(request.request_id, error)
     else:
-        connection.send(_opened(producer, request_id))
+        connection.send(_opened(producer, request))
 
 
 def _check_open(producer: Producer) -> None:
@@ -143,13 +143,19 @@ def close(connection: Connection, request: CommandCloseProducer) -> None:
         producer.close(request.request_id)
 
 
-def _opened(producer: Producer, request_id: int) -> bytes:
+def _opened(producer: Producer, request: CommandProducer) -> bytes:
+    client_version = producer.connection.client_version
+    last_sequence_id, topic_epoch = producer.last_sequence_id, producer.topic_epoch
+    if producer.is_deduplicated:
+        last_sequence_id = renumbering.told_sequence_id(client_version, request, last_sequence_id)
+        if topic_epoch is None and renumbering.renumbers(client_version):
+            topic_epoch = renumbering.OPENED
     body = CommandProducerSuccess(
-        request_id=request_id,
+        request_id=request.request_id,
         producer_name=producer.name,
-        last_sequence_id=producer.last_sequence_id,
+        last_sequence_id=last_sequence_id,
         schema_version=producer.schema_version,
-        topic_epoch=producer.topic_epoch,
+        topic_epoch=topic_epoch,
         producer_ready=True,
     )
     return commands.frame("producer_success", body)

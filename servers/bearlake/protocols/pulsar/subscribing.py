@@ -128,7 +128,9 @@ def acknowledge(connection: Connection, request: CommandAck) -> None:
     if request.txnid_least_bits or request.txnid_most_bits:
         _acknowledged(connection, request, Refused("NotAllowedError", "transactions are not served"))
     elif consumer is None or consumer.attachment is None:
-        _acknowledged(connection, request, None)
+        _acknowledged(
+            connection, request, Refused("ConsumerNotFound", "the consumer is closed: nothing was acknowledged")
+        )
     else:
         try:
             consumer.acknowledge(request.message_id, is_cumulative=request.ack_type == CommandAck.Cumulative)

@@ -71,11 +71,16 @@ class Attachment(Protocol):
         """The consumer is ready again."""
 
     def acknowledge(self, acks: Sequence[EntryAck]) -> None:
-        """Acknowledge entries or parts of them, in any order; what is acknowledged or gone already has no effect."""
+        """Acknowledge entries or parts of them, in any order; what is acknowledged or gone already has no effect.
+
+        Raises:
+            Overloaded: too many acknowledgements of entries that this server did not read wait; some of these were dropped.
+            Unavailable: the consumer is closed, or nothing is read for it any more; some of these were dropped.
+        """
 
     def acknowledge_through(self, ack: EntryAck) -> None:
         """Acknowledge everything before the entry, and of the entry itself what `ack` says; `ack.base_offset` may be any of its offsets
-        if no bits are open. Raises `Invalid` in Shared and Key_Shared subscriptions.
+        if no bits are open. Raises `Invalid` in Shared and Key_Shared subscriptions, and as `acknowledge`.
         """
 
     def redeliver(self, base_offsets: Sequence[int]) -> None:
@@ -88,12 +93,12 @@ class Attachment(Protocol):
         """Deliver again whatever this consumer has not acknowledged. Exclusive and Failover: from the cursor on, counts unchanged."""
 
     async def flushed(self) -> None:
-        """Return when all acknowledgements given so far are saved (of a non-durable subscription: applied).
+        """Return when all acknowledgements taken so far are saved (of a non-durable subscription: applied).
 
         Raises:
             Fenced: the partition was taken over before.
             Overloaded: the cursor has too many holes to be saved; what was acknowledged is known until the server stops.
-            Unavailable: the store did not answer in time; they may be saved or not.
+            Unavailable: the store did not answer in time, or acknowledged entries cannot be looked up; they may be saved or not.
         """
 
     async def seek(self, offset: int) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bearlake.errors import Fenced
+from bearlake.errors import Fenced, Unavailable
 from bearlake.streams.subscriptions.model import Busy, Closed, ConsumerSpec, ConsumerStats, EntryAck
 from bearlake.streams.subscriptions.subscription import Subscription
 
@@ -11,9 +11,12 @@ if TYPE_CHECKING:
     from bearlake.streams.subscriptions import Consumer, EntryReader
     from bearlake.streams.subscriptions.owner import SubscriptionOwner as SubscriptionService
 
+_FORGETTING = (Closed.RESET, Closed.DELETED, Closed.UNSUBSCRIBED)
+"""Ends behind which nothing is left of what was acknowledged before."""
+
 
 class Attached:
-    """`Attachment`. After its end, what a client still says has no effect."""
+    """`Attachment`. After its end, what a client still says has no effect, and acknowledgements that would be lost are refused."""
 
     def __init__(
         self,
@@ -59,13 +62,19 @@ class Attached:
 
     def acknowledge(self, acks: Sequence[EntryAck]) -> None:
         """See `Attachment.acknowledge`."""
-        if not self._is_over:
+        if self._may_acknowledge():
             self._subscription.acknowledge(self._member, acks, is_through=False)
 
     def acknowledge_through(self, ack: EntryAck) -> None:
         """See `Attachment.acknowledge_through`."""
-        if not self._is_over:
+        if self._may_acknowledge():
             self._subscription.acknowledge(self._member, [ack], is_through=True)
+
+    def _may_acknowledge(self) -> bool:
+        """False when acknowledgements mean nothing any more. Raises `Unavailable` when they would be lost."""
+        if self._is_over and self._ended not in _FORGETTING:
+            raise Unavailable("the consumer is closed")
+        return not self._is_over
 
     def redeliver(self, base_offsets: Sequence[int]) -> None:
         """See `Attachment.redeliver`."""
@@ -82,6 +91,8 @@ class Attached:
         if self._ended is Closed.FENCED:
             raise Fenced("another server dispatches the partition")
         await self._service.flush(self._subscription)
+        if self._member.has_dropped and self._ended not in _FORGETTING:
+            raise Unavailable("acknowledgements were dropped")
 
     async def seek(self, offset: int) -> None:
         """See `Attachment.seek`."""

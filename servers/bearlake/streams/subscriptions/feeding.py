@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from bearlake.clock import Clock
-from bearlake.errors import BearlakeError, Corrupt, NotFound, OutOfRange, Unavailable
+from bearlake.errors import BearlakeError, Corrupt, NotFound, OutOfRange, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionKey
 from bearlake.streams.fetch import Fetched, FetchRange
 from bearlake.streams.subscriptions.dispatcher import Dispatcher, Read, ReadAgain
@@ -68,6 +68,8 @@ class Feeder:
         self._on_moved = on_moved
         self._on_failed = on_failed
         self._unresolved: deque[_Unresolved] = deque()
+        self._taken_count = 0
+        """Acknowledgements that waited ever; the last ones of them wait still."""
         self._resolved: asyncio.Future[None] | None = None
         self._wake = asyncio.Event()
         self._tail: asyncio.Timeout | None = None
@@ -89,23 +91,34 @@ class Feeder:
         if self._task is not asyncio.current_task():
             self._task.cancel()
         dropped = len(self._unresolved)
+        for item in self._unresolved:
+            item.member.has_dropped = True
         self._unresolved.clear()
         self._answer_resolved(Unavailable(f"{dropped} acknowledgements were dropped") if dropped else None)
 
     def resolve(self, member: Member, ack: EntryAck, *, is_through: bool) -> None:
-        """Acknowledge an entry whose extent is not known: it is looked up first."""
+        """Acknowledge an entry whose extent is not known: it is looked up first. Raises `Overloaded`: too many wait."""
         if len(self._unresolved) >= self._settings.unresolved_ack_count_max:
             metrics.SUBSCRIPTION_ACKS_DROPPED.inc()
-            return
+            raise Overloaded(f"{len(self._unresolved)} acknowledgements wait for a look into the log")
         self._unresolved.append(_Unresolved(member, ack, is_through))
+        self._taken_count += 1
         self.poke(is_forced=True)
 
     async def resolved(self) -> None:
-        """Return when no acknowledgement waits for a look into the log. Raises `Unavailable` when some were dropped."""
-        while self._unresolved:
-            if self._resolved is None:
-                self._resolved = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._resolved)
+        """Return when none of the acknowledgements taken so far waits for a look into the log.
+
+        Raises `Unavailable`: some were dropped, or wait for longer than `resolve_wait_ms` and go on waiting.
+        """
+        wait_ms, count = self._settings.resolve_wait_ms, self._taken_count
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                while self._taken_count - len(self._unresolved) < count:
+                    if self._resolved is None:
+                        self._resolved = asyncio.get_running_loop().create_future()
+                    await asyncio.shield(self._resolved)
+        except TimeoutError:
+            raise Unavailable(f"acknowledgements wait for a look into the log for more than {wait_ms} ms") from None
 
     def _answer_resolved(self, error: BearlakeError | None = None) -> None:
         resolved, self._resolved = self._resolved, None
@@ -227,20 +240,33 @@ class Feeder:
         item = self._unresolved[0]
         member, ack, is_through = item
         if not machine.acknowledge(member, ack, is_through=is_through):
-            (fetched,) = await self._fetch([FetchRange(self._partition, ack.base_offset, 1)])
-            if isinstance(fetched.error, OutOfRange) and ack.base_offset < fetched.error.start:
-                # A trim may have cut into the entry: what is left of it begins at the partition's start.
-                (fetched,) = await self._fetch([FetchRange(self._partition, fetched.error.start, 1)])
-            if not isinstance(fetched.error, OutOfRange):  # else it is trimmed, or there is no such entry
-                _raise(fetched)
-                for base, end, _ in entries_of(fetched)[:1]:
-                    if base <= ack.base_offset < end:
-                        machine.acknowledge_read(member, ack, base, end, is_through=is_through)
+            entry = await self._entry_at(ack.base_offset)
+            if entry is not None:
+                machine.acknowledge_read(member, ack, entry.base, entry.end, is_through=is_through)
         self._on_moved()
         if self._unresolved and self._unresolved[0] is item:
             self._unresolved.popleft()
-            if not self._unresolved:
-                self._answer_resolved()
+            self._answer_resolved()
+
+    async def _entry_at(self, offset: int) -> StoredEntry | None:
+        """The entry that holds `offset`; None: it is trimmed, or there is none. Raises `Unavailable` while this server cannot know."""
+        at = offset
+        (fetched,) = await self._fetch([FetchRange(self._partition, at, 1)])
+        if isinstance(fetched.error, OutOfRange) and at < fetched.error.start:
+            # A trim may have cut into the entry: what is left of it begins at the partition's start.
+            at = fetched.error.start
+            (fetched,) = await self._fetch([FetchRange(self._partition, at, 1)])
+        if not isinstance(fetched.error, OutOfRange):
+            _raise(fetched)
+            for entry in entries_of(fetched)[:1]:
+                return entry if entry.base <= offset < entry.end else None
+        # Nothing was read. What this server has followed may end before the entry; the store knows whether there is one.
+        bounds = (await self._around.records.bounds([self._partition])).get(self._partition)
+        if bounds is None:
+            raise NotFound(f"no partition {self._partition}")
+        if at < bounds.end:
+            raise Unavailable(f"offset {at} of {self._partition} cannot be read yet")
+        return None
 
     async def _fetch(self, ranges: list[FetchRange], *, wait_ms: int = 0) -> list[Fetched]:
         bytes_max = max(self._settings.read_bytes_max, 1)

@@ -13,7 +13,7 @@ still its own.
 import asyncio
 import logging
 
-from bearlake.errors import BearlakeError, Conflict, Fenced, NotFound, Overloaded
+from bearlake.errors import BearlakeError, Conflict, Fenced, NotFound, Overloaded, Unavailable
 from bearlake.metadata import Leases
 from bearlake.metadata.model import Lease, PartitionKey
 from bearlake.metadata.subscriptions import Cursor, CursorStore, dispatch_lease
@@ -186,6 +186,25 @@ class Holdings:
             raise NotHolder(str(error), holder.holder if holder is not None else None) from error
         metrics.LEASE_ACQUIRES.labels("taken").inc()
         return taken
+
+    async def forget(self, subscription: Subscription, saved: SavedCursor) -> None:
+        """Delete the cursor. Raises `Fenced`; `Unavailable`: it may be deleted or not.
+
+        Then, or when the caller gives up, nothing more is saved or confirmed here: its consumers are closed, and find it or make it anew.
+        """
+        try:
+            await self._cursors.delete(saved.partition, [saved.name], saved.lease)
+        except (Unavailable, asyncio.CancelledError):
+            self._drop(subscription, saved, Unavailable(f"the subscription {saved.name!r} may be deleted"))
+            subscription.close(Closed.FAILED)
+            raise
+        self._drop(subscription, saved, Fenced(f"the subscription {saved.name!r} is deleted"))
+
+    def _drop(self, subscription: Subscription, saved: SavedCursor, error: BearlakeError) -> None:
+        saved.end(error)
+        held = self._held.get(saved.partition)
+        if held is not None and held.subscriptions.get(saved.name) is subscription:
+            del held.subscriptions[saved.name]
 
     # -- being sure ----------------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ class Member:
         "acknowledged_count",
         "delivered_bytes",
         "delivered_message_count",
+        "has_dropped",
         "has_flowed",
         "is_blocked",
         "is_ready",
@@ -46,6 +47,8 @@ class Member:
         self.sink = sink
         self.permits = 0
         self.has_flowed = False
+        self.has_dropped = False
+        """Whether an acknowledgement of it was taken and then dropped, because nothing is read for the subscription any more."""
         self.is_ready = True
         """What the sink said in this round."""
         self.unacknowledged = 0

@@ -226,13 +226,8 @@ class SubscriptionService:
 
     async def forget(self, subscription: Subscription, on_forgotten: Callable[[], None] = lambda: None) -> None:
         """Delete the subscription; `on_forgotten` runs before its consumers are told so. Raises `Fenced`, `Unavailable`."""
-        saved = subscription.saved
-        if saved is not None:
-            await self._cursors.delete(saved.partition, [saved.name], saved.lease)
-            saved.end(Fenced(f"the subscription {saved.name!r} is deleted"))
-            held = self._holdings.get(saved.partition)
-            if held is not None and held.subscriptions.get(saved.name) is subscription:
-                del held.subscriptions[saved.name]
+        if subscription.saved is not None:
+            await self._holdings.forget(subscription, subscription.saved)
         on_forgotten()
         subscription.close(Closed.UNSUBSCRIBED)
 

@@ -26,7 +26,9 @@ class SubscriptionSettings:
     known_entry_count_max: int = 1_000_000
     """Exclusive, Failover: unacknowledged entries whose length is remembered (8 bytes each); acknowledging others costs a read."""
     unresolved_ack_count_max: int = 10_000
-    """Acknowledgements that wait for such a read, per subscription; further ones are dropped, so their entries come again."""
+    """Acknowledgements that wait for such a read, per subscription; further ones are refused, so their entries come again."""
+    resolve_wait_ms: int = 10_000
+    """Longest time (ms) that the receipt of an acknowledgement waits for such a read; then it is an error, and the read is still tried."""
     handover_ms: int = 1_000
     """Failover: how long a consumer that was active may take to acknowledge what it has before the next one gets that."""
     last_ack_wait_ms: int = 250

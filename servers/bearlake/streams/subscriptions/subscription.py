@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from bearlake.errors import Overloaded
+from bearlake.errors import BearlakeError, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionKey
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.dispatcher import Dispatcher
@@ -164,14 +164,24 @@ class Subscription:
 
     def acknowledge(self, member: Member, acks: Sequence[EntryAck], *, is_through: bool) -> None:
         """See `Attachment.acknowledge` and `acknowledge_through`."""
-        machine = self.machine
+        machine, refusal = self.machine, None
         if machine is None:
-            return
+            raise Unavailable(f"the subscription {self.name!r} has no consumers")
         for ack in acks:
-            if not machine.acknowledge(member, ack, is_through=is_through) and self._feeder is not None:
-                self._feeder.resolve(member, ack, is_through=is_through)
+            if not machine.acknowledge(member, ack, is_through=is_through):
+                try:
+                    self._resolve(member, ack, is_through=is_through)
+                except BearlakeError as error:
+                    refusal = error
         self.moved()
         self._poke()
+        if refusal is not None:
+            raise refusal
+
+    def _resolve(self, member: Member, ack: EntryAck, *, is_through: bool) -> None:
+        if self._feeder is None:
+            raise Unavailable(f"nothing is read for the subscription {self.name!r} any more")
+        self._feeder.resolve(member, ack, is_through=is_through)
 
     def redeliver(self, member: Member, bases: Sequence[int] | None) -> None:
         """See `Attachment.redeliver`, and with None `redeliver_all`."""
