@@ -20,7 +20,6 @@ from bearlake.errors import BearlakeError, Conflict, Corrupt, Denied, Fenced, Un
 from bearlake.metadata.compaction import OffsetRange, TaskKind, TaskOffer, TaskState
 from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
 from bearlake.metadata.model import (
-    PartitionKey,
     Stream,
 )
 from bearlake.table.settings import TableSettings
@@ -158,10 +157,10 @@ def test_retention_goes_on_behind_a_stream_that_fails() -> None:
             def __getattr__(self, name: str) -> Any:
                 return getattr(inner, name)
 
-            async def retain(self, keys: Sequence[PartitionKey], **rules: Any) -> Any:
-                if keys[0] == streams[0].partition(0):
+            async def retain(self, stream: Stream, indexes: Sequence[int], **rules: Any) -> Any:
+                if stream.number == streams[0].number:
                     raise Corrupt("a damaged page")
-                return await inner.retain(keys, **rules)
+                return await inner.retain(stream, indexes, **rules)
 
         lake.metadata.log = Damaged()  # type: ignore[assignment]
         await Retention(lake.metadata, SETTINGS.sweep).run_once()

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from bearlake.metadata.model import (
     PartitionKey,
     ServerRef,
     Slice,
+    Stream,
     StreamSpec,
 )
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
@@ -35,6 +37,7 @@ P = PartitionKey(1 << 20)
 SERVER = ServerRef(node_id=0, epoch=1)
 LEASE = Lease(name="x", holder=SERVER, epoch=1)
 CLAIM = TaskClaim(task_id=1, epoch=1, worker=SERVER)
+STREAM = Stream(name="x", id=uuid.UUID(int=1), number=1, partition_count=1, configs={}, created_ms=0)
 SUBJECT = SubjectKey(".", "orders")
 SCHEMA = Registration(subject=SUBJECT, revision=0, fingerprint=b"f" * 16, body=b"b" * 16, content="{}")
 
@@ -72,7 +75,7 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "log.forbid": lambda m: m.log.forbid(["t"]),
     "log.slices": lambda m: m.log.slices([OffsetRange(P, 0, 1)]),
     "log.swap": lambda m: m.log.swap(Swap(claim=CLAIM, objects=[])),
-    "log.retain": lambda m: m.log.retain([P], before_ms=0, size_max=0),
+    "log.retain": lambda m: m.log.retain(STREAM, [0], before_ms=0, size_max=0),
     "log.maintain": lambda m: m.log.maintain(entry_count_min=0),
     "producers.allocate": lambda m: m.producers.allocate(1),
     "producers.named": lambda m: m.producers.named(P, "n"),
@@ -94,6 +97,7 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "tasks.prepare": lambda m: m.tasks.prepare(CLAIM, b"", ["data/1"]),
     "tasks.release": lambda m: m.tasks.release([CLAIM]),
     "tasks.fail": lambda m: m.tasks.fail(CLAIM, "x", retry_after_ms=0, is_aside=False),
+    "tasks.check": lambda m: m.tasks.check([CLAIM]),
     "tasks.cancel": lambda m: m.tasks.cancel(CLAIM),
     "tasks.retry": lambda m: m.tasks.retry(1),
     "tasks.list": lambda m: m.tasks.list(),
