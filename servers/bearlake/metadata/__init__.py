@@ -275,10 +275,9 @@ class CommitLog(Protocol):
         self, stream: Stream, indexes: Collection[int], *, before_ms: int | None, size_max: int | None
     ) -> dict[PartitionKey, PartitionBounds]:
         """Trim partitions by rule: drop whole slices or segments from the front while their max timestamp is more than `before_ms`
-        behind the store's time, or while the partition holds more than `size_max` bytes without them; None: no such rule. One TRIM
-        entry for each that moved. Returns their bounds.
-
-        Raises `NotFound` (the stream is deleted) and `Conflict` (it has not `stream.version`, so another rule may hold by now, I12).
+        behind the store's time, or while the partition holds more than `size_max` bytes without them; None: no such rule. Returns the
+        bounds of those that moved; one TRIM entry each. Raises `NotFound` (the stream is deleted), `Conflict` (it has not
+        `stream.version`, so another rule may hold by now, I12).
         """
 
     async def maintain(self, *, entry_count_min: int) -> int:
