@@ -9,8 +9,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from bearlake.errors import BearlakeError, Unavailable
-from bearlake.metadata import Metadata
+from bearlake.errors import BearlakeError, Fenced, Unavailable
+from bearlake.metadata import Metadata, registering
 from bearlake.metadata.compaction import OffsetRange, Swap, SwapObject, TaskClaim, TaskKind, TaskOffer
 from bearlake.metadata.model import (
     CommittedOffset,
@@ -25,6 +25,7 @@ from bearlake.metadata.model import (
     Stream,
     StreamSpec,
 )
+from bearlake.metadata.postgresql.database import Database
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import open_postgresql
 from bearlake.metadata.schemas import Deletion, Registration, SubjectKey, VersionKey
@@ -375,3 +376,36 @@ async def test_waiting_is_woken_by_a_notification_without_polling(postgresql_url
     await admin.close()
     await other.close()
     await metadata.close()
+
+
+async def test_a_refusal_of_a_repetition_does_not_speak_for_the_attempt_that_was_lost(
+    postgresql_backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit of offsets took effect, its answer was lost, and another server has the lease when it is repeated."""
+    store, peer = await postgresql_backend.open(), await postgresql_backend.open()
+    stream = await peer.streams.create(StreamSpec(name="t", partition_count=1))
+    first, second = [
+        (await registering.register(peer.servers, name, zone=None, endpoints={}, version="1", timeout_ms=60_000)).server
+        for name in ("first", "second")
+    ]
+    lease = await store.leases.acquire("group/g", first)
+    key, real, attempts = stream.partition(0), Database._run, []
+
+    async def losing(database: Database, *given: Any) -> Any:
+        attempts.append(given)
+        rows = await real(database, *given)
+        if len(attempts) == 1:
+            monkeypatch.setattr(Database, "_run", real)
+            await peer.leases.release(lease)
+            await peer.leases.acquire("group/g", second)
+            raise ConnectionResetError
+        return rows
+
+    monkeypatch.setattr(Database, "_run", losing)
+    with pytest.raises(Unavailable):  # any other kind says that nothing was committed
+        await store.groups.commit_offsets("g", {key: CommittedOffset(offset=7)}, lease)
+
+    assert (await peer.groups.offsets("g"))[key].offset == 7
+    with pytest.raises(Fenced):
+        await store.groups.commit_offsets("g", {key: CommittedOffset(offset=8)}, lease)
+    assert (await peer.groups.offsets("g"))[key].offset == 7

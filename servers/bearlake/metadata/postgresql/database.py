@@ -159,16 +159,19 @@ class Database:
         Raises:
             Unavailable: no connection, no answer in time, or the connection broke. A write may have happened, or may happen until
                 the next write of this process begins, but not later.
-            BearlakeError: the kind that the statement itself raised.
+            BearlakeError: the kind that the statement itself raised; of a write, only if no attempt before may have happened.
         """
-        attempt = 1
+        attempt, was_lost = 1, False
         while True:
             try:
                 return await self._run(self.sql(statement), values, is_read)
             except failures.FOREIGN as error:
                 may_repeat = failures.is_rolled_back(error) or (is_repeatable and failures.is_lost(error))
                 if not may_repeat or attempt >= ATTEMPTS_MAX:
+                    if was_lost and not is_read and failures.is_refusal(error):
+                        raise Unavailable(f"a lost attempt may have happened before this refusal: {error}") from error
                     raise self._translated(error) from error
+                was_lost = was_lost or failures.is_lost(error)
                 attempt += 1
 
     async def row(
