@@ -16,7 +16,17 @@ from typing import Any
 from bearlake.clock import SystemClock
 from bearlake.metadata import registering
 from bearlake.metadata.compaction import OffsetRange, Swap, SwapObject, TaskClaim, TaskKind, TaskOffer
-from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectKind, ObjectRef, PartitionKey, Slice, StreamSpec
+from bearlake.metadata.model import (
+    BatchCommit,
+    ObjectCommit,
+    ObjectKind,
+    ObjectRef,
+    PartitionKey,
+    Slice,
+    StreamSpec,
+    partition_index,
+    stream_number,
+)
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.store import SqliteMetadata, open_sqlite
 
@@ -137,7 +147,8 @@ async def looks(bench: Bench, idle_count: int) -> None:
 
 
 async def retained(bench: Bench, keys: list[PartitionKey]) -> None:
-    await bench.store.log.retain(keys, before_ms=1 << 41, size_max=1 << 40)
+    (stream,) = await bench.store.streams.by_numbers([stream_number(keys[0])])
+    await bench.store.log.retain(stream, [partition_index(key) for key in keys], before_ms=1 << 41, size_max=1 << 40)
 
 
 async def queue(bench: Bench, task_count: int) -> None:

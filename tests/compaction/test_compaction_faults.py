@@ -20,13 +20,13 @@ from bearlake.errors import BearlakeError, Conflict, Corrupt, Denied, Fenced, Un
 from bearlake.metadata.compaction import OffsetRange, TaskKind, TaskOffer, TaskState
 from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
 from bearlake.metadata.model import (
-    PartitionKey,
     Stream,
 )
 from bearlake.table.settings import TableSettings
 from bearlake.testing.loop import virtual_time
 from bearlake.testing.tables import MemoryTables
 from bearlake.testing.world import skip_numbers
+from fixtures import by_name
 from fixtures.virtual_lake import DAY_MS, SETTINGS, Lake
 
 
@@ -158,16 +158,55 @@ def test_retention_goes_on_behind_a_stream_that_fails() -> None:
             def __getattr__(self, name: str) -> Any:
                 return getattr(inner, name)
 
-            async def retain(self, keys: Sequence[PartitionKey], **rules: Any) -> Any:
-                if keys[0] == streams[0].partition(0):
+            async def retain(self, stream: Stream, indexes: Sequence[int], **rules: Any) -> Any:
+                if stream.number == streams[0].number:
                     raise Corrupt("a damaged page")
-                return await inner.retain(keys, **rules)
+                return await inner.retain(stream, indexes, **rules)
 
         lake.metadata.log = Damaged()  # type: ignore[assignment]
         await Retention(lake.metadata, SETTINGS.sweep).run_once()
 
         bounds = await inner.bounds([stream.partition(0) for stream in streams])
         assert [bounds[stream.partition(0)].start > 0 for stream in streams] == [False, True]
+        await lake.metadata.close()
+
+    body()
+
+
+def test_retention_that_was_decided_before_a_change_is_decided_again_in_the_next_round(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "bearlake.compaction")
+
+    @virtual_time
+    async def body() -> None:
+        lake = await Lake.open()
+        stream = await lake.stream("a", retention__bytes="0")
+        for value in (b"1", b"2"):
+            await lake.produce(stream, lake.batch(value))
+        inner, tried = lake.metadata.log, []
+
+        class Late:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(inner, name)
+
+            async def retain(self, decided: Stream, indexes: Sequence[int], **rules: Any) -> Any:
+                if not tried:  # the records are to stay after all, before the request has arrived
+                    keep = {"retention.bytes": "-1"}
+                    await by_name.alter(lake.metadata, "a", set_configs=keep, unset_configs=())
+                tried.append(rules)
+                return await inner.retain(decided, indexes, **rules)
+
+        lake.metadata.log = Late()  # type: ignore[assignment]
+        retention = Retention(lake.metadata, SETTINGS.sweep)
+        starts = []
+        for _ in range(2):
+            await retention.run_once()
+            starts.append((await inner.bounds([stream.partition(0)]))[stream.partition(0)].start)
+
+        assert starts == [0, 0]
+        assert [rules["size_max"] for rules in tried] == [0, None]
+        assert not caplog.records  # a change is no failure
         await lake.metadata.close()
 
     body()

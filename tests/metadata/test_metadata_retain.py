@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from bearlake.errors import Conflict, NotFound
 from bearlake.metadata import Metadata
-from bearlake.metadata.model import EntryKind, PartitionKey
+from bearlake.metadata.model import EntryKind, PartitionKey, Stream, partition_index
+from fixtures import by_name
 from fixtures.compaction_scene import Compaction
 
 OLD_MS = 3_600_000
@@ -29,7 +31,12 @@ async def six(compaction: Compaction, request: pytest.FixtureRequest) -> Compact
 
 
 async def retain(store: Metadata, *keys: PartitionKey, **rules: Any) -> dict[PartitionKey, Any]:
-    return await store.log.retain(keys, **{"before_ms": None, "size_max": None, **rules})
+    stream = await store.streams.get("orders")
+    return await retain_as_of(store, stream, *map(partition_index, keys), **rules)
+
+
+async def retain_as_of(store: Metadata, stream: Stream, *indexes: int, **rules: Any) -> dict[PartitionKey, Any]:
+    return await store.log.retain(stream, indexes, **{"before_ms": None, "size_max": None, **rules})
 
 
 @pytest.mark.parametrize(
@@ -82,7 +89,7 @@ async def test_each_trim_is_one_entry(six: Compaction, peer: Metadata) -> None:
     for _ in range(2):
         await six.scene.commit(six.scene.batch(other, 1, timestamp=1))
     head = await peer.log.head()
-    await retain(six.metadata, key, other, PartitionKey(99 << 20), before_ms=150_000)
+    await retain(six.metadata, key, other, six.scene.first.partition(31), before_ms=150_000)
     entries = (await peer.log.follow(head, limit=10)).entries
 
     assert [(one.kind, one.partition, one.start_offset) for one in entries] == [
@@ -121,3 +128,35 @@ async def test_a_trim_of_a_segment_that_begins_below_the_start_never_adds_bytes(
 
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] == 0
+
+
+async def test_retention_decided_by_configs_that_have_changed_deletes_nothing(six: Compaction, peer: Metadata) -> None:
+    """A request that was delayed names the version that it was decided by; the records that the new configs keep stay."""
+    key, old = six.scene.key, await six.metadata.streams.get("orders")
+    await by_name.alter(peer, "orders", set_configs={"retention.ms": str(OLD_MS)}, unset_configs=())
+
+    for rules in ({"before_ms": 1}, {"size_max": 50}, {"before_ms": OLD_MS}):  # the last one would move nothing
+        with pytest.raises(Conflict):
+            await retain_as_of(six.metadata, old, 0, **rules)
+
+    assert (await peer.log.bounds([key]))[key] == (0, 60, 60)
+    present = await six.metadata.streams.get("orders")
+    assert (await retain_as_of(six.metadata, present, 0, before_ms=1))[key].start == 50
+
+
+async def test_every_part_of_a_long_retention_names_the_version(six: Compaction, peer: Metadata) -> None:
+    old = await six.metadata.streams.get("orders")
+    await by_name.add_partitions(peer, "orders", 300)
+
+    with pytest.raises(Conflict):
+        await retain_as_of(six.metadata, old, *range(300), before_ms=1)
+    assert (await retain(six.metadata, *map(old.partition, range(300)), before_ms=1))[six.scene.key].start == 50
+
+
+async def test_retention_of_a_deleted_stream_finds_none(six: Compaction, peer: Metadata) -> None:
+    old = await six.metadata.streams.get("orders")
+    await by_name.delete(peer, "orders")
+
+    for before_ms in (1, OLD_MS):
+        with pytest.raises(NotFound):
+            await retain_as_of(six.metadata, old, 0, before_ms=before_ms)

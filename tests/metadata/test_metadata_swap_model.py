@@ -174,7 +174,9 @@ class History:
 
     async def retain(self) -> None:
         keys = sorted(self.model.starts)
-        moved = await self.log.retain(keys, before_ms=None, size_max=self.random.randint(0, 600))
+        moved = await by_name.retain(
+            self.compaction.metadata, keys, before_ms=None, size_max=self.random.randint(0, 600)
+        )
         for key, bounds in moved.items():
             assert bounds.start > self.model.starts[key]
             self.model.starts[key] = bounds.start

@@ -204,7 +204,7 @@ async def test_no_sqlite_error_leaks_from_any_method(opened: Opened) -> None:
         store.log.forbid(["wal/1"]),
         store.log.slices([OffsetRange(key, 0, 1)]),
         store.log.swap(Swap(claim=claim, objects=())),
-        store.log.retain([key], before_ms=1, size_max=1),
+        store.log.retain(opened.stream, [0], before_ms=1, size_max=1),
         store.log.maintain(entry_count_min=0),
         store.tasks.offer([], lease),
         store.tasks.claim(opened.server, limit=1, bytes_max=1),

@@ -53,13 +53,14 @@ class Recording:
         """A positive answer has arrived."""
         self._write({"e": "ok", "i": number, "t": now(), **answer})
 
-    def fail(self, number: int, why: str) -> None:
-        """A definitive refusal has arrived."""
-        self._write({"e": "fail", "i": number, "t": now(), "why": why})
+    def fail(self, number: int, why: str, *, at: int | None = None) -> None:
+        """A definitive refusal has arrived. `at`: when, if not now."""
+        self._write({"e": "fail", "i": number, "t": now() if at is None else at, "why": why})
 
-    def unknown(self, number: int, why: str, *, settled: bool = False) -> None:
-        """The client has given up."""
-        self._write({"e": "unknown", "i": number, "t": now(), "why": why, **({"settled": True} if settled else {})})
+    def unknown(self, number: int, why: str, *, settled: bool = False, at: int | None = None) -> None:
+        """The client has given up. `at`: when, if not now."""
+        told = {"e": "unknown", "i": number, "t": now() if at is None else at, "why": why}
+        self._write({**told, **({"settled": True} if settled else {})})
 
     def note(self, kind: str) -> None:
         """Something to count that is no operation, such as an error that the client's library reported; in a file of its own."""

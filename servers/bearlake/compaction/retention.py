@@ -7,6 +7,7 @@ Source: Apache Kafka documentation, "Topic Configs": retention.ms, retention.byt
 import logging
 
 from bearlake.compaction.settings import SweepSettings
+from bearlake.errors import Conflict, NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import Stream
 from bearlake.streams import configs as stream_configs
@@ -44,9 +45,10 @@ class Retention:
         size = self._settings.page_count
         for first in range(0, stream.partition_count, size):
             indexes = range(first, min(first + size, stream.partition_count))
-            moved = await self._metadata.log.retain(
-                [stream.partition(index) for index in indexes], before_ms=before_ms, size_max=size_max
-            )
+            try:
+                moved = await self._metadata.log.retain(stream, indexes, before_ms=before_ms, size_max=size_max)
+            except (Conflict, NotFound):  # its configs may have changed: the next round decides anew
+                return
             metrics.SWEEP_TRIMMED.inc(len(moved))
 
 

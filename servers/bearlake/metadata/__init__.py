@@ -272,12 +272,12 @@ class CommitLog(Protocol):
         """
 
     async def retain(
-        self, partitions: Collection[PartitionKey], *, before_ms: int | None, size_max: int | None
+        self, stream: Stream, indexes: Collection[int], *, before_ms: int | None, size_max: int | None
     ) -> dict[PartitionKey, PartitionBounds]:
-        """Trim by rule: drop whole slices or segments from the front while their max timestamp is older than `before_ms`, or while
-        the partition holds more than `size_max` bytes without them. Returns the bounds of those that moved; one TRIM entry each.
-
-        `before_ms` is a duration: older than that by the store's time. None: no such rule. Source: Kafka's retention.ms, retention.bytes.
+        """Trim partitions by rule: drop whole slices or segments from the front while their max timestamp is more than `before_ms`
+        behind the store's time, or while the partition holds more than `size_max` bytes without them; None: no such rule. Returns the
+        bounds of those that moved; one TRIM entry each. Raises `NotFound` (the stream is deleted), `Conflict` (it has not
+        `stream.version`, so another rule may hold by now, I12).
         """
 
     async def maintain(self, *, entry_count_min: int) -> int:

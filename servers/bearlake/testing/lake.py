@@ -99,7 +99,7 @@ class WorkerNode:
         # Any: it stands for the network
         line = Fragile(world.network, self._random, settings, at_call, self.crash)
         self._line = cast("Any", line)
-        self._metadata = RemoteMetadata(self._line, world.metadata)
+        self._metadata = RemoteMetadata(self._line, world.metadata, can_be_late=world.settings.network.can_be_late)
         self._run = run_in(self.process, world.loop, self._main())
 
     async def _main(self) -> None:

@@ -35,6 +35,9 @@ def draw_lake_settings(seed: int) -> ScenarioSettings:
     is_absent = later.random() < 0.4
     return replace(
         drawn,
+        network=replace(
+            drawn.network, can_be_late=False
+        ),  # I12: a worker that gave a claim up looks once, behind its next write
         streams=replace(drawn.streams, history=history),
         streams_of=streams_of,
         duration_s=min(drawn.duration_s, 4.0),

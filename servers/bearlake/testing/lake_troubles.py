@@ -41,7 +41,15 @@ class Fragile:
         self._crash = crash
         self.call_count = 0
 
-    async def call(self, store: str, what: str, effect: Callable[[], Awaitable[T]], *, wait_ms: float = 0.0) -> T:
+    async def call(
+        self,
+        store: str,
+        what: str,
+        effect: Callable[[], Awaitable[T]],
+        *,
+        wait_ms: float = 0.0,
+        given_up: "list[asyncio.TimerHandle] | None" = None,
+    ) -> T:
         """See `Network.call`."""
         self.call_count += 1
         if what == "tables.replace" and self._network.happens(self._late_rate, "late table commit"):
@@ -49,7 +57,7 @@ class Fragile:
         is_due = self.call_count == self._at_call or (self._rate > 0 and self._random.random() < self._rate)
         is_swap = what == "log.swap" and self._swap_rate > 0 and self._random.random() < self._swap_rate
         if not (is_due or is_swap) or self._network.is_healthy:
-            return await self._network.call(store, what, effect, wait_ms=wait_ms)
+            return await self._network.call(store, what, effect, wait_ms=wait_ms, given_up=given_up)
         self._network.faults["crash at a call"] += 1
         if is_swap or self._random.random() < 0.3:
             self._crash()
@@ -61,7 +69,7 @@ class Fragile:
             finally:
                 self._crash()
 
-        return await self._network.call(store, what, last, wait_ms=wait_ms)
+        return await self._network.call(store, what, last, wait_ms=wait_ms, given_up=given_up)
 
 
 async def _late(delay_s: float, effect: Callable[[], Awaitable[T]]) -> T:

@@ -81,8 +81,10 @@ class _Log(_Noun):
         self._truth.swapped(swap, position)
         return position
 
-    async def retain(self, partitions: Collection[PartitionKey], **more: Any) -> dict[PartitionKey, PartitionBounds]:
-        moved: dict[PartitionKey, PartitionBounds] = await self._inner.retain(partitions, **more)
+    async def retain(
+        self, stream: Stream, indexes: Collection[int], **more: Any
+    ) -> dict[PartitionKey, PartitionBounds]:
+        moved: dict[PartitionKey, PartitionBounds] = await self._inner.retain(stream, indexes, **more)
         self._truth.retained(moved)
         return moved
 

@@ -229,7 +229,7 @@ class Crowd:
             bounds = (await metadata.log.bounds([key]))[key]
             await metadata.log.trim(key, max(bounds.start, bounds.end - chance.randint(0, 100)))
             some = chance.sample(self.partitions, 30)
-            await metadata.log.retain(some, before_ms=None, size_max=chance.choice((500, 3_000)))
+            await by_name.retain(metadata, some, before_ms=None, size_max=chance.choice((500, 3_000)))
             await metadata.log.maintain(entry_count_min=chance.choice((0, 50)))
             await metadata.tasks.backlog()
             unused = await metadata.objects.unused(ObjectKind.WAL, unused_ms=0, limit=5)

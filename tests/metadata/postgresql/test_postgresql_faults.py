@@ -2,14 +2,15 @@
 
 import asyncio
 import inspect
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import asyncpg
 import pytest
 
-from bearlake.errors import BearlakeError, Unavailable
-from bearlake.metadata import Metadata
+from bearlake.errors import BearlakeError, Fenced, Unavailable
+from bearlake.metadata import Metadata, registering
 from bearlake.metadata.compaction import OffsetRange, Swap, SwapObject, TaskClaim, TaskKind, TaskOffer
 from bearlake.metadata.model import (
     CommittedOffset,
@@ -21,8 +22,10 @@ from bearlake.metadata.model import (
     PartitionKey,
     ServerRef,
     Slice,
+    Stream,
     StreamSpec,
 )
+from bearlake.metadata.postgresql.database import Database
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import open_postgresql
 from bearlake.metadata.schemas import Deletion, Registration, SubjectKey, VersionKey
@@ -35,6 +38,7 @@ P = PartitionKey(1 << 20)
 SERVER = ServerRef(node_id=0, epoch=1)
 LEASE = Lease(name="x", holder=SERVER, epoch=1)
 CLAIM = TaskClaim(task_id=1, epoch=1, worker=SERVER)
+STREAM = Stream(name="x", id=uuid.UUID(int=1), number=1, partition_count=1, configs={}, created_ms=0)
 SUBJECT = SubjectKey(".", "orders")
 SCHEMA = Registration(subject=SUBJECT, revision=0, fingerprint=b"f" * 16, body=b"b" * 16, content="{}")
 
@@ -72,7 +76,7 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "log.forbid": lambda m: m.log.forbid(["t"]),
     "log.slices": lambda m: m.log.slices([OffsetRange(P, 0, 1)]),
     "log.swap": lambda m: m.log.swap(Swap(claim=CLAIM, objects=[])),
-    "log.retain": lambda m: m.log.retain([P], before_ms=0, size_max=0),
+    "log.retain": lambda m: m.log.retain(STREAM, [0], before_ms=0, size_max=0),
     "log.maintain": lambda m: m.log.maintain(entry_count_min=0),
     "producers.allocate": lambda m: m.producers.allocate(1),
     "producers.named": lambda m: m.producers.named(P, "n"),
@@ -372,3 +376,36 @@ async def test_waiting_is_woken_by_a_notification_without_polling(postgresql_url
     await admin.close()
     await other.close()
     await metadata.close()
+
+
+async def test_a_refusal_of_a_repetition_does_not_speak_for_the_attempt_that_was_lost(
+    postgresql_backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit of offsets took effect, its answer was lost, and another server has the lease when it is repeated."""
+    store, peer = await postgresql_backend.open(), await postgresql_backend.open()
+    stream = await peer.streams.create(StreamSpec(name="t", partition_count=1))
+    first, second = [
+        (await registering.register(peer.servers, name, zone=None, endpoints={}, version="1", timeout_ms=60_000)).server
+        for name in ("first", "second")
+    ]
+    lease = await store.leases.acquire("group/g", first)
+    key, real, attempts = stream.partition(0), Database._run, []
+
+    async def losing(database: Database, *given: Any) -> Any:
+        attempts.append(given)
+        rows = await real(database, *given)
+        if len(attempts) == 1:
+            monkeypatch.setattr(Database, "_run", real)
+            await peer.leases.release(lease)
+            await peer.leases.acquire("group/g", second)
+            raise ConnectionResetError
+        return rows
+
+    monkeypatch.setattr(Database, "_run", losing)
+    with pytest.raises(Unavailable):  # any other kind says that nothing was committed
+        await store.groups.commit_offsets("g", {key: CommittedOffset(offset=7)}, lease)
+
+    assert (await peer.groups.offsets("g"))[key].offset == 7
+    with pytest.raises(Fenced):
+        await store.groups.commit_offsets("g", {key: CommittedOffset(offset=8)}, lease)
+    assert (await peer.groups.offsets("g"))[key].offset == 7

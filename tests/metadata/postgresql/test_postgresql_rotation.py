@@ -14,6 +14,9 @@ from bearlake.table.settings import TableSettings
 from fixtures.postgresql import USER, PostgresqlServer, execute
 from fixtures.tables import a_stream, local_store
 
+TERMINATE_MS = 60_000
+"""Longest wait (ms) for a session's end: one that ended later would break the next statement in its middle."""
+
 
 class Rotation:
     """A user of the database whose password is asked for."""
@@ -25,11 +28,11 @@ class Rotation:
         self.url = admin_url.replace(f"{USER}@", f"{self.user}@")
 
     async def set(self, password: str) -> None:
-        """The database's password; sessions that are open end, as they do when a database fails over."""
+        """The database's password; sessions that are open end, as they do when a database fails over: they have ended on return."""
         await execute(
             self._admin_url,
             f"alter role {self.user} password '{password}'",
-            f"select pg_terminate_backend(pid) from pg_stat_activity where usename = '{self.user}'",
+            f"select pg_terminate_backend(pid, {TERMINATE_MS}) from pg_stat_activity where usename = '{self.user}'",
         )
 
     async def forget(self) -> None:
@@ -93,8 +96,6 @@ async def test_a_catalog_in_postgresql_reads_its_password_anew_too(rotation: Rot
     settings = TableSettings(
         catalog_url=rotation.url,
         catalog_password_file=str(rotation.file),
-        catalog_deadline_ms=5_000,
-        deadline_ms=10_000,
     )
     tables = open_tables(settings, store, url)
     stream = a_stream()

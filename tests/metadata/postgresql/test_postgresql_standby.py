@@ -7,6 +7,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import AsyncExitStack, suppress
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -25,6 +26,7 @@ from bearlake.metadata.model import (
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import open_postgresql
 from fixtures.postgresql import ABSENT, PostgresqlServer, execute, find_program, in_thread
+from fixtures.postgresql_proxy import Proxy
 
 SETTINGS = PostgresqlSettings(
     connections_max=2, lock_timeout_ms=100, statement_timeout_ms=500, acquire_timeout_ms=2_000, poll_interval_ms=5
@@ -260,3 +262,39 @@ async def test_reads_do_not_wait_behind_writes_that_hang(pair: Pair, stack: Asyn
     outcomes = await asyncio.gather(*hanging, return_exceptions=True)
 
     assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
+
+
+async def test_an_address_that_leads_to_a_standby_for_a_moment_serves_nothing_stale_and_writes_again(
+    pair: Pair, stack: AsyncExitStack
+) -> None:
+    proxy = Proxy(pair.url)
+    url = await proxy.start()
+    stack.push_async_callback(proxy.stop)
+    client = await opened(stack, Client.on(pair))
+    proxy.target = urlsplit(pair.standby.url(pair.database))
+    with pytest.raises(Unavailable, match="standby"):
+        await open_postgresql(url, SETTINGS)
+
+    proxy.target = urlsplit(pair.url)
+    moved = Client(await open_postgresql(url, SETTINGS), client.stream, client.server)
+    stack.push_async_callback(moved.metadata.close)
+    proxy.target = urlsplit(pair.standby.url(pair.database))
+    await proxy.break_all()
+    for turn in range(4):
+        with pytest.raises(Unavailable):
+            await moved.append(str(turn))
+        with pytest.raises(Unavailable):
+            await moved.end()
+    proxy.target = urlsplit(pair.url)
+
+    assert (await moved.append("back")).outcomes[0].base_offset == 0
+    assert await moved.end() == 1
+
+
+@pytest.mark.parametrize("attributes", ["any", "primary", "read-write", "prefer-standby"])
+async def test_a_url_may_say_what_kind_of_server_it_wants(pair: Pair, stack: AsyncExitStack, attributes: str) -> None:
+    separator = "&" if "?" in pair.url else "?"
+    metadata = await open_postgresql(f"{pair.url}{separator}target_session_attrs={attributes}", SETTINGS)
+    stack.push_async_callback(metadata.close)
+
+    assert (await metadata.streams.create(StreamSpec(name="orders", partition_count=1))).name == "orders"

@@ -1,5 +1,6 @@
 """Clients of librdkafka: producers, readers with positions of their own, members of a group that commit."""
 
+import json
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -25,7 +26,8 @@ DEFINITE = frozenset(
         "_QUEUE_FULL",
     }
 )
-REFUSED_COMMITS = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS", "_NO_OFFSET"})
+REFUSED_COMMITS = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS"})
+STATISTICS_MS = 250
 
 
 def shown(callback: Callable[..., None]) -> Callable[..., None]:
@@ -253,11 +255,47 @@ def be_member(script: Script) -> None:
         member.close()
 
 
+class SentCommits:
+    """How many OffsetCommit requests the library has sent, from its statistics.
+
+    librdkafka sends a commit again by itself when the coordinator was not available or the connection broke, and reports the last
+    answer alone. The attempt before may have taken effect. So a refusal is definite only if the call has sent one request.
+    """
+
+    def __init__(self) -> None:
+        self.at_us = 0
+        """When the newest statistics were made (CLOCK_MONOTONIC)."""
+        self._sent = 0
+        self._counted: int | None = 0
+        self._called = 0
+
+    def take(self, statistics: str) -> None:
+        """Statistics as the library gives them. Source: librdkafka, STATISTICS.md (`ts`, `brokers.*.req`)."""
+        found = json.loads(statistics)
+        self.at_us = found["ts"]
+        self._sent = sum(broker.get("req", {}).get("OffsetCommit", 0) for broker in found["brokers"].values())
+
+    def call(self) -> None:
+        """A commit is asked for."""
+        self._called += 1
+
+    def were_single(self, *, is_current: bool) -> bool:
+        """Whether each call since the last question has sent one request. Ask after each call that did not succeed: one that
+        succeeded has sent at least one request, others may have sent none. `is_current`: the statistics are newer than its end.
+        """
+        were_single = is_current and self._counted is not None and self._sent - self._counted == self._called
+        self._counted, self._called = (self._sent if is_current else None), 0
+        return were_single
+
+
 class _Member:
     def __init__(self, script: Script) -> None:
         self._history = script.history
         self._next: dict[int, int] = {}
         self._committed: dict[int, int] = {}
+        self._sent = SentCommits()
+        self._waiting: list[Any] = []
+        self._waiting_since = 0
         self._consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": ",".join(script.addresses("kafka")),
@@ -269,12 +307,14 @@ class _Member:
                 "heartbeat.interval.ms": 1_500,
                 "topic.metadata.refresh.interval.ms": 10_000,
                 "log_level": 0,
+                "statistics.interval.ms": STATISTICS_MS,
+                "stats_cb": shown(self._sent.take),
             }
         )
         self._consumer.subscribe([STREAM], on_assign=self._assigned)
 
     def _assigned(self, consumer: Any, parts: Sequence[Any]) -> None:
-        self._next, self._committed = {}, {}
+        self._next, self._committed, self._waiting = {}, {}, []
         for part in parts:
             operation = self._history.invoke("committed", group=GROUP, log=(STREAM, part.partition))
             try:
@@ -289,8 +329,9 @@ class _Member:
 
     def poll(self) -> None:
         """Read, note and commit."""
-        asked = now()
-        for partition, records in by_partition(self._consumer.consume(200, 0.2), self._history.note).items():
+        asked = self._waiting_since if self._waiting else now()
+        found, self._waiting = self._waiting, []
+        for partition, records in by_partition(found or self._consumer.consume(200, 0.2), self._history.note).items():
             operation = self._history.invoke(
                 "read", at=asked, log=(STREAM, partition), start=records[0][0], protocol="kafka"
             )
@@ -299,6 +340,7 @@ class _Member:
 
     def _commit(self, partition: int, offset: int) -> None:
         operation = self._history.invoke("commit", group=GROUP, log=(STREAM, partition), offset=offset)
+        self._sent.call()
         try:
             part = confluent_kafka.TopicPartition(STREAM, partition, offset)
             found = self._consumer.commit(offsets=[part], asynchronous=False)[0].error
@@ -306,11 +348,24 @@ class _Member:
             found = error.args[0]
         if found is None:
             self._history.ok(operation)
-        elif found.name() in REFUSED_COMMITS:
-            self._history.fail(operation, found.name())
+            return
+        end = now()
+        was_single = self._sent.were_single(is_current=self._has_statistics_since(end))
+        if was_single and found.name() in REFUSED_COMMITS:
+            self._history.fail(operation, found.name(), at=end)
         else:
-            self._history.unknown(operation, found.name())
-            self._history.note(f"commit {found.name()}")
+            self._history.unknown(operation, found.name(), at=end)
+            self._history.note(f"commit {found.name()}{'' if was_single else ', sent again or perhaps'}")
+
+    def _has_statistics_since(self, time_ns: int) -> bool:
+        """Wait for the library's next statistics; records that come meanwhile are for the next `poll`."""
+        end_s = time.monotonic() + TIMEOUT_S
+        while self._sent.at_us * 1000 <= time_ns and time.monotonic() < end_s:
+            asked = now()
+            if found := self._consumer.consume(1, 0.05):
+                self._waiting_since = self._waiting_since if self._waiting else asked
+                self._waiting += found
+        return self._sent.at_us * 1000 > time_ns
 
     def close(self) -> None:
         self._consumer.close()

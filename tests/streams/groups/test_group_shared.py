@@ -213,6 +213,42 @@ async def test_a_join_whose_answer_was_lost_leaves_no_second_member():
     await deployment.close()
 
 
+@pytest.mark.parametrize("last", [Problem.UNKNOWN_MEMBER, Problem.NOT_COORDINATOR])
+@virtual_time
+async def test_a_refusal_does_not_speak_for_an_attempt_whose_answer_was_lost(last):
+    deployment = await Deployment().open("1", "2")
+    there = deployment.coordinators[deployment.servers[0]]
+    member, generation = await join_alone(deployment.groups[1])
+    real, asked = there.commit, []
+
+    async def losing(*given):
+        asked.append(given)
+        if len(asked) > 1:
+            raise GroupRefusal(last)
+        await real(*given)
+        raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, "the answer was lost")
+
+    there.commit = losing
+    offsets = {deployment.partition: CommittedOffset(offset=7)}
+    problem = await refused(deployment.groups[1].commit("g", member, None, generation, offsets))
+
+    assert len(asked) > 1
+    assert [value.offset for value in (await deployment.groups[1].offsets("g")).values()] == [7]
+    assert problem is Problem.COORDINATOR_UNAVAILABLE  # every other refusal says that nothing was committed
+    await deployment.close()
+
+
+@virtual_time
+async def test_a_refused_commit_is_told_as_it_is_when_no_attempt_was_lost():
+    deployment = await Deployment().open("1", "2")
+    await join_alone(deployment.groups[1])
+    offsets = {deployment.partition: CommittedOffset(offset=7)}
+
+    assert await refused(deployment.groups[1].commit("g", "stranger", None, 1, offsets)) is Problem.UNKNOWN_MEMBER
+    assert await deployment.groups[1].offsets("g") == {}
+    await deployment.close()
+
+
 @virtual_time
 async def test_a_metadata_store_that_does_not_answer_is_asked_again():
     deployment = await Deployment().open("1", "2")

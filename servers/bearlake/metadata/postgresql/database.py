@@ -15,7 +15,7 @@ A pooler between must be in session mode: a session belongs to one connection of
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -72,22 +72,21 @@ class Database:
         """Make the pools, with one connection each to show that they work. Raises `Unavailable`, `Denied`, `NotFound`, `Invalid`."""
         settings = self.settings
         try:
-            self._readers = await self._pool(settings.read_connections_max, default_transaction_read_only="on")
-            self._writers = await self._pool(settings.connections_max)
+            self._readers = await self._pool(settings.read_connections_max, _refuse_standby_and_writes)
+            self._writers = await self._pool(settings.connections_max, _refuse_standby)
             self._was_let_in = True
         except failures.FOREIGN as error:
             raise failures.translated(error) from error
         except ValueError:
             raise Invalid(MALFORMED) from None
 
-    async def _pool(self, size_max: int, **parameters: str) -> asyncpg.Pool:
-        arguments = self._arguments(self.settings.statement_timeout_ms)
-        arguments["server_settings"] |= parameters
+    async def _pool(self, size_max: int, init: Callable[[asyncpg.Connection], Awaitable[None]]) -> asyncpg.Pool:
         return await asyncpg.create_pool(
-            **arguments,
+            **self._arguments(self.settings.statement_timeout_ms),
             min_size=1,
             max_size=size_max,
             max_inactive_connection_lifetime=300.0,
+            init=init,
             reset=_leave_as_it_is,
         )
 
@@ -159,16 +158,19 @@ class Database:
         Raises:
             Unavailable: no connection, no answer in time, or the connection broke. A write may have happened, or may happen until
                 the next write of this process begins, but not later.
-            BearlakeError: the kind that the statement itself raised.
+            BearlakeError: the kind that the statement itself raised; of a write, only if no attempt before may have happened.
         """
-        attempt = 1
+        attempt, was_lost = 1, False
         while True:
             try:
                 return await self._run(self.sql(statement), values, is_read)
             except failures.FOREIGN as error:
                 may_repeat = failures.is_rolled_back(error) or (is_repeatable and failures.is_lost(error))
                 if not may_repeat or attempt >= ATTEMPTS_MAX:
+                    if was_lost and not is_read and failures.is_refusal(error):
+                        raise Unavailable(f"a lost attempt may have happened before this refusal: {error}") from error
                     raise self._translated(error) from error
+                was_lost = was_lost or failures.is_lost(error)
                 attempt += 1
 
     async def row(
@@ -216,8 +218,13 @@ class Database:
         return rows
 
     async def _begin_session(self, connection: Connection) -> None:
+        """Raises what the driver raises; the connection is closed then, so that no pool hands out one that cannot write."""
         statement = self.sql("select bearlake.begin_session($1::bigint)")
-        await self._sessions.begin(connection, lambda session: self._fetched(connection, statement, [session]))
+        try:
+            await self._sessions.begin(connection, lambda session: self._fetched(connection, statement, [session]))
+        except BaseException:
+            connection.terminate()
+            raise
 
     async def _end_sessions(self, sessions: Sequence[int]) -> None:
         """On a connection as it is: were a session begun first, each attempt could leave one more backend that waits for a standby."""
@@ -272,6 +279,25 @@ class Session:
             await self.connection.close(timeout=GRACE_S)
         except failures.FOREIGN:
             self.connection.terminate()
+
+
+async def _refuse_standby(connection: asyncpg.Connection) -> None:
+    """Raise unless the connection leads to a primary: a hot standby takes no writes, and its answers to reads may be old.
+
+    An address may lead to a standby for a moment during a switch-over. A primary becomes a standby only by a restart, which ends its
+    connections, so one look per connection is enough.
+    """
+    if await connection.fetchval("select pg_is_in_recovery()"):
+        raise asyncpg.InterfaceError("the address leads to a standby, not to the primary")
+
+
+async def _refuse_standby_and_writes(connection: asyncpg.Connection) -> None:
+    """Raise unless the connection leads to a primary; let PostgreSQL refuse writes on it.
+
+    Not as a parameter of the connection: `target_session_attrs=read-write` in the URL looks at that.
+    """
+    await _refuse_standby(connection)
+    await connection.execute("set default_transaction_read_only = on")
 
 
 async def _leave_as_it_is(_: asyncpg.Connection) -> None:

@@ -51,6 +51,11 @@ def is_rolled_back(error: BaseException) -> bool:
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _ROLLED_BACK
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Whether the statement refused to change anything: that says nothing of an attempt before it."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in ("BL001", "BL002", "BL004", "BL005", "BL006")
+
+
 def is_lost(error: BaseException) -> bool:
     """Whether the connection broke, so that the step may or may not have happened."""
     if isinstance(error, asyncpg.PostgresError):

@@ -20,6 +20,7 @@ from bearlake.metadata.model import (
     PartitionUsage,
     ProducerState,
     Slice,
+    Stream,
 )
 from bearlake.metadata.postgresql import failures
 from bearlake.metadata.postgresql import swap as swaps
@@ -178,14 +179,21 @@ class PostgresqlLog:
         return position
 
     async def retain(
-        self, partitions: Collection[PartitionKey], *, before_ms: int | None, size_max: int | None
+        self, stream: Stream, indexes: Collection[int], *, before_ms: int | None, size_max: int | None
     ) -> dict[PartitionKey, PartitionBounds]:
         """See `CommitLog.retain`; one transaction for every 256 partitions."""
-        ordered = sorted(set(partitions))
+        ordered = sorted({stream.partition(index) for index in indexes})
         moved: dict[PartitionKey, PartitionBounds] = {}
         for at in range(0, len(ordered), RETAIN_PARTITION_COUNT_MAX):
             some = ordered[at : at + RETAIN_PARTITION_COUNT_MAX]
-            rows = await self._database.rows("select * from bearlake.retain($1, $2, $3)", some, before_ms, size_max)
+            rows = await self._database.rows(
+                "select * from bearlake.retain_as_of($1, $2, $3, $4, $5)",
+                stream.number,
+                stream.version,
+                some,
+                before_ms,
+                size_max,
+            )
             moved |= {partition: PartitionBounds(start, end, end) for partition, start, end in rows}
         return moved
 

@@ -16,6 +16,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 
+from bearlake.errors import Unavailable
 from bearlake.metadata.postgresql import failures
 from bearlake.metadata.postgresql.connection import Connection
 
@@ -48,19 +49,24 @@ class Sessions:
     async def end_lost(self) -> None:
         """Return when no session is lost. All callers that wait share one attempt and its outcome; none of them can cancel it.
 
-        Raises what the driver raises; 55P03 when one of them is in the middle of a transaction for longer than the lock timeout.
+        Raises what the driver raises; 55P03 when one of them is in the middle of a transaction for longer than the lock timeout;
+        `Unavailable` when the store is closed meanwhile.
         """
         while self.lost():
             if self._attempt is None:
                 self._attempt = asyncio.get_running_loop().create_task(self._end_now())
                 self._attempt.add_done_callback(self._attempted)
-            await asyncio.shield(self._attempt)
+            attempt = self._attempt
+            await asyncio.wait([attempt])
+            if attempt.cancelled():
+                raise Unavailable("the metadata store is closed")
+            attempt.result()
 
     async def _end_now(self) -> None:
         lost = self.lost()
         await self._end(lost)
         for session in lost:
-            del self._connections[session]
+            self._connections.pop(session, None)
 
     def _attempted(self, attempt: asyncio.Task[None]) -> None:
         self._attempt = None

@@ -113,7 +113,7 @@ class PostgresqlTasks:
 
     async def check(self, claims: Collection[TaskClaim]) -> None:
         """See `TaskQueue.check`."""
-        lost = await self._database.rows(LOST_CLAIMS, *_claim_columns(claims), is_read=True)
+        lost = await self._database.rows(LOST_CLAIMS, *_claim_columns(claims))  # as a write: it decides about one
         if lost:
             raise Fenced(f"task {lost[0][0]} is not held in epoch {lost[0][1]} any more")
 

@@ -23,6 +23,7 @@ from bearlake.metadata.model import (
     PartitionKey,
     PartitionUsage,
     ProducerState,
+    Stream,
 )
 from bearlake.metadata.partition_state import PartitionState
 from bearlake.metadata.sqlite import entries, lookup
@@ -36,7 +37,7 @@ from bearlake.metadata.sqlite.commit import (
     write_refusal,
 )
 from bearlake.metadata.sqlite.database import Database
-from bearlake.metadata.sqlite.retention import retained_start
+from bearlake.metadata.sqlite.retention import require_version, retained_start
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.swap import IndexSwap, first_position, unrolled_position
 from bearlake.metadata.sqlite.upkeep import Upkeep
@@ -155,14 +156,14 @@ class SqliteLog:
         return position
 
     async def retain(
-        self, partitions: Collection[PartitionKey], *, before_ms: int | None, size_max: int | None
+        self, stream: Stream, indexes: Collection[int], *, before_ms: int | None, size_max: int | None
     ) -> dict[PartitionKey, PartitionBounds]:
         """See `CommitLog.retain`; one transaction for every 32 partitions."""
-        ordered = sorted(set(partitions))
+        ordered = sorted({stream.partition(index) for index in indexes})
         moved: dict[PartitionKey, PartitionBounds] = {}
         for at in range(0, len(ordered), PARTITIONS_PER_STEP):
             some = ordered[at : at + PARTITIONS_PER_STEP]
-            bounds, position = await self._database.run(self._retain, some, before_ms, size_max)
+            bounds, position = await self._database.run(self._retain, stream, some, before_ms, size_max)
             moved |= bounds
             self._waiting.notify(position)
         return moved
@@ -243,16 +244,18 @@ class SqliteLog:
         )
 
     def _retain(
-        self, partitions: Collection[PartitionKey], before_ms: int | None, size_max: int | None
+        self, stream: Stream, partitions: Collection[PartitionKey], before_ms: int | None, size_max: int | None
     ) -> tuple[dict[PartitionKey, PartitionBounds], int]:
         oldest_ms = None if before_ms is None else self._clock.now_ms() - before_ms
         with self._database.looking() as connection:  # mostly nothing is to be trimmed: find out without the write lock
             self._follower.catch_up()
+            require_version(connection, stream)
             if not self._starts(connection, partitions, oldest_ms, size_max):
                 return {}, 0
         moved = {}
         with self._database.writing() as connection:
             position = self._follower.catch_up().head
+            require_version(connection, stream)  # I12: it may have changed in between
             for key, (state, start) in self._starts(connection, partitions, oldest_ms, size_max).items():
                 position += 1
                 self._append_trim(connection, position, key, state, start)

@@ -3,9 +3,21 @@
 import sqlite3
 from collections.abc import Iterator
 
-from bearlake.metadata.model import PartitionKey, Slice
+from bearlake.errors import Conflict, NotFound
+from bearlake.metadata.model import PartitionKey, Slice, Stream
 from bearlake.metadata.partition_state import PartitionState
 from bearlake.metadata.sqlite import index, lookup
+
+
+def require_version(connection: sqlite3.Connection, stream: Stream) -> None:
+    """Raise `Conflict` if the stream has another version by now, `NotFound` if it is deleted."""
+    row = connection.execute(
+        "SELECT version FROM streams WHERE number = ? AND is_deleted = 0", (stream.number,)
+    ).fetchone()
+    if row is None:
+        raise NotFound(f"stream {stream.name!r} is deleted")
+    if row[0] != stream.version:
+        raise Conflict(f"stream {stream.name!r} has changed: it has version {row[0]}, not {stream.version}")
 
 
 def retained_start(

@@ -6,7 +6,8 @@ What a coordinator answers is passed on, but for "not me" and silence: then it i
 A coordinator that dies is replaced when its registration has ended (`server.timeout_ms`); members keep their ids and generation.
 
 Asking twice is safe: a new member gets its id before it joins (KIP-394), so that a lost answer leaves no second member behind, and the
-same offsets are committed in the same generation.
+same offsets are committed in the same generation. The last answer does not speak for the attempts before: a member whose commit had no
+answer may have been removed when it is sent again, so the commit's outcome is unknown then.
 """
 
 import asyncio
@@ -100,8 +101,28 @@ class Groups:
         generation: int,
         offsets: Mapping[PartitionKey, CommittedOffset],
     ) -> None:
-        """Commit offsets as a member, or with generation -1 and no member id as a client that manages itself. Raises `GroupRefusal`."""
-        await self._ask(name, lambda it: it.commit(name, member_id, instance_id, generation, offsets))
+        """Commit offsets as a member, or with generation -1 and no member id as a client that manages itself. Raises `GroupRefusal`.
+
+        COORDINATOR_UNAVAILABLE says that the offsets may be committed, every other refusal that they are not.
+        """
+        is_unsure = False
+
+        async def ask(coordination: Coordination) -> None:
+            nonlocal is_unsure
+            try:
+                await coordination.commit(name, member_id, instance_id, generation, offsets)
+            except GroupRefusal as refusal:
+                is_unsure = is_unsure or refusal.problem is Problem.COORDINATOR_UNAVAILABLE
+                raise
+
+        try:
+            await self._ask(name, ask)
+        except GroupRefusal as refusal:
+            if not is_unsure:
+                raise
+            raise GroupRefusal(
+                Problem.COORDINATOR_UNAVAILABLE, f"commit outcome unknown; last answer: {refusal}"
+            ) from refusal
 
     # -- to look at ----------------------------------------------------------------------------------------------
 
