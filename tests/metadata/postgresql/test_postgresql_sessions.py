@@ -136,7 +136,7 @@ async def test_an_attempt_ends_when_the_store_is_closed() -> None:
     await settle()
     await sessions.close()
 
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(Unavailable, match="closed"):
         await writer
 
 
