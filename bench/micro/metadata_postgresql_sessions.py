@@ -1,4 +1,4 @@
-"""The database's CPU per commit, with the triggers that fence given-up writes (servers/DESIGN.md, decision 70) and without them.
+"""The database's CPU per commit, with the triggers that fence given-up writes (decision 70) and without them.
 
     .venv/bin/python bench/micro/metadata_postgresql_sessions.py [--commits 300] [--rounds 16] [--partitions 1]
 

@@ -246,7 +246,7 @@ def check(configs: Mapping[str, str]) -> None:
 
 
 FIXED = ("table.name", "table.namespace")
-"""Chosen when the stream is created: whoever looks for its table, however late, must find the same one (DESIGN.md, decision 79)."""
+"""Chosen when the stream is created: whoever looks for its table, however late, must find the same one (decision 79)."""
 
 
 def check_fixed(before: Mapping[str, str], set_configs: Mapping[str, str], unset_configs: Collection[str]) -> None:
