@@ -1,4 +1,4 @@
-"""Servers that share a PostgreSQL database and an S3 bucket are one deployment, as README.md says."""
+"""Servers that share a PostgreSQL database and an S3 bucket are one deployment, as docs/operations.md says."""
 
 import json
 from pathlib import Path

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """Exit codes of `bearlake up` and `bearlake serve`. Documented in README.md."""
+    """Exit codes of `bearlake up` and `bearlake serve`. Documented in docs/operations.md."""
 
     OK = 0
     """Stopped as asked (SIGTERM, Ctrl-C, end of the tour) after draining."""
