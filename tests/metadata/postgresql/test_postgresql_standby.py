@@ -272,7 +272,7 @@ async def test_an_address_that_leads_to_a_standby_for_a_moment_serves_nothing_st
     stack.push_async_callback(proxy.stop)
     client = await opened(stack, Client.on(pair))
     proxy.target = urlsplit(pair.standby.url(pair.database))
-    with pytest.raises(Unavailable, match="standby"):
+    with pytest.raises(Unavailable):
         await open_postgresql(url, SETTINGS)
 
     proxy.target = urlsplit(pair.url)
