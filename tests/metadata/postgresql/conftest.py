@@ -1,13 +1,17 @@
 """Short ways to write what the tests of the PostgreSQL store have in common."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
+import asyncpg
 import pytest
 
 from bearlake.errors import Unavailable
 from bearlake.metadata import Metadata, registering
 from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectCommitted, PartitionKey, ServerRef
 from bearlake.metadata.postgresql.commit import arguments, outcomes_of, runs_of, slices_of
+from bearlake.metadata.postgresql.settings import PostgresqlSettings
+from bearlake.metadata.postgresql.store import PostgresqlMetadata, open_postgresql
+from fixtures.postgresql_metadata import Opening
 
 
 class Writer:
@@ -69,3 +73,23 @@ def commit_as_before() -> Callable[[Metadata, ObjectCommit], Awaitable[ObjectCom
         )
 
     return commit
+
+
+@pytest.fixture
+async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Opening]:
+    stores: list[PostgresqlMetadata] = []
+
+    async def open_one(url: str, settings: PostgresqlSettings | None = None) -> PostgresqlMetadata:
+        stores.append(await open_postgresql(url, settings or request.module.SETTINGS))
+        return stores[-1]
+
+    yield open_one
+    for store in stores:
+        await store.close()
+
+
+@pytest.fixture
+async def admin(postgresql_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(postgresql_url)
+    yield connection
+    await connection.close()

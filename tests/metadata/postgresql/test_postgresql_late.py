@@ -29,8 +29,8 @@ from bearlake.metadata.model import (
     StreamSpec,
 )
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
-from bearlake.metadata.postgresql.store import open_postgresql
 from fixtures.postgresql import PostgresqlServer
+from fixtures.postgresql_metadata import Opening, outcome_of, until
 from fixtures.postgresql_proxy import Proxy
 
 SETTINGS = PostgresqlSettings(connections_max=1, lock_timeout_ms=100, poll_interval_ms=5)
@@ -185,41 +185,6 @@ class Detained(Proxy):
             if self.deliver.is_set():
                 self.delivered.set()  # the database has read all that came, and hung up
             client.close()
-
-
-Opening = Callable[..., Awaitable[Metadata]]
-
-
-@pytest.fixture
-async def opened() -> AsyncIterator[Opening]:
-    """Opens stores, and closes them after the test."""
-    stores: list[Metadata] = []
-
-    async def open_one(url: str, settings: PostgresqlSettings = SETTINGS) -> Metadata:
-        stores.append(await open_postgresql(url, settings))
-        return stores[-1]
-
-    yield open_one
-    for store in stores:
-        await store.close()
-
-
-async def until(connection: asyncpg.Connection, query: str) -> None:
-    """Ask until the answer is true."""
-    while not await connection.fetchval(query):
-        pass
-
-
-async def outcome_of(step: Awaitable[object]) -> object:
-    (result,) = await asyncio.gather(step, return_exceptions=True)
-    return result
-
-
-@pytest.fixture
-async def admin(postgresql_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(postgresql_url)
-    yield connection
-    await connection.close()
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

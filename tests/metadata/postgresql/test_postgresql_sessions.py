@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,8 @@ from bearlake.errors import Invalid, Unavailable
 from bearlake.metadata.model import StreamSpec
 from bearlake.metadata.postgresql.sessions import Sessions
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
-from bearlake.metadata.postgresql.store import PostgresqlMetadata, open_postgresql
 from fixtures.postgresql import PostgresqlServer
+from fixtures.postgresql_metadata import Opening, until
 from fixtures.postgresql_proxy import Proxy
 
 SETTINGS = PostgresqlSettings(connections_max=2, poll_interval_ms=5)
@@ -138,41 +138,6 @@ async def test_an_attempt_ends_when_the_store_is_closed() -> None:
 
     with pytest.raises(Unavailable, match="closed"):
         await writer
-
-
-Opening = Callable[..., Awaitable[PostgresqlMetadata]]
-
-
-@pytest.fixture
-async def opened() -> AsyncIterator[Opening]:
-    """Opens stores, and closes them after the test."""
-    stores: list[PostgresqlMetadata] = []
-
-    async def open_one(url: str, settings: PostgresqlSettings = SETTINGS) -> PostgresqlMetadata:
-        stores.append(await open_postgresql(url, settings))
-        return stores[-1]
-
-    yield open_one
-    for store in stores:
-        await store.close()
-
-
-@pytest.fixture
-async def admin(postgresql_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(postgresql_url)
-    yield connection
-    await connection.close()
-
-
-async def until(connection: asyncpg.Connection, query: str) -> None:
-    """Ask until the answer is true."""
-    while not await connection.fetchval(query):
-        pass
-
-
-async def outcome_of(step: Awaitable[object]) -> object:
-    (result,) = await asyncio.gather(step, return_exceptions=True)
-    return result
 
 
 class Wire(Proxy):
