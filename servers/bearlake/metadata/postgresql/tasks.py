@@ -112,8 +112,8 @@ class PostgresqlTasks:
         )
 
     async def check(self, claims: Collection[TaskClaim]) -> None:
-        """See `TaskQueue.check`."""
-        lost = await self._database.rows(LOST_CLAIMS, *_claim_columns(claims))  # as a write: it decides about one
+        """See `TaskQueue.check`. Not marked as a read: a table commit rests on the answer, so it waits for lost sessions to end."""
+        lost = await self._database.rows(LOST_CLAIMS, *_claim_columns(claims))
         if lost:
             raise Fenced(f"task {lost[0][0]} is not held in epoch {lost[0][1]} any more")
 
