@@ -16,37 +16,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from bearlake.errors import BearlakeError, Overloaded, Unavailable
+from bearlake.metadata.faulty import READS
 from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
 from bearlake.testing.loop import Process, current_process
 from bearlake.wal import keys as wal_keys
 
 T = TypeVar("T")
 
-READS = frozenset(
-    {
-        "bounds",
-        "by_numbers",
-        "check",
-        "compacted",
-        "follow",
-        "get",
-        "head",
-        "holder",
-        "list",
-        "live",
-        "load",
-        "locate",
-        "locate_max_timestamp",
-        "locate_timestamp",
-        "offsets",
-        "producers",
-        "slices",
-        "uncompacted",
-        "usage",
-        "wait",
-    }
-)
-"""Methods of the metadata store that change nothing."""
 LATE_S = 10.0
 OVERLOADED_RATE = 0.2
 """Part of the metadata store's refusals that say `Overloaded`: a queue is full."""
