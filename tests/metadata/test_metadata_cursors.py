@@ -12,9 +12,11 @@ from bearlake.metadata.subscriptions import (
     EARLIEST,
     LATEST,
     PROPERTIES_BYTES_MAX,
+    SAVED_ALL,
     Cursor,
     CursorId,
     CursorSave,
+    CursorsSaved,
     CursorUpdate,
     dispatch_lease,
     pack_ranges,
@@ -31,6 +33,13 @@ async def create(scene: Any, key: Any, name: str = "sub", mark_delete: int = EAR
     cursors = scene.metadata.cursors
     after = await cursors.deletion_count(key)
     return await cursors.create(key, name, mark_delete=mark_delete, properties=properties, after=after)
+
+
+async def delete(scene: Any, key: Any, names: list[str], lease: Any) -> None:
+    cursors = scene.metadata.cursors
+    stored = {cursor.name: cursor.generation for cursor in await cursors.load(key)}
+    after = await cursors.deletion_count(key)
+    await cursors.delete(key, {name: stored.get(name, 0) for name in names}, lease, after=after)
 
 
 async def lease_of(scene: Any, key: Any) -> Any:
@@ -74,7 +83,7 @@ async def test_a_save_moves_cursors(scene: Any, key: Any, peer: Any) -> None:
     ranges = pack_ranges(5, [(7, 8), (2**40, 2**41)])
     updates = [CursorUpdate("first", 5, ranges, 1), CursorUpdate("second", 2**40, b"", 7, {"color": "red"})]
 
-    assert await scene.metadata.cursors.save([CursorSave(key, updates, lease)]) == set()
+    assert await scene.metadata.cursors.save([CursorSave(key, updates, lease)]) == SAVED_ALL
     assert await peer.cursors.load(key) == [
         replace(first, mark_delete=5, acknowledged=ranges, revision=1),
         replace(second, mark_delete=2**40, properties={"color": "red"}, revision=7),
@@ -85,16 +94,17 @@ async def test_a_late_save_changes_nothing(scene: Any, key: Any) -> None:
     await create(scene, key)
     lease = await lease_of(scene, key)
 
-    async def save(revision: int, mark_delete: int) -> None:
+    async def save(revision: int, mark_delete: int) -> Any:
         update = CursorUpdate("sub", mark_delete, bytes([revision]), revision, {"at": str(revision)})
-        assert await scene.metadata.cursors.save([CursorSave(key, [update], lease)]) == set()
+        return await scene.metadata.cursors.save([CursorSave(key, [update], lease)])
 
-    await save(3, 30)
-    for late in (1, 2, 3):
-        await save(late, 10)
+    assert await save(3, 30) == SAVED_ALL
+    for late in (1, 2):
+        assert await save(late, 10) == CursorsSaved(set(), {CursorId(key, "sub")})
+    assert await save(3, 10) == SAVED_ALL  # the same save, repeated
     (stored,) = await scene.metadata.cursors.load(key)
     assert (stored.mark_delete, stored.acknowledged, stored.properties, stored.revision) == (30, b"\3", {"at": "3"}, 3)
-    await save(4, 20)
+    assert await save(4, 20) == SAVED_ALL
     assert [cursor.mark_delete for cursor in await scene.metadata.cursors.load(key)] == [20]
 
 
@@ -110,7 +120,7 @@ async def test_of_many_partitions_the_overtaken_are_told_and_left_alone(scene: A
     await scene.metadata.leases.acquire(dispatch_lease(keys[33]), other)
     saves = [CursorSave(key, [CursorUpdate("sub", 7, b"", 1)], leases[key]) for key in keys]
 
-    assert await scene.metadata.cursors.save(saves) == {keys[3], keys[33]}
+    assert await scene.metadata.cursors.save(saves) == CursorsSaved({keys[3], keys[33]}, set())
     marks = [(await scene.metadata.cursors.load(key))[0].mark_delete for key in keys]
     assert [index for index, mark in enumerate(marks) if mark == 0] == [3, 33]
 
@@ -120,29 +130,32 @@ async def test_a_replaced_server_saves_nothing(scene: Any, key: Any) -> None:
     lease = await lease_of(scene, key)
     await scene.register(scene.metadata)
 
-    assert await scene.metadata.cursors.save([CursorSave(key, [CursorUpdate("sub", 7, b"", 1)], lease)]) == {key}
+    assert await scene.metadata.cursors.save(
+        [CursorSave(key, [CursorUpdate("sub", 7, b"", 1)], lease)]
+    ) == CursorsSaved({key}, set())
     with pytest.raises(Fenced):
-        await scene.metadata.cursors.delete(key, ["sub"], lease)
+        await delete(scene, key, ["sub"], lease)
     assert [cursor.mark_delete for cursor in await scene.metadata.cursors.load(key)] == [0]
 
 
 async def test_nothing_to_save_is_fine(scene: Any, key: Any) -> None:
     lease = await lease_of(scene, key)
 
-    assert await scene.metadata.cursors.save([]) == set()
-    assert await scene.metadata.cursors.save([CursorSave(key, [], lease)]) == set()
+    assert await scene.metadata.cursors.save([]) == SAVED_ALL
+    assert await scene.metadata.cursors.save([CursorSave(key, [], lease)]) == SAVED_ALL
     await scene.metadata.leases.release(lease)
-    assert await scene.metadata.cursors.save([CursorSave(key, [], lease)]) == {key}
+    assert await scene.metadata.cursors.save([CursorSave(key, [], lease)]) == CursorsSaved({key}, set())
 
 
 async def test_a_save_brings_no_cursor_back(scene: Any, key: Any) -> None:
     lease = await lease_of(scene, key)
     await create(scene, key)
-    await scene.metadata.cursors.delete(key, ["sub", "absent"], lease)
+    await delete(scene, key, ["sub", "absent"], lease)
 
-    assert await scene.metadata.cursors.save([CursorSave(key, [CursorUpdate("sub", 7, b"", 1)], lease)]) == set()
+    saved = await scene.metadata.cursors.save([CursorSave(key, [CursorUpdate("sub", 7, b"", 1)], lease)])
+    assert saved == CursorsSaved(set(), {CursorId(key, "sub")})
     assert await scene.metadata.cursors.load(key) == []
-    await scene.metadata.cursors.delete(key, ["sub"], lease)
+    await delete(scene, key, ["sub"], lease)
     await scene.commit(scene.batch(key, 4))
     assert (await create(scene, key, "sub", LATEST)).mark_delete == 4
 
@@ -153,7 +166,7 @@ async def test_a_creation_that_arrives_late_brings_no_deleted_subscription_back(
     lease = await lease_of(scene, key)
     late = await scene.metadata.cursors.deletion_count(key)
     await create(scene, key)
-    await scene.metadata.cursors.delete(key, ["sub"], lease)
+    await delete(scene, key, ["sub"], lease)
 
     with pytest.raises(Conflict):
         await peer.cursors.create(key, "sub", mark_delete=0, properties={}, after=late)
@@ -162,13 +175,73 @@ async def test_a_creation_that_arrives_late_brings_no_deleted_subscription_back(
     assert (await peer.cursors.create(key, "sub", mark_delete=0, properties={}, after=late)).name == "sub"
 
 
+async def test_a_deletion_that_arrives_late_removes_no_cursor_that_was_created_anew(
+    scene: Any, key: Any, peer: Any
+) -> None:
+    lease = await lease_of(scene, key)
+    cursors = scene.metadata.cursors
+    first = await create(scene, key)
+    late = await cursors.deletion_count(key)
+    await delete(scene, key, ["sub"], lease)
+    again = await create(scene, key)
+    assert again.generation > first.generation
+
+    with pytest.raises(Conflict):
+        await cursors.delete(key, {"sub": first.generation}, lease, after=late)
+    await cursors.delete(key, {"sub": first.generation}, lease, after=await cursors.deletion_count(key))
+    assert await peer.cursors.load(key) == [again]
+
+
+async def test_a_deletion_that_arrives_late_removes_no_cursor_that_somebody_has_found_since(
+    scene: Any, key: Any, peer: Any
+) -> None:
+    lease = await lease_of(scene, key)
+    cursors = scene.metadata.cursors
+    first = await create(scene, key)
+    late = await cursors.deletion_count(key)
+    assert await peer.cursors.create(key, "sub", mark_delete=LATEST, properties={}, after=late) == first
+
+    with pytest.raises(Conflict):
+        await cursors.delete(key, {"sub": first.generation}, lease, after=late)
+    assert await peer.cursors.load(key) == [first]
+    await delete(scene, key, ["sub"], lease)
+    assert await peer.cursors.load(key) == []
+
+
+async def test_deleting_nothing_refuses_the_deletions_before(scene: Any, key: Any) -> None:
+    lease = await lease_of(scene, key)
+    cursors = scene.metadata.cursors
+    first = await create(scene, key)
+    late = await cursors.deletion_count(key)
+
+    await cursors.delete(key, {}, lease, after=late)
+    with pytest.raises(Conflict):
+        await cursors.delete(key, {"sub": first.generation}, lease, after=late)
+    assert await cursors.load(key) == [first]
+
+
+async def test_a_save_that_arrives_late_moves_no_cursor_that_was_created_anew(scene: Any, key: Any) -> None:
+    lease = await lease_of(scene, key)
+    cursors = scene.metadata.cursors
+    await create(scene, key)
+    late = CursorSave(key, [CursorUpdate("sub", 7, b"", 1)], lease)
+    await delete(scene, key, ["sub"], lease)
+    again = await create(scene, key)
+
+    assert await cursors.save([late]) == CursorsSaved(set(), {CursorId(key, "sub")})
+    assert await cursors.load(key) == [again]
+    update = CursorUpdate("sub", 3, b"", 1, generation=again.generation)
+    assert await cursors.save([CursorSave(key, [update], lease)]) == SAVED_ALL
+    assert await cursors.load(key) == [replace(again, mark_delete=3, revision=1)]
+
+
 async def test_limits_are_told(scene: Any, key: Any) -> None:
     cursors = scene.metadata.cursors
     lease = await lease_of(scene, key)
     await create(scene, key, "kept")
     full, too_many = b"x" * ACKNOWLEDGED_BYTES_MAX, b"x" * (ACKNOWLEDGED_BYTES_MAX + 1)
 
-    assert await cursors.save([CursorSave(key, [CursorUpdate("kept", 1, full, 1)], lease)]) == set()
+    assert await cursors.save([CursorSave(key, [CursorUpdate("kept", 1, full, 1)], lease)]) == SAVED_ALL
     with pytest.raises(TooLarge):
         await cursors.save([CursorSave(key, [CursorUpdate("kept", 2, too_many, 2)], lease)])
     with pytest.raises(TooLarge):
@@ -226,7 +299,8 @@ async def test_cursors_go_with_their_stream(scene: Any, key: Any) -> None:
             await create(scene, key)
         assert await scene.metadata.cursors.load(key) == []
         assert await scene.metadata.cursors.list(stream.number) == []
-        assert await scene.metadata.cursors.save([CursorSave(key, [CursorUpdate("sub", 1, b"", 1)], lease)]) == set()
+        saved = await scene.metadata.cursors.save([CursorSave(key, [CursorUpdate("sub", 1, b"", 1)], lease)])
+        assert saved.overtaken == set()
         await scene.settle(0)
     again = await scene.partition()
     assert await scene.metadata.cursors.load(again) == []

@@ -189,7 +189,7 @@ async def test_no_sqlite_error_leaks_from_any_method(opened: Opened) -> None:
         store.cursors.create(key, "s", mark_delete=0, properties={}, after=0),
         store.cursors.load(key),
         store.cursors.save([CursorSave(key, [CursorUpdate("s", 1, b"", 1)], lease)]),
-        store.cursors.delete(key, ["s"], lease),
+        store.cursors.delete(key, {"s": 0}, lease, after=0),
         store.cursors.list(1),
         store.log.commit(opened.object("wal/1")),
         store.log.follow(0, limit=1),

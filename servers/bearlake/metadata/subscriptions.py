@@ -5,7 +5,8 @@ partition's dispatcher moves cursors, under the lease `dispatch_lease(partition)
 what was acknowledged and not saved is delivered again after a crash, never the reverse.
 
 - Cursors go with their stream. Cursors of trimmed offsets stay where they are: whoever loads them moves them to the start.
-- A save never goes back in time: each carries a larger `revision` than the one before, and a late one changes nothing.
+- A save never goes back in time: each carries a larger `revision` than the one before, and a late one changes nothing. It names the
+  cursor's `generation`, so it moves no cursor that was made since under the same name.
 - Ranges are bytes to the store; their layout, with `pack_ranges` and `unpack_ranges`:
 
       byte   0      1
@@ -19,7 +20,7 @@ Source: Apache Pulsar, ManagedCursor (mark-delete position, individually deleted
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -57,7 +58,7 @@ class Cursor:
     """A durable subscription's position in one partition, as it was saved last.
 
     `acknowledged` are the packed ranges above `mark_delete`; `revision` is that of the last save (0: never saved); `created_ms` is
-    the store's time.
+    the store's time. `generation` tells it from other cursors that have had its name (`cursor_rules.py`).
     """
 
     partition: PartitionKey
@@ -67,16 +68,21 @@ class Cursor:
     properties: Mapping[str, str] = field(default_factory=dict)
     created_ms: int = 0
     revision: int = 0
+    generation: int = 0
 
 
 class CursorUpdate(NamedTuple):
-    """What a save makes of one cursor. `revision` must be larger than that of the save before; `properties` None: as they are."""
+    """What a save makes of one cursor. `properties` None: as they are.
+
+    `revision` must be larger than that of every save before of the same lease, whatever became of it. `generation` is the cursor's.
+    """
 
     name: str
     mark_delete: int
     acknowledged: bytes
     revision: int
     properties: Mapping[str, str] | None = None
+    generation: int = 0
 
 
 class CursorSave(NamedTuple):
@@ -85,6 +91,19 @@ class CursorSave(NamedTuple):
     partition: PartitionKey
     updates: Sequence[CursorUpdate]
     lease: Lease
+
+
+class CursorsSaved(NamedTuple):
+    """What became of a save. Every update that is in neither of the two sets is stored."""
+
+    overtaken: Set[PartitionKey]
+    """Partitions whose lease was overtaken: nothing of theirs was changed, their dispatcher must stop."""
+    unsaved: Set[CursorId]
+    """Cursors of other partitions whose update is not stored: there is none of that generation (any more), or it has a larger revision."""
+
+
+SAVED_ALL = CursorsSaved(frozenset(), frozenset())
+"""Everything was stored."""
 
 
 class CursorStore(Protocol):
@@ -97,34 +116,45 @@ class CursorStore(Protocol):
         the one that exists, unchanged. Any server may; safe to repeat.
 
         `after` is the partition's `deletion_count` that the caller has read: so a creation that arrives late brings no subscription back
-        that was deleted meanwhile (I12).
+        that was deleted meanwhile (I12). If the cursor exists, the count grows: a deletion that arrives late does not remove it.
 
         Raises:
-            Conflict: there is none, and cursors of the partition were deleted since.
+            Conflict: there is none, and the count has grown since.
             NotFound: no such partition.
             Invalid: an empty name, or one longer than `CURSOR_NAME_BYTES_MAX`.
             TooLarge: `properties` have more than `PROPERTIES_BYTES_MAX`.
         """
 
     async def deletion_count(self, partition: PartitionKey) -> int:
-        """How often cursors of the partition were deleted, as of now."""
+        """How often cursors of the partition were deleted, or found by `create`, as of now."""
 
     async def load(self, partition: PartitionKey) -> Sequence[Cursor]:
         """All cursors of the partition, by name, as of now; none when the partition does not exist."""
 
-    async def save(self, saves: Collection[CursorSave]) -> set[PartitionKey]:
-        """Move cursors of any number of partitions (each at most once): one transaction.
+    async def save(self, saves: Collection[CursorSave]) -> CursorsSaved:
+        """Move cursors of any number of partitions (each at most once): one transaction. Safe to repeat.
 
-        Returns the partitions whose lease was overtaken: nothing of theirs was changed, their dispatcher must stop. Of the others
-        every update is done, those excepted whose cursor does not exist (any more) or has a revision as large already.
+        An update is done if the lease of its partition is held, the cursor has its generation, and a smaller revision. The answer names
+        the partitions and updates that are not stored; an update that an earlier attempt stored counts as stored.
 
         Raises:
             TooLarge: ranges or properties above their limit; nothing was changed.
-            Unavailable: it may or may not have happened; save again, with the same revisions or larger ones.
+            Unavailable: it may or may not have happened; save again, with larger revisions.
         """
 
-    async def delete(self, partition: PartitionKey, names: Collection[str], lease: Lease) -> None:
-        """Forget cursors; absent ones are fine. Raises `Fenced`."""
+    async def delete(
+        self, partition: PartitionKey, generations: Mapping[str, int], lease: Lease, *, after: int
+    ) -> None:
+        """Forget cursors, given as names with their generations; absent ones and other generations are left alone. `deletion_count` grows.
+
+        `after` is the `deletion_count` that the caller has read: so a deletion that arrives late removes no cursor that was created, or
+        found by `create`, meanwhile (I12). Deleting no cursors settles the deletions before: those that come later are refused.
+
+        Raises:
+            Fenced: the lease was overtaken.
+            Conflict: the count has grown since; nothing was changed.
+            Unavailable: it may or may not have happened.
+        """
 
     async def list(self, stream_number: int, *, after: CursorId | None = None, limit: int = 1000) -> Sequence[Cursor]:
         """Cursors of the stream by partition, then name, behind `after`, at most `limit`; without their ranges, which may be large."""

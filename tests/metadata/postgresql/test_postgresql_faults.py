@@ -128,7 +128,7 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "cursors.deletion_count": lambda m: m.cursors.deletion_count(P),
     "cursors.load": lambda m: m.cursors.load(P),
     "cursors.save": lambda m: m.cursors.save([CursorSave(P, [CursorUpdate("s", 0, b"", 1)], LEASE)]),
-    "cursors.delete": lambda m: m.cursors.delete(P, ["s"], LEASE),
+    "cursors.delete": lambda m: m.cursors.delete(P, {"s": 0}, LEASE, after=0),
     "cursors.list": lambda m: m.cursors.list(1),
     "cluster_id": lambda m: m.cluster_id(),
 }

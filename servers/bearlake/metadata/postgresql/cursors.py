@@ -12,12 +12,13 @@ from bearlake.metadata.subscriptions import (
     Cursor,
     CursorId,
     CursorSave,
+    CursorsSaved,
     check_cursor_name,
     check_ranges,
     pack_properties,
 )
 
-COLUMNS = "partition, name, mark_delete, acknowledged, properties, created_ms, revision"
+COLUMNS = "partition, name, mark_delete, acknowledged, properties, created_ms, revision, generation"
 LISTED = f"""
 select {COLUMNS.replace("acknowledged", "''::bytea as acknowledged")}
   from bearlake.subscription_cursor c
@@ -38,7 +39,7 @@ class PostgresqlCursors:
         """See `CursorStore.create`."""
         check_cursor_name(name)
         row = await self._database.row(
-            f"select {COLUMNS} from bearlake.create_cursor_after($1, $2, $3, $4, $5)",
+            f"select {COLUMNS} from bearlake.create_cursor_as_of($1, $2, $3, $4, $5)",
             partition,
             name,
             mark_delete,
@@ -60,26 +61,37 @@ class PostgresqlCursors:
         rows = await self._database.rows(f"select {COLUMNS} from bearlake.cursors_of($1)", partition, is_read=True)
         return [_cursor(row) for row in rows]
 
-    async def save(self, saves: Collection[CursorSave]) -> set[PartitionKey]:
+    async def save(self, saves: Collection[CursorSave]) -> CursorsSaved:
         """See `CursorStore.save`."""
         updates = [(number, update) for number, save in enumerate(saves, 1) for update in save.updates]
-        overtaken = await self._database.rows(
-            "select * from bearlake.save_cursors($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+        rows = await self._database.rows(
+            "select partition, name from bearlake.save_cursors_as_of($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
             [save.partition for save in saves],
             *map(list, zip(*(lease_values(save.lease) for save in saves), strict=True) if saves else [()] * 4),
             [number for number, _ in updates],
             [update.name for _, update in updates],
+            [update.generation for _, update in updates],
             [update.mark_delete for _, update in updates],
             [check_ranges(update.acknowledged) for _, update in updates],
             [update.revision for _, update in updates],
             [None if update.properties is None else pack_properties(update.properties) for _, update in updates],
         )
-        return {row[0] for row in overtaken}
+        return CursorsSaved(
+            {partition for partition, name in rows if name is None},
+            {CursorId(partition, name) for partition, name in rows if name is not None},
+        )
 
-    async def delete(self, partition: PartitionKey, names: Collection[str], lease: Lease) -> None:
+    async def delete(
+        self, partition: PartitionKey, generations: Mapping[str, int], lease: Lease, *, after: int
+    ) -> None:
         """See `CursorStore.delete`."""
         await self._database.rows(
-            "select bearlake.delete_cursors($1, $2, $3, $4, $5, $6)", *lease_values(lease), partition, list(names)
+            "select bearlake.delete_cursors_as_of($1, $2, $3, $4, $5, $6, $7, $8)",
+            *lease_values(lease),
+            partition,
+            list(generations),
+            list(generations.values()),
+            after,
         )
 
     async def list(self, stream_number: int, *, after: CursorId | None = None, limit: int = 1000) -> Sequence[Cursor]:
@@ -90,7 +102,7 @@ class PostgresqlCursors:
 
 
 def _cursor(row: asyncpg.Record) -> Cursor:
-    partition, name, mark_delete, acknowledged, properties, created_ms, revision = row
+    partition, name, mark_delete, acknowledged, properties, created_ms, revision, generation = row
     return Cursor(
         partition=partition,
         name=name,
@@ -99,4 +111,5 @@ def _cursor(row: asyncpg.Record) -> Cursor:
         properties=json.loads(properties),
         created_ms=created_ms,
         revision=revision,
+        generation=generation,
     )

@@ -3,9 +3,12 @@
 import json
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from bearlake.clock import Clock
 from bearlake.errors import Conflict, Fenced, NotFound
+from bearlake.metadata import cursor_rules
+from bearlake.metadata.cursor_rules import Creation
 from bearlake.metadata.model import Lease, PartitionKey, partition_key, stream_number
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.log import SqliteLog
@@ -14,26 +17,37 @@ from bearlake.metadata.subscriptions import (
     Cursor,
     CursorId,
     CursorSave,
+    CursorsSaved,
     check_cursor_name,
     check_ranges,
     pack_properties,
 )
 
-COLUMNS = "partition, name, mark_delete, acknowledged, properties, created_ms, revision"
+COLUMNS = "partition, name, mark_delete, acknowledged, properties, created_ms, revision, generation"
 EXISTS = "EXISTS (SELECT 1 FROM streams WHERE number = ? AND is_deleted = 0)"
 FIND = f"SELECT {COLUMNS} FROM cursors WHERE partition = ? AND name = ? AND {EXISTS}"
 LOAD = f"SELECT {COLUMNS} FROM cursors WHERE partition = ? AND {EXISTS} ORDER BY name"
 LIST = (
-    "SELECT partition, name, mark_delete, x'', properties, created_ms, revision FROM cursors"
+    "SELECT partition, name, mark_delete, x'', properties, created_ms, revision, generation FROM cursors"
     f" WHERE (partition, name) > (?, ?) AND partition < ? AND {EXISTS} ORDER BY partition, name LIMIT ?"
 )
+FIND_PLACE = "SELECT generation, revision FROM cursors WHERE partition = ? AND name = ?"
 MOVE = (
     "UPDATE cursors SET mark_delete = ?, acknowledged = ?, properties = coalesce(?, properties), revision = ?"
-    " WHERE partition = ? AND name = ? AND revision < ?"
+    " WHERE partition = ? AND name = ?"
 )
+COUNT = "INSERT INTO cursor_deletions VALUES (?, 1) ON CONFLICT DO UPDATE SET deletion_count = deletion_count + 1"
 
-Moves = list[tuple[object, ...]]
-"""Of each update what `MOVE` wants."""
+
+class Move(NamedTuple):
+    """An update of one cursor, packed."""
+
+    name: str
+    generation: int
+    revision: int
+    mark_delete: int
+    acknowledged: bytes
+    properties: str | None
 
 
 class SqliteCursors:
@@ -59,13 +73,15 @@ class SqliteCursors:
         """See `CursorStore.load`."""
         return await self._database.run_read(self._rows, LOAD, partition, stream_number(partition))
 
-    async def save(self, saves: Collection[CursorSave]) -> set[PartitionKey]:
+    async def save(self, saves: Collection[CursorSave]) -> CursorsSaved:
         """See `CursorStore.save`."""
         return await self._database.run(self._save, [(save.partition, save.lease, _moves(save)) for save in saves])
 
-    async def delete(self, partition: PartitionKey, names: Collection[str], lease: Lease) -> None:
+    async def delete(
+        self, partition: PartitionKey, generations: Mapping[str, int], lease: Lease, *, after: int
+    ) -> None:
         """See `CursorStore.delete`."""
-        await self._database.run(self._delete, partition, names, lease)
+        await self._database.run(self._delete, partition, dict(generations), lease, after)
 
     async def list(self, stream_number: int, *, after: CursorId | None = None, limit: int = 1000) -> Sequence[Cursor]:
         """See `CursorStore.list`."""
@@ -85,44 +101,49 @@ class SqliteCursors:
 
     def _create(self, partition: PartitionKey, name: str, mark_delete: int, properties: str, after: int) -> Cursor:
         which = (partition, name, stream_number(partition))
-        with self._database.looking() as connection:  # who comes back finds it: without the write lock
-            row = connection.execute(FIND, which).fetchone()
-            if row is not None:
-                return _cursor(*row)
         with self._database.writing() as connection:
             self._log.follower.catch_up()
             state = self._log.follower.ledger.existing(partition)
             if state is None:
                 raise NotFound(f"there is no partition {partition}")
             row = connection.execute(FIND, which).fetchone()
-            if row is None and _deletion_count(connection, partition) != after:
+            count = _deletion_count(connection, partition)
+            decided = cursor_rules.creation(exists=row is not None, count=count, after=after)
+            if decided is Creation.REFUSED:
                 raise Conflict(f"subscriptions of partition {partition} were deleted meanwhile")
+            if decided is Creation.FOUND:
+                connection.execute(COUNT, (partition,))
+                return _cursor(*row)
+            mark = min(max(mark_delete, state.start), state.end)
             connection.execute(
-                f"INSERT OR IGNORE INTO cursors ({COLUMNS}) VALUES (?, ?, ?, x'', ?, ?, 0)",
-                (partition, name, min(max(mark_delete, state.start), state.end), properties, self._clock.now_ms()),
+                f"INSERT INTO cursors ({COLUMNS}) VALUES (?, ?, ?, x'', ?, ?, 0, ?)",
+                (partition, name, mark, properties, self._clock.now_ms(), count),
             )
             return _cursor(*connection.execute(FIND, which).fetchone())
 
-    def _save(self, saves: Sequence[tuple[PartitionKey, Lease, Moves]]) -> set[PartitionKey]:
-        overtaken = set()
+    def _save(self, saves: Sequence[tuple[PartitionKey, Lease, Sequence[Move]]]) -> CursorsSaved:
+        overtaken: set[PartitionKey] = set()
+        unsaved: set[CursorId] = set()
         with self._database.writing() as connection:
             for partition, lease, moves in saves:
-                if _is_held(connection, lease):
-                    connection.executemany(MOVE, moves)
-                else:
+                if not _is_held(connection, lease):
                     overtaken.add(partition)
-        return overtaken
+                    continue
+                unsaved.update(
+                    CursorId(partition, move.name) for move in moves if not _move(connection, partition, move)
+                )
+        return CursorsSaved(overtaken, unsaved)
 
-    def _delete(self, partition: PartitionKey, names: Collection[str], lease: Lease) -> None:
+    def _delete(self, partition: PartitionKey, generations: Mapping[str, int], lease: Lease, after: int) -> None:
         with self._database.writing() as connection:
             check_lease(connection, lease)
-            connection.execute(
-                "INSERT INTO cursor_deletions VALUES (?, 1) ON CONFLICT DO UPDATE SET deletion_count = deletion_count + 1",
-                (partition,),
-            )
-            connection.executemany(
-                "DELETE FROM cursors WHERE partition = ? AND name = ?", [(partition, name) for name in names]
-            )
+            if not cursor_rules.may_delete(count=_deletion_count(connection, partition), after=after):
+                raise Conflict(f"subscriptions of partition {partition} were found or deleted meanwhile")
+            connection.execute(COUNT, (partition,))
+            for name, named in generations.items():
+                row = connection.execute(FIND_PLACE, (partition, name)).fetchone()
+                if row is not None and cursor_rules.is_deleted(generation=row[0], named=named):
+                    connection.execute("DELETE FROM cursors WHERE partition = ? AND name = ?", (partition, name))
 
 
 def _deletion_count(connection: sqlite3.Connection, partition: PartitionKey) -> int:
@@ -131,19 +152,31 @@ def _deletion_count(connection: sqlite3.Connection, partition: PartitionKey) -> 
     return 0 if row is None else int(row[0])
 
 
-def _moves(save: CursorSave) -> Moves:
+def _moves(save: CursorSave) -> list[Move]:
     return [
-        (
+        Move(
+            name,
+            generation,
+            revision,
             mark_delete,
             check_ranges(acknowledged),
             None if properties is None else pack_properties(properties),
-            revision,
-            save.partition,
-            name,
-            revision,
         )
-        for name, mark_delete, acknowledged, revision, properties in save.updates
+        for name, mark_delete, acknowledged, revision, properties, generation in save.updates
     ]
+
+
+def _move(connection: sqlite3.Connection, partition: PartitionKey, move: Move) -> bool:
+    """Move a cursor if it may be; returns whether the store has what the update says."""
+    row = connection.execute(FIND_PLACE, (partition, move.name)).fetchone()
+    if row is None:
+        return False
+    generation, revision = row
+    if cursor_rules.may_save(generation=generation, revision=revision, named=move.generation, new=move.revision):
+        values = (move.mark_delete, move.acknowledged, move.properties, move.revision)
+        connection.execute(MOVE, (*values, partition, move.name))
+        revision = move.revision
+    return cursor_rules.is_saved(generation=generation, revision=revision, named=move.generation, new=move.revision)
 
 
 def _is_held(connection: sqlite3.Connection, lease: Lease) -> bool:
@@ -155,7 +188,14 @@ def _is_held(connection: sqlite3.Connection, lease: Lease) -> bool:
 
 
 def _cursor(
-    partition: PartitionKey, name: str, mark: int, ranges: bytes, properties: str, created_ms: int, revision: int
+    partition: PartitionKey,
+    name: str,
+    mark: int,
+    ranges: bytes,
+    properties: str,
+    created_ms: int,
+    revision: int,
+    generation: int,
 ) -> Cursor:
     return Cursor(
         partition=partition,
@@ -165,4 +205,5 @@ def _cursor(
         properties=json.loads(properties),
         created_ms=created_ms,
         revision=revision,
+        generation=generation,
     )

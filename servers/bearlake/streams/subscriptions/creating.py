@@ -1,13 +1,13 @@
-"""Cursors are created on what was read before, so that a creation that arrives late brings no deleted subscription back (I12)."""
+"""Cursors are created and deleted on what was read before, so that what arrives late undoes nothing that was told since (I12)."""
 
 from collections.abc import Mapping
 
 from bearlake.errors import Conflict, Unavailable
-from bearlake.metadata.model import PartitionKey
+from bearlake.metadata.model import Lease, PartitionKey
 from bearlake.metadata.subscriptions import Cursor, CursorStore
 
 ATTEMPTS_MAX = 16
-"""Tries while subscriptions of the partition are deleted all the time."""
+"""Tries while subscriptions of the partition are created and deleted all the time."""
 
 
 async def create_cursor(
@@ -20,4 +20,21 @@ async def create_cursor(
             return await store.create(partition, name, mark_delete=mark_delete, properties=properties, after=after)
         except Conflict:
             continue
-    raise Unavailable(f"subscriptions of partition {partition} are deleted all the time")
+    raise changing(partition)
+
+
+async def refuse_deletions(store: CursorStore, partition: PartitionKey, lease: Lease, named: int) -> None:
+    """Return when a deletion that named the count `named` or a smaller one either took effect or never will. Raises `Fenced`,
+    `Unavailable`."""
+    count = await store.deletion_count(partition)
+    if count > named:
+        return
+    try:
+        await store.delete(partition, {}, lease, after=count)
+    except Conflict:
+        return  # the count has grown
+
+
+def changing(partition: PartitionKey) -> Unavailable:
+    """To be raised after `ATTEMPTS_MAX` attempts: nothing was changed."""
+    return Unavailable(f"subscriptions of partition {partition} are created and deleted all the time")

@@ -12,13 +12,15 @@ still its own.
 
 import asyncio
 import logging
+from collections.abc import Mapping, Sequence
 
 from bearlake.errors import BearlakeError, Conflict, Fenced, NotFound, Overloaded, Unavailable
 from bearlake.metadata import Leases
 from bearlake.metadata.model import Lease, PartitionKey
 from bearlake.metadata.subscriptions import Cursor, CursorStore, dispatch_lease
-from bearlake.streams.subscriptions.cursor import AckCursor
+from bearlake.streams.subscriptions.creating import ATTEMPTS_MAX, changing, create_cursor, refuse_deletions
 from bearlake.streams.subscriptions.feeding import Surroundings
+from bearlake.streams.subscriptions.held import HeldPartition
 from bearlake.streams.subscriptions.model import Closed, NotHolder
 from bearlake.streams.subscriptions.saving import SavedCursor, Saver
 from bearlake.streams.subscriptions.subscription import Subscription
@@ -35,66 +37,6 @@ ACK_POLL_MS = 10
 """Pause between two looks whether they have."""
 LAST_SAVE_COUNT_MAX = 3
 """Saves of a partition that is given up while acknowledgements keep coming; later ones are delivered again elsewhere."""
-
-
-class HeldPartition:
-    """A partition that this server dispatches, and its durable subscriptions by name."""
-
-    def __init__(self, partition: PartitionKey, held: HeldLease, surroundings: Surroundings, saver: Saver) -> None:
-        self.partition = partition
-        self.held = held
-        self.lease = held.lease
-        self.is_doubted = False
-        """Whether this server was not sure of itself since the lease was verified."""
-        self.subscriptions: dict[str, Subscription] = {}
-        self.last_used = asyncio.get_running_loop().time()
-        self.is_left = False
-        """Given up or overtaken: nothing may be attached or changed any more."""
-        self._around = surroundings
-        self._saver = saver
-
-    @property
-    def consumer_count(self) -> int:
-        """Attached consumers."""
-        return sum(subscription.consumer_count for subscription in self.subscriptions.values())
-
-    def adopt(self, stored: Cursor, start: int) -> Subscription:
-        """The subscription of a stored cursor; the one that is here already knows better. `start` is the partition's start offset."""
-        known = self.subscriptions.get(stored.name)
-        if known is not None:
-            return known
-        cursor = AckCursor.unpack(stored.mark_delete, stored.acknowledged)
-        cursor.acknowledge_before(start)
-        saved = SavedCursor(
-            partition=self.partition,
-            name=stored.name,
-            cursor=cursor,
-            lease=self.lease,
-            revision=stored.revision,
-        )
-        subscription = self.subscriptions[stored.name] = Subscription(
-            self.partition,
-            stored.name,
-            cursor,
-            self._around,
-            saved=saved,
-            properties=stored.properties,
-            on_moved=self._moved,
-        )
-        self._saver.moved(saved)
-        return subscription
-
-    def _moved(self, subscription: Subscription) -> None:
-        assert subscription.saved is not None
-        self._saver.moved(subscription.saved, is_urgent=subscription.consumer_count == 0)
-
-    def end(self, reason: Closed, error: BearlakeError) -> None:
-        """Everything here is over; whoever waits for a save gets `error`."""
-        self.is_left = True
-        for subscription in list(self.subscriptions.values()):
-            if subscription.saved is not None:
-                subscription.saved.end(error)
-            subscription.close(reason)
 
 
 class Holdings:
@@ -117,6 +59,8 @@ class Holdings:
         self._held: dict[PartitionKey, HeldPartition] = {}
         self._opening: dict[PartitionKey, asyncio.Task[HeldPartition]] = {}
         self._leaving: dict[PartitionKey, asyncio.Task[None]] = {}
+        self._taken: dict[PartitionKey, Lease] = {}
+        """Leases that the store may still have for this server."""
         self._is_draining = False
         metrics.SUBSCRIPTION_PARTITIONS.set_function(lambda: len(self._held))
 
@@ -159,7 +103,6 @@ class Holdings:
 
     async def _take(self, partition: PartitionKey) -> HeldPartition:
         taken = await self._acquire(partition)
-        lease = taken.lease
         held = HeldPartition(partition, taken, self._around, self._saver)
         try:
             bounds = (await self._around.records.bounds([partition])).get(partition)
@@ -168,16 +111,17 @@ class Holdings:
             for cursor in await self._cursors.load(partition):
                 held.adopt(cursor, bounds.start)
         except BearlakeError:
-            await self._release(lease)
+            await self._release(partition)
             raise
         if self._is_draining:
-            await self._release(lease)
+            await self._release(partition)
             raise NotHolder("this server is draining", None)
         self._held[partition] = held
         return held
 
     async def _acquire(self, partition: PartitionKey) -> HeldLease:
         name = dispatch_lease(partition)
+        await self._release_former(partition)
         try:
             taken = await HeldLease.take(self._tenure, self._leases, name)
         except Conflict as error:
@@ -185,26 +129,90 @@ class Holdings:
             holder = await self._leases.holder(name)
             raise NotHolder(str(error), holder.holder if holder is not None else None) from error
         metrics.LEASE_ACQUIRES.labels("taken").inc()
+        self._taken[partition] = taken.lease
         return taken
 
-    async def forget(self, subscription: Subscription, saved: SavedCursor) -> None:
+    async def _release_former(self, partition: PartitionKey) -> None:
+        """Release the lease under which this server had the partition before. Raises `Unavailable`.
+
+        The next one has a larger epoch then, so nothing that was written under the former one can come late.
+        """
+        former = self._taken.get(partition)
+        if former is not None:
+            await self._leases.release(former)
+            if self._taken.get(partition) == former:
+                del self._taken[partition]
+
+    async def release_former(self) -> None:
+        """Release what is not held any more, but may be this server's in the store. Raises `Unavailable`."""
+        for partition in [*self._taken]:
+            if partition not in self._held and partition not in self._opening:
+                await self._release_former(partition)
+
+    # -- cursors -------------------------------------------------------------------------------------------------
+
+    async def create(
+        self, held: HeldPartition, name: str, mark_delete: int, properties: Mapping[str, str]
+    ) -> Subscription:
+        """The subscription, made if there is none. Raises as `create_cursor`."""
+        for _ in range(ATTEMPTS_MAX):
+            drop_count = held.drop_count
+            stored = await create_cursor(self._cursors, held.partition, name, mark_delete, properties)
+            if held.drop_count == drop_count:
+                return held.adopt(stored, stored.mark_delete)
+        raise changing(held.partition)
+
+    async def adopt_stored(self, held: HeldPartition, start: int = 0) -> Sequence[Cursor]:
+        """Adopt the cursors that other servers made; returns all that are stored. Raises `Fenced`, `Unavailable`."""
+        for _ in range(ATTEMPTS_MAX):
+            drop_count = held.drop_count
+            if held.open_deletion is not None:
+                await refuse_deletions(self._cursors, held.partition, held.lease, held.open_deletion)
+            stored = await self._cursors.load(held.partition)
+            if held.drop_count == drop_count:
+                held.open_deletion = None
+                for cursor in stored:
+                    held.adopt(cursor, start)
+                return stored
+        raise changing(held.partition)
+
+    async def forget(self, saved: SavedCursor) -> None:
         """Delete the cursor. Raises `Fenced`; `Unavailable`: it may be deleted or not.
 
-        Then, or when the caller gives up, nothing more is saved or confirmed here: its consumers are closed, and find it or make it anew.
+        If nobody knows, or the caller gives up, nothing more is saved or confirmed here: its consumers are closed, and find it or make it
+        anew.
         """
-        try:
-            await self._cursors.delete(saved.partition, [saved.name], saved.lease)
-        except (Unavailable, asyncio.CancelledError):
-            self._drop(subscription, saved, Unavailable(f"the subscription {saved.name!r} may be deleted"))
-            subscription.close(Closed.FAILED)
-            raise
-        self._drop(subscription, saved, Fenced(f"the subscription {saved.name!r} is deleted"))
+        for _ in range(ATTEMPTS_MAX):
+            after = await self._cursors.deletion_count(saved.partition)
+            held = self._held.get(saved.partition)
+            if held is None or saved.is_over:
+                raise Fenced(f"the subscription {saved.name!r} was deleted, or is another server's")
+            try:
+                await self._cursors.delete(saved.partition, {saved.name: saved.generation}, saved.lease, after=after)
+            except Conflict:
+                continue
+            except (Unavailable, asyncio.CancelledError):
+                held.deletion_unknown(after)
+                self._end(held, saved, Unavailable(f"the subscription {saved.name!r} may be deleted"))
+                raise
+            held.drop(saved, Fenced(f"the subscription {saved.name!r} is deleted"))
+            return
+        raise changing(saved.partition)
 
-    def _drop(self, subscription: Subscription, saved: SavedCursor, error: BearlakeError) -> None:
-        saved.end(error)
+    def unsaved(self, saved: SavedCursor) -> None:
+        """The store has no such cursor any more: its consumers are closed, and make it anew."""
         held = self._held.get(saved.partition)
-        if held is not None and held.subscriptions.get(saved.name) is subscription:
-            del held.subscriptions[saved.name]
+        error = Unavailable(f"the cursor {saved.name!r} is not stored any more")
+        if held is None:
+            saved.end(error)
+        elif not saved.is_over:
+            log.warning("a cursor is not stored any more", extra={"partition": saved.partition})
+            self._end(held, saved, error)
+
+    def _end(self, held: HeldPartition, saved: SavedCursor, error: BearlakeError) -> None:
+        subscription = held.drop(saved, error)
+        if subscription is not None:
+            subscription.close(Closed.FAILED)
 
     # -- being sure ----------------------------------------------------------------------------------------------
 
@@ -301,17 +309,15 @@ class Holdings:
         except BearlakeError as error:
             log.warning("cursors not saved when giving up", extra={"partition": held.partition, "error": repr(error)})
         if self._held.get(held.partition) is held:  # else it was overtaken meanwhile
-            await self._release(held.lease)
+            await self._release(held.partition)
             self._held.pop(held.partition, None)
             held.end(reason, Fenced(f"this server has given up partition {held.partition}"))
 
-    async def _release(self, lease: Lease) -> None:
+    async def _release(self, partition: PartitionKey) -> None:
         try:
-            await self._leases.release(lease)
+            await self._release_former(partition)
         except BearlakeError as error:
-            log.warning(
-                "lease not released, it ends with this server", extra={"lease": lease.name, "error": repr(error)}
-            )
+            log.warning("lease not released, trying again", extra={"partition": partition, "error": repr(error)})
 
     async def close(self) -> None:
         """Stop; consumers are told to go elsewhere."""

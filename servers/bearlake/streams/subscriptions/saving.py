@@ -1,7 +1,8 @@
 """Saving cursors: all that moved on this server, in one transaction, as often as somebody waits and at least every `save_ms`.
 
 While a save is under way the next one gathers. A save carries the leases of its partitions; where another server has taken over,
-nothing is changed, and the partition's owner is told.
+nothing is changed, and the partition's owner is told. The owner is told too when the store has not kept a cursor's update, because
+the cursor is not there any more: whoever waits for it gets an error.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 
 from bearlake.errors import BearlakeError, Fenced, Overloaded
 from bearlake.metadata.model import Lease, PartitionKey
-from bearlake.metadata.subscriptions import CursorSave, CursorStore, CursorUpdate
+from bearlake.metadata.subscriptions import CursorId, CursorSave, CursorStore, CursorUpdate
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.telemetry import metrics
 from bearlake.telemetry.outage import Outage
@@ -22,6 +23,23 @@ SAVE_COUNT_MAX = 1_000
 """Cursors in one transaction."""
 
 
+@dataclass(slots=True)
+class Revisions:
+    """The revisions of all saves of one partition under one lease: each larger than all before, whatever became of those, so that the
+    store tells them apart."""
+
+    last: int = 0
+
+    def seen(self, revision: int) -> None:
+        """The store has this one already."""
+        self.last = max(self.last, revision)
+
+    def next(self) -> int:
+        """For the next save."""
+        self.last += 1
+        return self.last
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class SavedCursor:
     """A durable cursor, and what of it is saved."""
@@ -30,7 +48,8 @@ class SavedCursor:
     name: str
     cursor: AckCursor
     lease: Lease
-    revision: int
+    generation: int
+    revisions: Revisions
     saved_version: int = 0
     is_whole: bool = True
     """Whether the last save had room for all ranges."""
@@ -72,12 +91,16 @@ class Saver:
         self,
         store: CursorStore,
         on_overtaken: Callable[[PartitionKey], None],
+        on_unsaved: Callable[[SavedCursor], None],
         *,
         save_ms: int,
         retry_pause_ms: int,
     ) -> None:
+        """`on_overtaken` is called for a partition whose lease is lost; `on_unsaved` for a cursor that the store does not have any more,
+        and must end it."""
         self._store = store
         self._on_overtaken = on_overtaken
+        self._on_unsaved = on_unsaved
         self._save_s = save_ms / 1000
         self._retry_pause_s = retry_pause_ms / 1000
         self._moved: dict[SavedCursor, None] = {}
@@ -136,14 +159,15 @@ class Saver:
         versions = []
         updates: dict[PartitionKey, tuple[Lease, list[CursorUpdate]]] = {}
         for saved in chosen:
-            saved.revision += 1
             packed, is_whole = saved.cursor.pack()
             versions.append((saved, saved.cursor.version, is_whole))
-            update = CursorUpdate(saved.name, saved.cursor.mark_delete, packed, saved.revision)
+            update = CursorUpdate(
+                saved.name, saved.cursor.mark_delete, packed, saved.revisions.next(), generation=saved.generation
+            )
             updates.setdefault(saved.partition, (saved.lease, []))[1].append(update)
         saves = [CursorSave(partition, items, lease) for partition, (lease, items) in updates.items()]
         try:
-            overtaken = await self._store.save(saves)
+            overtaken, unsaved = await self._store.save(saves)
         except BearlakeError as error:
             metrics.CURSOR_SAVES.labels("failed").inc()
             for saved in chosen:
@@ -152,7 +176,9 @@ class Saver:
             raise
         metrics.CURSOR_SAVES.labels("saved").inc()
         for saved, version, is_whole in versions:
-            if saved.partition not in overtaken:
+            if CursorId(saved.partition, saved.name) in unsaved:
+                self._on_unsaved(saved)
+            elif saved.partition not in overtaken:
                 saved.saved_version, saved.is_whole = version, is_whole
                 saved.answer()
         for partition in overtaken:

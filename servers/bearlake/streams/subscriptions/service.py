@@ -16,11 +16,11 @@ from bearlake.metadata.model import PartitionBounds, PartitionKey, ServerRef
 from bearlake.metadata.subscriptions import dispatch_lease
 from bearlake.streams.offsets import OffsetQuestion
 from bearlake.streams.subscriptions.attachment import Attached
-from bearlake.streams.subscriptions.creating import create_cursor
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.ending import Endings
 from bearlake.streams.subscriptions.feeding import Surroundings
-from bearlake.streams.subscriptions.holding import HeldPartition, Holdings
+from bearlake.streams.subscriptions.held import HeldPartition
+from bearlake.streams.subscriptions.holding import Holdings
 from bearlake.streams.subscriptions.model import (
     EARLIEST,
     LATEST,
@@ -78,7 +78,11 @@ class SubscriptionService:
         self._around = Surroundings(records, clock, settings, self._start, lambda partition: True)
         held = self._around._replace(may_deliver=lambda partition: self._holdings.may_deliver(partition))
         self._saver = Saver(
-            cursor_store, self._overtaken, save_ms=settings.save_ms, retry_pause_ms=settings.retry_pause_ms
+            cursor_store,
+            lambda partition: self._holdings.overtaken(partition),
+            lambda saved: self._holdings.unsaved(saved),
+            save_ms=settings.save_ms,
+            retry_pause_ms=settings.retry_pause_ms,
         )
         self._holdings = Holdings(metadata.leases, cursor_store, held, self._saver, tenure)
         self._local: dict[tuple[PartitionKey, str], Subscription] = {}
@@ -157,8 +161,7 @@ class SubscriptionService:
         if len(held.subscriptions) >= self.settings.subscription_per_partition_max:
             raise Overloaded(f"partition {held.partition} has {len(held.subscriptions)} subscriptions already")
         mark = _STORED_POSITIONS.get(position, position)
-        stored = await create_cursor(self._cursors, held.partition, name, mark, properties)
-        return held.adopt(stored, stored.mark_delete)
+        return await self._holdings.create(held, name, mark, properties)
 
     async def _open_local(self, partition: PartitionKey, name: str, spec: ConsumerSpec) -> Subscription:
         bounds = await self._bounds(partition)
@@ -227,7 +230,7 @@ class SubscriptionService:
     async def forget(self, subscription: Subscription, on_forgotten: Callable[[], None] = lambda: None) -> None:
         """Delete the subscription; `on_forgotten` runs before its consumers are told so. Raises `Fenced`, `Unavailable`."""
         if subscription.saved is not None:
-            await self._holdings.forget(subscription, subscription.saved)
+            await self._holdings.forget(subscription.saved)
         on_forgotten()
         subscription.close(Closed.UNSUBSCRIBED)
 
@@ -247,11 +250,10 @@ class SubscriptionService:
         """See `Subscriptions.stats`."""
         bounds = await self._bounds(partition)
         held = self._holdings.get(partition)
-        stored = await self._cursors.load(partition)
         shown: list[SubscriptionStats] = []
+        if held is not None:
+            await self._holdings.adopt_stored(held, bounds.start)
         if held is not None and not held.is_left:
-            for cursor in stored:
-                held.adopt(cursor, bounds.start)  # made by another server
             for subscription in held.subscriptions.values():
                 subscription.skip_before(bounds.start)  # trimmed since its consumers read last
             shown = [subscription.stats(bounds.end) for subscription in held.subscriptions.values()]
@@ -259,7 +261,7 @@ class SubscriptionService:
             holder = await self.holder(partition)
             if holder not in (None, self._server):
                 raise NotHolder(f"another server dispatches partition {partition}", holder)
-            shown = [_stored_stats(cursor, bounds) for cursor in stored]
+            shown = [_stored_stats(cursor, bounds) for cursor in await self._cursors.load(partition)]
         shown += [item.stats(bounds.end) for item in self._local.values() if item.partition == partition]
         return sorted(shown, key=_name)
 
@@ -304,12 +306,11 @@ class SubscriptionService:
     async def _find(self, partition: PartitionKey, name: str) -> Subscription:
         """A durable subscription that exists. Raises as `Holdings.open`."""
         held = await self._holdings.open(partition)
+        if name not in held.subscriptions:
+            await self._holdings.adopt_stored(held)
         found = held.subscriptions.get(name)
-        if found is None:
-            stored = {cursor.name: cursor for cursor in await self._cursors.load(partition)}
-            if name not in stored or held.is_left:
-                raise NotFound(f"no subscription {name!r}")
-            found = held.adopt(stored[name], stored[name].mark_delete)  # made by another server
+        if found is None or held.is_left:
+            raise NotFound(f"no subscription {name!r}")
         return found
 
     # -- inside --------------------------------------------------------------------------------------------------
@@ -319,9 +320,6 @@ class SubscriptionService:
             work.close()
             raise Unavailable("this server does not dispatch now")
         return self._group.create_task(work)
-
-    def _overtaken(self, partition: PartitionKey) -> None:
-        self._holdings.overtaken(partition)
 
     async def _bounds(self, partition: PartitionKey) -> PartitionBounds:
         bounds = (await self._records.bounds([partition])).get(partition)
@@ -339,6 +337,7 @@ class SubscriptionService:
             await self._holdings.give_up_idle()
             try:
                 await self._holdings.verify()
+                await self._holdings.release_former()
                 await self._close_deleted()
                 outage.over()
             except BearlakeError as error:

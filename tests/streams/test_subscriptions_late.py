@@ -1,0 +1,196 @@
+"""Writes of cursors that were given up and reach the store late: they undo nothing that a client was told since."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from bearlake.errors import BearlakeError, NotFound, Unavailable
+from bearlake.metadata.model import Lease
+from bearlake.streams.subscriptions.model import EARLIEST, Closed, EntryAck, SubscriptionType
+from bearlake.streams.subscriptions.service import SubscriptionService
+from bearlake.testing.loop import virtual_time
+from fixtures.deployment import append, batch_of
+from fixtures.liveness import lapse
+from fixtures.subscriptions import Lake, attach, attachment, lake
+
+ENTRY_COUNT = 4
+ALL = list(range(ENTRY_COUNT))
+
+
+async def filled(made: Lake) -> SubscriptionService:
+    """A server whose stream has `ENTRY_COUNT` entries of one record."""
+    streams, service = await made.serve()
+    await append(streams, made.view, *(batch_of(b"%d" % number) for number in ALL))
+    return service
+
+
+async def delivered_after_restart(made: Lake, service: SubscriptionService, **spec: int) -> list[int]:
+    """What a consumer gets when the server has died and the next one has taken over."""
+    await made.kill(service)
+    await lapse(made.stores.metadata, service._server)
+    _, successor = await made.serve()
+    consumer = await attach(successor, made.partition, SubscriptionType.SHARED, **spec)
+    await asyncio.sleep(5)
+    return consumer.bases
+
+
+async def give_up_deletion(made: Lake, service: SubscriptionService) -> None:
+    """Delete the subscription; the request is given up, and reaches the store when it arrives."""
+    made.cursors.is_late = True
+    with pytest.raises(Unavailable):
+        await service.delete(made.partition, "readers", is_forced=True)
+    made.cursors.is_late = False
+
+
+async def _attach(made: Lake, service: SubscriptionService) -> None:
+    await attach(service, made.partition, permits=0)
+
+
+async def _show(made: Lake, service: SubscriptionService) -> None:
+    assert [shown.name for shown in await service.stats(made.partition)] == ["readers"]
+
+
+async def _seek(made: Lake, service: SubscriptionService) -> None:
+    await service.seek(made.partition, "readers", 0)
+
+
+@virtual_time
+@pytest.mark.parametrize("look", [_attach, _show, _seek])
+async def test_a_late_deletion_removes_no_subscription_that_was_seen_since(
+    look: Callable[[Lake, SubscriptionService], Awaitable[None]],
+) -> None:
+    async with lake() as made:
+        service = await filled(made)
+        await attach(service, made.partition, permits=0)
+        await give_up_deletion(made, service)
+
+        await look(made, service)
+        assert await made.cursors.arrive() == 1
+        again = await attach(service, made.partition)
+        await again.got(ENTRY_COUNT)
+        attachment(again).acknowledge([EntryAck(1)])
+        await attachment(again).flushed()
+
+        assert await delivered_after_restart(made, service, position=ENTRY_COUNT) == [0, 2, 3]
+
+
+@virtual_time
+async def test_a_late_deletion_removes_no_subscription_that_another_server_was_told_of() -> None:
+    async with lake() as made:
+        service = await filled(made)
+        await attach(service, made.partition, permits=0)
+        await give_up_deletion(made, service)
+
+        cursors = made.stores.metadata.cursors  # as a producer with an initial subscription does, on any server
+        after = await cursors.deletion_count(made.partition)
+        await cursors.create(made.partition, "readers", mark_delete=0, properties={}, after=after)
+        await made.cursors.arrive()
+
+        assert await service.names(made.partition) == ["readers"]
+
+
+@virtual_time
+async def test_a_deletion_that_took_effect_unheard_leaves_nothing_to_seek() -> None:
+    async with lake() as made:
+        service = await filled(made)
+        await attach(service, made.partition, permits=0)
+        await give_up_deletion(made, service)
+        await made.cursors.arrive()
+
+        with pytest.raises(NotFound):
+            await service.seek(made.partition, "readers", 0)
+
+
+@virtual_time
+async def test_an_acknowledgement_that_the_store_did_not_keep_gets_no_receipt() -> None:
+    async with lake() as made:
+        service = await filled(made)
+        consumer = await attach(service, made.partition)
+        await consumer.got(ENTRY_COUNT)
+        (held,) = service._holdings.all()
+        await made.stores.metadata.cursors.delete(made.partition, {"readers": 0}, held.lease, after=0)
+
+        attachment(consumer).acknowledge([EntryAck(1)])
+        with pytest.raises(BearlakeError):
+            await attachment(consumer).flushed()
+        assert consumer.closings == [Closed.FAILED]
+        again = await attach(service, made.partition)
+        await again.got(ENTRY_COUNT)
+        attachment(again).acknowledge([EntryAck(2)])
+        await attachment(again).flushed()
+
+        assert await delivered_after_restart(made, service) == [0, 1, 3]
+
+
+@virtual_time
+async def test_a_late_save_moves_no_subscription_that_was_made_anew() -> None:
+    async with lake() as made:
+        service = await filled(made)
+        consumer = await attach(service, made.partition)
+        await consumer.got(ENTRY_COUNT)
+        made.cursors.is_late = True
+        attachment(consumer).acknowledge([EntryAck(base) for base in ALL])
+        with pytest.raises(Unavailable):
+            await attachment(consumer).flushed()
+        made.cursors.is_late = False
+        await service.delete(made.partition, "readers", is_forced=True)
+        await attach(service, made.partition, permits=0)
+        assert await made.cursors.arrive() >= 1
+
+        assert await delivered_after_restart(made, service) == ALL
+
+
+class Unreleased:
+    """`Leases.release` without an answer, and without an effect, while `is_down`."""
+
+    def __init__(self, service: SubscriptionService, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_down = True
+        self._release = service._leases.release
+        monkeypatch.setattr(service._leases, "release", self.release)
+
+    async def release(self, lease: Lease) -> None:
+        """`Leases.release`."""
+        if self.is_down:
+            raise Unavailable("no answer")
+        await self._release(lease)
+
+
+@virtual_time
+async def test_a_late_save_undoes_no_seek_after_its_partition_was_given_up_and_taken_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with lake() as made:
+        service = await filled(made)
+        consumer = await attach(service, made.partition)
+        await consumer.got(ENTRY_COUNT)
+        leases = Unreleased(service, monkeypatch)
+        made.cursors.is_late = True
+        for base in ALL:
+            attachment(consumer).acknowledge([EntryAck(base)])
+            with pytest.raises(Unavailable):
+                await attachment(consumer).flushed()
+        (held,) = service._holdings.all()
+        await service._holdings.leave(held, Closed.MOVED)
+        made.cursors.is_late = leases.is_down = False
+
+        again = await attach(service, made.partition, permits=0)
+        await attachment(again).seek(EARLIEST)
+        assert await made.cursors.arrive() >= ENTRY_COUNT
+
+        assert await delivered_after_restart(made, service) == ALL
+
+
+@virtual_time
+async def test_a_lease_that_could_not_be_released_is_released_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with lake() as made:
+        service = await filled(made)
+        await attach(service, made.partition, permits=0)
+        leases = Unreleased(service, monkeypatch)
+        (held,) = service._holdings.all()
+        await service._holdings.leave(held, Closed.MOVED)
+        assert await service.holder(made.partition) == service._server
+
+        leases.is_down = False
+        await asyncio.sleep(60)
+        assert await service.holder(made.partition) is None
