@@ -3,6 +3,8 @@
 A task is given back until the store has answered. A claim without an answer may have taken tasks that the worker never heard of. Its
 outcome is final as soon as the process's next write begins (I12): so one write, one look-up of all tasks behind it, and what is found is
 given back.
+
+A claim is held until the store has answered its last step (`done`), so a look-up never takes a task for unheard that is being ended.
 """
 
 from collections.abc import Iterable
@@ -38,14 +40,15 @@ class Claims:
         return claims
 
     def done(self, claim: TaskClaim) -> None:
-        """The task is not ours any more: done, failed, dropped."""
-        self._held.pop(claim.task_id, None)
+        """The store has answered: the task is not ours any more, because it is done, failed, dropped, or another's."""
+        if self._held.get(claim.task_id) == claim:  # a newer claim of the same task stays
+            del self._held[claim.task_id]
 
     def owe(self, claims: Iterable[TaskClaim], wait_ms: int = 0) -> None:
         """Give these back as soon as the store answers, not to be claimed for `wait_ms`; without effect for those that another holds
         by then."""
         for claim in claims:
-            self._held.pop(claim.task_id, None)
+            self.done(claim)
             self._owed[claim.task_id] = claim, wait_ms
 
     def doubt(self) -> None:
@@ -75,9 +78,14 @@ class Claims:
                     del self._owed[claim.task_id]
 
     async def _find_unheard(self) -> None:
+        heard = {
+            *self._held.values(),
+            *(claim for claim, _ in self._owed.values()),
+        }  # before the look: what ends meanwhile was heard of
         after = 0
         while page := await self._tasks.list(after=after):
             after = page[-1].id
             for task in page:
-                if task.holder == self._server and task.id not in self._held:
-                    self._owed[task.id] = TaskClaim(task_id=task.id, epoch=task.epoch, worker=self._server), 0
+                claim = TaskClaim(task_id=task.id, epoch=task.epoch, worker=self._server)
+                if task.holder == self._server and claim not in heard:
+                    self._owed[task.id] = claim, 0

@@ -376,16 +376,17 @@ class Worker:
         metrics.COMPACTION_TASKS.labels("any", Outcome.RELEASED).inc(len(claims))
 
     async def _let_go(self, claim: TaskClaim, step: Coroutine[Any, Any, None]) -> bool:
-        """Do the last step for a claim; whether the store did it. Without an answer the task is given back."""
-        self._claims.done(claim)
+        """Do the last step for a claim; whether the store did it. Without an answer the task is given back. Held until then."""
         try:
             await step
         except (Fenced, NotFound):
+            self._claims.done(claim)
             return False
         except BearlakeError as error:
             self._trouble.failed(error, step="end a task")
             self._release([claim])
             return False
+        self._claims.done(claim)
         return True
 
     async def _settle_debts(self) -> None:
