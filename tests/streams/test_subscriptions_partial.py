@@ -54,6 +54,17 @@ def test_a_part_is_acknowledged_when_the_extent_of_its_entry_was_forgotten() -> 
     assert machine.cursor.ranges == [(3, 4)]
 
 
+def test_an_entry_that_is_acknowledged_again_when_all_are_acknowledged_is_not_looked_up() -> None:
+    log = log_of_batches(1)
+    machine = machine_of(SubscriptionType.EXCLUSIVE, log)
+    member, _ = join(machine, permits=100)
+    feed(machine, log)
+
+    assert machine.acknowledge(member, EntryAck(0))
+    assert machine.cursor.mark_delete == log.end
+    assert machine.acknowledge(member, EntryAck(0))
+
+
 @pytest.mark.parametrize("type_", list(SubscriptionType))
 def test_an_entry_that_is_known_to_be_below_the_mark_is_not_looked_up(type_: SubscriptionType) -> None:
     log = log_of_batches(3)

@@ -31,6 +31,7 @@ class KafkaRole:
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
         """See `Role.start`."""
         await self._server.start()
+        tasks.own("check Kafka connections", self._server.run())
         return self._server.endpoints
 
     async def drain(self, deadline_ms: int) -> None:

@@ -40,6 +40,7 @@ class PulsarRole:
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
         """See `Role.start`."""
         await self._server.start()
+        tasks.own("check Pulsar connections", self._server.run())
         await self._http.start()
         return {**self._server.endpoints, **self._http.endpoints}
 

@@ -1,20 +1,25 @@
 """The connections of one protocol server: they are accepted on its listeners, counted, and checked every few seconds.
 
-At most `connections_max` are open; a further one is closed at once. The server's tasks belong to this register too, and end with it.
+At most `connections_max` are open, those in a TLS handshake included (`handshakes.py`); a further one is closed at once. The server's
+tasks belong to this register too, and end with it.
 """
 
 import asyncio
+import logging
+import socket
+import ssl
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
+from bearlake.serving.handshakes import TlsAcceptor
 from bearlake.serving.listener import Listener
 from bearlake.serving.pacing import ConnectionMeters, PacedConnection
 from bearlake.serving.slabs import SlabPool, SlabSettings
 
-C = TypeVar("C", bound=PacedConnection)
+log = logging.getLogger(__name__)
 
-TLS_HANDSHAKE_S = 10
-"""Time (s) that a client may take for the TLS handshake."""
+C = TypeVar("C", bound=PacedConnection)
 
 
 class Connections(Generic[C]):
@@ -29,12 +34,12 @@ class Connections(Generic[C]):
         connections_max: int,
         receive_bytes_max: int,
         check_ms: int,
-        on_check: Callable[[], object] = lambda: None,
+        tls_handshake_ms: int,
     ) -> None:
         """`protocol` names the endpoints (`kafka`). `listeners` are bound already and belong to this object from now on.
 
         `receive_bytes_max` bounds the larger receive buffers of all connections together; `check_ms` is the time between two checks.
-        `on_check` is called after each check.
+        `tls_handshake_ms` is the time that a client may take for the TLS handshake.
         """
         self.slabs = SlabPool(SlabSettings(bytes_max=receive_bytes_max))
         self.meters = meters
@@ -44,12 +49,13 @@ class Connections(Generic[C]):
         self._listeners = list(listeners)
         self._connections_max = connections_max
         self._check_s = check_ms / 1000
-        self._on_check = on_check
-        self._acceptors: list[asyncio.Server] = []
+        self._tls_handshake_s = tls_handshake_ms / 1000
+        self._acceptors: list[asyncio.Server | TlsAcceptor] = []
         self._open: set[C] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        meters.open.set_function(lambda: len(self._open))
+        self._handshakes: set[C] = set()
+        """Connections that are in a TLS handshake."""
+        meters.open.set_function(lambda: self._count)
         meters.receive_buffer_bytes.set_function(lambda: self.slabs.used_bytes)
         meters.receive_buffer_bytes_max.set(receive_bytes_max)
 
@@ -72,14 +78,17 @@ class Connections(Generic[C]):
         self.loop = asyncio.get_running_loop()
         for listener in self._listeners:
             endpoint, _ = listener.endpoint(self._protocol)
-            acceptor = await self.loop.create_server(
-                lambda endpoint=endpoint: connect(endpoint),
-                sock=listener.socket,
-                ssl=listener.tls,
-                ssl_handshake_timeout=TLS_HANDSHAKE_S if listener.tls else None,
-            )
-            self._acceptors.append(acceptor)
-        self._timer = self.loop.call_later(self._check_s, self._check_again)
+            accept = partial(connect, endpoint)
+            if listener.tls is None:
+                self._acceptors.append(await self.loop.create_server(accept, sock=listener.socket))
+            else:
+                self._acceptors.append(TlsAcceptor(listener.socket, partial(self._accepted, listener.tls, accept)))
+
+    async def check_for_ever(self) -> None:
+        """Check all connections every `check_ms`; ends only by cancellation. Its owner notices when it dies (`serving/tasks.py`)."""
+        while True:
+            await asyncio.sleep(self._check_s)
+            self.check()
 
     def stop_accepting(self) -> None:
         """Accept no more connections; those that are open stay open. Safe to repeat."""
@@ -88,8 +97,6 @@ class Connections(Generic[C]):
 
     async def close(self) -> None:
         """Close listeners and connections at once, and cancel all tasks. Safe to repeat and without `start`."""
-        if self._timer is not None:
-            self._timer.cancel()
         self.stop_accepting()
         for listener in self._listeners:
             listener.socket.close()
@@ -101,9 +108,15 @@ class Connections(Generic[C]):
 
     # -- for connections -----------------------------------------------------------------------------------------
 
+    @property
+    def _count(self) -> int:
+        """What `connections_max` bounds."""
+        return len(self._open) + len(self._handshakes)
+
     def add(self, connection: C) -> bool:
         """Count an open connection; returns False when there are too many."""
-        if len(self._open) >= self._connections_max:
+        self._handshakes.discard(connection)
+        if self._count >= self._connections_max:
             return False
         self._open.add(connection)
         self.meters.opened.inc()
@@ -121,12 +134,36 @@ class Connections(Generic[C]):
         return task
 
     def check(self) -> None:
-        """Check every open connection once: close those that stall or fall silent, take memory back from those that are quiet."""
+        """Check every open connection once: close those that stall or fall silent, take memory back from those that are quiet.
+
+        A check that fails is a bug, and closes its connection, but no other.
+        """
         now = self.loop.time()
         for connection in self:
-            connection.check(now)
+            try:
+                connection.check(now)
+            except Exception as error:  # boundary: one connection
+                log.exception("check of a connection failed", extra={"peer": connection.peer})
+                connection.close(f"internal error: {error!r}", "internal_error")
 
-    def _check_again(self) -> None:
-        self.check()
-        self._on_check()
-        self._timer = self.loop.call_later(self._check_s, self._check_again)
+    # -- TLS -----------------------------------------------------------------------------------------------------
+
+    def _accepted(self, tls: ssl.SSLContext, connect: Callable[[], C], accepted: socket.socket) -> None:
+        if self._count >= self._connections_max:
+            self.meters.closed.labels("connections_max").inc()
+            accepted.close()
+            return
+        connection = connect()
+        self._handshakes.add(connection)
+        self.run(self._shake_hands(tls, connection, accepted))
+
+    async def _shake_hands(self, tls: ssl.SSLContext, connection: C, accepted: socket.socket) -> None:
+        try:
+            await self.loop.connect_accepted_socket(
+                lambda: connection, accepted, ssl=tls, ssl_handshake_timeout=self._tls_handshake_s
+            )
+        except OSError as error:  # not TLS, no common version, a certificate that is refused, out of time, gone
+            self.meters.closed.labels("tls_handshake").inc()
+            log.info("TLS handshake failed", extra={"listener": connection.listener, "error": repr(error)})
+        finally:
+            self._handshakes.discard(connection)

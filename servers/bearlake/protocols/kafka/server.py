@@ -49,6 +49,7 @@ class KafkaServer:
             connections_max=settings.connections_max,
             receive_bytes_max=settings.receive_bytes_max,
             check_ms=CHECK_MS,
+            tls_handshake_ms=settings.tls_handshake_ms,
         )
         self._apis = dispatch.served()
         metrics.KAFKA_UNSENT_BYTES.set_function(lambda: self.context.unsent_bytes)
@@ -67,6 +68,10 @@ class KafkaServer:
     async def start(self) -> None:
         """Accept connections when this returns."""
         await self.connections.start(lambda endpoint: Connection(self.connections, self.context, self._apis, endpoint))
+
+    async def run(self) -> None:
+        """Check connections; ends only by cancellation. The process's tasks own it."""
+        await self.connections.check_for_ever()
 
     async def drain(self, deadline_ms: int) -> None:
         """See the module's docstring; returns within `deadline_ms`."""

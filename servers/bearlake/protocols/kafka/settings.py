@@ -16,11 +16,13 @@ class KafkaSettings:
     control_request_bytes_max: int = 16 * 1024 * 1024
     """Largest request in bytes that is not Produce: decoding it makes objects, which take several times its size."""
     connections_max: int = 10_000
-    """Open client connections; more are closed at once."""
+    """Open client connections, those in a TLS handshake included; more are closed at once."""
     idle_ms: int = 600_000
     """Connections without a request for this long (ms) are closed (Kafka's `connections.max.idle.ms`)."""
     stall_ms: int = 60_000
     """Time (ms) in which a request must arrive whole once it has begun, and in which a client must take some of its answers."""
+    tls_handshake_ms: int = 10_000
+    """Time (ms) that a client may take for the TLS handshake; until it ends, the connection counts against `connections_max`."""
     requests_in_flight_max: int = 64
     """Requests of one connection that run at once; its socket is not read beyond."""
     response_bytes_max: int = 16 * 1024 * 1024

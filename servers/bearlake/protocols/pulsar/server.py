@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHECK_MS = 1_000
-"""Time (ms) between two checks for silent and stalled connections."""
+"""Time (ms) between two checks for silent and stalled connections, and for exclusive producers that were overtaken."""
 
 
 class PulsarServer:
@@ -58,7 +58,7 @@ class PulsarServer:
             connections_max=settings.connections_max,
             receive_bytes_max=settings.receive_bytes_max,
             check_ms=CHECK_MS,
-            on_check=lambda: self.connections.run(self.context.access.verify()),
+            tls_handshake_ms=settings.tls_handshake_ms,
         )
         self._command_meters = CommandMeters(handlers.NAMES)
         metrics.PULSAR_PRODUCERS.set_function(lambda: self.context.producer_count)
@@ -78,6 +78,17 @@ class PulsarServer:
     async def start(self) -> None:
         """Accept connections when this returns."""
         await self.connections.start(self._connect)
+
+    async def run(self) -> None:
+        """Check connections, and the leases of exclusive producers; ends only by cancellation. The process's tasks own it."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.connections.check_for_ever(), name="check Pulsar connections")
+            group.create_task(self._verify_for_ever(), name="verify exclusive producers")
+
+    async def _verify_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_MS / 1000)
+            await self.context.access.verify()
 
     def _connect(self, endpoint: str) -> Connection:
         return Connection(self.connections, self.context, handlers, self._command_meters, endpoint)

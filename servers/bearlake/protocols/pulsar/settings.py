@@ -17,7 +17,7 @@ class PulsarSettings:
     """Largest batch in bytes when uncompressed; a bomb is refused before it goes off. What is stored already is not read beyond it either:
     lower it only if nothing larger is there."""
     connections_max: int = 10_000
-    """Open client connections; more are closed at once."""
+    """Open client connections, those in a TLS handshake included; more are closed at once."""
     attachments_max: int = 20_000
     """Producers and consumers of one connection; more are refused with TooManyRequests."""
     watchers_max: int = 100
@@ -34,5 +34,7 @@ class PulsarSettings:
     """Time (ms) without a word from a client after which it is asked for one, and as long again, after which it is disconnected."""
     stall_ms: int = 60_000
     """Time (ms) in which a command must arrive whole once it has begun, and in which a client must take some of what it is sent."""
+    tls_handshake_ms: int = 10_000
+    """Time (ms) that a client may take for the TLS handshake; until it ends, the connection counts against `connections_max`."""
     drain_move_ms: int = 2_000
     """While draining beside other servers: time (ms) that clients have to go where they were told before they are disconnected."""

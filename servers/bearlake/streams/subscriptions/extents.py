@@ -42,6 +42,11 @@ class Extents:
         at = bisect_right(bases, offset)
         return bases[at - 1], bases[at] if at < len(bases) else self._end
 
+    def is_edge(self, offset: int) -> bool:
+        """Whether an entry is known to begin or to end at `offset`, also when it is forgotten itself."""
+        found = self.find(offset)
+        return offset == self._end if found is None else offset == found[0]
+
     def forget_before(self, offset: int) -> None:
         """Forget entries that end at or before `offset`; done now and then, when it pays."""
         bases = self._bases

@@ -150,8 +150,7 @@ class SingleActive(Dispatcher):
         if extent is None:
             # Below the mark-delete offset all is acknowledged, but the mark may lie inside the entry, whose end counts then.
             mark = self.cursor.mark_delete
-            at_mark = self._extents.find(mark)
-            return ack.base_offset < mark and at_mark is not None and at_mark[0] == mark
+            return ack.base_offset < mark and self._extents.is_edge(mark)
         self.acknowledge_read(member, ack, *extent, is_through=is_through)
         return True
 

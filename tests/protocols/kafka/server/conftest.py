@@ -7,7 +7,7 @@ import asyncio
 
 import uvloop
 
-BOTH = {"test_kafka_hostile", "test_kafka_produce", "test_kafka_fetch", "test_kafka_listeners"}
+BOTH = {"test_kafka_hostile", "test_kafka_produce", "test_kafka_fetch", "test_kafka_listeners", "test_kafka_handshakes"}
 
 
 def pytest_asyncio_loop_factories(config, item):

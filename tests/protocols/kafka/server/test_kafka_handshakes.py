@@ -1,0 +1,163 @@
+"""Connections in a TLS handshake: they are counted, bounded in time, and end with the server. Real sockets, on both event loops."""
+
+import asyncio
+import logging
+import ssl
+import subprocess
+
+import pytest
+
+from bearlake.protocols.kafka import messages as m
+from bearlake.protocols.kafka.settings import KafkaSettings
+from bearlake.serving import handshakes
+from bearlake.serving.listener import ListenerSettings
+from bearlake.serving.tasks import TaskDied, Tasks
+from bearlake.telemetry import metrics
+from fixtures.kafka_server import until
+
+WAIT_S = 30
+
+
+@pytest.fixture(scope="session")
+def tls(tmp_path_factory):
+    """A listener with a certificate for localhost, made by openssl, and a client's context."""
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-out", certificate, "-keyout", key],
+        check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+    listener = ListenerSettings(tls_certificate_file=str(certificate), tls_key_file=str(key))
+    return listener, ssl.create_default_context(cafile=str(certificate))
+
+
+async def silent(node):
+    """A client that connects and never begins its handshake."""
+    return await asyncio.wait_for(asyncio.open_connection("127.0.0.1", node.port), WAIT_S)
+
+
+async def is_closed(reader):
+    """Whether the server closes the connection."""
+    try:
+        return await asyncio.wait_for(reader.read(), WAIT_S) == b""
+    except ConnectionError:
+        return True
+
+
+def refused(reason):
+    return metrics.KAFKA_CONNECTIONS_REFUSED.labels(reason).value
+
+
+async def test_connections_in_a_handshake_count(kafka_cluster, tls):
+    listener, context = tls
+    node = (await kafka_cluster(1, listeners=[listener], settings=KafkaSettings(connections_max=2)))[0]
+    before = refused("connections_max")
+    hanging = [await silent(node) for _ in range(2)]
+    await until(lambda: node.server.connections._count == 2)
+
+    reader, writer = await silent(node)
+    assert await is_closed(reader)
+    assert refused("connections_max") == before + 1
+    writer.close()
+    hanging[0][1].close()
+    await until(lambda: node.server.connections._count == 1)
+    client = await node.client(tls=context)
+    assert (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers
+    assert node.server.connections._count == 2
+    await client.close()
+    await until(lambda: node.server.connections._count == 1)
+    hanging[1][1].close()
+
+
+async def test_a_handshake_ends_in_time(kafka_cluster, tls):
+    listener, _ = tls
+    settings = KafkaSettings(connections_max=1, tls_handshake_ms=50)
+    node = (await kafka_cluster(1, listeners=[listener], settings=settings))[0]
+    before = refused("tls_handshake")
+
+    reader, writer = await silent(node)
+    assert await is_closed(reader)
+    await until(lambda: node.server.connections._count == 0)
+    assert refused("tls_handshake") == before + 1
+    writer.close()
+
+
+async def test_a_server_that_closes_ends_handshakes(kafka_cluster, tls):
+    node = (await kafka_cluster(1, listeners=[tls[0]]))[0]
+    reader, writer = await silent(node)
+    await until(lambda: node.server.connections._count == 1)
+
+    await node.server.close()
+
+    assert await is_closed(reader)
+    assert node.server.connections._count == 0
+    writer.close()
+
+
+async def test_a_server_without_files_to_open_accepts_again_later(kafka_cluster, tls, monkeypatch):
+    listener, context = tls
+    monkeypatch.setattr(handshakes, "PAUSE_S", 0.01)
+    node = (await kafka_cluster(1, listeners=[listener]))[0]
+    (acceptor,) = node.server.connections._acceptors
+    real = acceptor._listening
+
+    class Exhausted:
+        failure_count = 0
+
+        def accept(self):
+            self.failure_count += 1
+            acceptor._listening = real
+            raise OSError(24, "Too many open files")
+
+        def fileno(self):
+            return real.fileno()
+
+    exhausted = acceptor._listening = Exhausted()
+    client = await node.client(tls=context)
+
+    assert (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers
+    assert exhausted.failure_count == 1
+
+
+async def test_a_check_that_fails_closes_its_connection_and_no_other(kafka_cluster, monkeypatch, caplog):
+    node = (await kafka_cluster(1))[0]
+    bad, good = await node.client(), await node.client()
+    for client in (bad, good):
+        await client.ask(m.MetadataRequest(topics=[]), 12)
+    address = bad.writer.get_extra_info("sockname")
+    (broken,) = [one for one in node.server.connections if one.peer == f"{address[0]}:{address[1]}"]
+    checked = []
+
+    def check(self, now):
+        if self is broken:
+            raise ZeroDivisionError
+        checked.append(self)
+
+    monkeypatch.setattr(type(broken), "check", check)
+    node.server.connections._check_s = 0.001
+    checks = asyncio.create_task(node.server.connections.check_for_ever())
+    with caplog.at_level(logging.CRITICAL, "bearlake.serving.connections"):
+        assert await bad.is_closed()
+        await until(lambda: len(checked) > 3)
+
+    assert (await good.ask(m.MetadataRequest(topics=[]), 12)).brokers
+    checks.cancel()
+
+
+async def test_a_server_whose_checks_end_stops(kafka_cluster, monkeypatch):
+    node = (await kafka_cluster(1))[0]
+    node.server.connections._check_s = 0.001
+
+    def check():
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(node.server.connections, "check", check)
+
+    async def process():
+        async with Tasks() as tasks:
+            tasks.own("check Kafka connections", node.server.run())
+            await asyncio.Event().wait()
+
+    with pytest.raises(TaskDied):
+        await asyncio.wait_for(process(), WAIT_S)
