@@ -10,6 +10,7 @@ from bearlake.testing.model import guards as guarding
 from bearlake.testing.model.catalog import CatalogBounds, CatalogGuards, CatalogPart
 from bearlake.testing.model.compaction import CompactionPart
 from bearlake.testing.model.compaction_guards import CompactionBounds, CompactionGuards
+from bearlake.testing.model.cursors import CursorBounds, CursorGuards, CursorPart
 from bearlake.testing.model.explorer import Report, explore
 from bearlake.testing.model.leases import LeaseBounds, LeaseGuards, LeasePart
 from bearlake.testing.model.offsets import OffsetBounds, OffsetGuards, OffsetPart
@@ -82,12 +83,18 @@ def _catalog(size: str, off: Collection[str]) -> list[AnyPart]:
     return [CatalogPart(CatalogBounds(call_count={"small": 4, "medium": 5, "large": 6}[size]), guards)]
 
 
+def _cursors(size: str, off: Collection[str]) -> list[AnyPart]:
+    guards = guarding.without(CursorGuards(), *off)
+    return [CursorPart(CursorBounds(call_count={"small": 4, "medium": 5, "large": 6}[size]), guards)]
+
+
 FAMILIES: Final[dict[str, Family]] = {
     "write": Family(guarding.rules(WriteGuards()), _write),
     "compaction": Family(guarding.rules(CompactionGuards()), _compaction),
     "leases": Family(guarding.rules(LeaseGuards()), _leases),
     "offsets": Family(guarding.rules(OffsetGuards()), _offsets),
     "catalog": Family(guarding.rules(CatalogGuards()), _catalog),
+    "cursors": Family(guarding.rules(CursorGuards()), _cursors),
 }
 
 REDUNDANT: Final[dict[str, str]] = {
