@@ -10,7 +10,7 @@ of two servers which decide at the same time one has to read again.
 - All writes are safe to repeat: after `Unavailable` read again, and the state says whether the step happened.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -164,3 +164,13 @@ class SchemaStore(Protocol):
 
     async def last_id(self, context: str) -> int:
         """The largest id given in the context; 0 for none."""
+
+
+def revision_of(levels: Iterable[int]) -> int:
+    """The revision of a subject: the sum of its own and those of the levels above it, each of which only grows."""
+    return sum(levels)
+
+
+def is_current(*, found: int, named: int) -> bool:
+    """Whether a write may take effect that was decided on the revision `named`; `found` is the subject's now (I12)."""
+    return found == named

@@ -8,6 +8,8 @@ import sqlite3
 
 from bearlake.clock import Clock
 from bearlake.errors import Conflict, Invalid, NotFound
+from bearlake.metadata import epoch_rules
+from bearlake.metadata.epoch_rules import PartitionEpoch
 from bearlake.metadata.model import PRODUCER_NAME_BYTES_MAX, Lease, NamedProducer, PartitionKey
 from bearlake.metadata.names import check_name
 from bearlake.metadata.partition_state import PartitionState
@@ -77,20 +79,23 @@ class SqliteProducerIds:
         with self._database.writing() as connection:
             check_lease(connection, lease)
             self._existing(partition)
-            return _raised(connection, partition, is_exclusive=True)
+            return _store(connection, partition, epoch_rules.raised(_held(connection, partition)))
 
     def _share_epoch(self, partition: PartitionKey, lease_name: str) -> int:
         with self._database.looking() as connection:  # mostly nobody was ever alone: without the write lock
-            epoch = self._existing(partition).epoch
-            if lease_of(connection, lease_name) is None and not _is_exclusive(connection, partition):
-                return epoch
+            self._existing(partition)
+            found = _held(connection, partition)
+            if lease_of(connection, lease_name) is None and epoch_rules.shared(found) == found:
+                return found.epoch
         with self._database.writing() as connection:
-            epoch = self._existing(partition).epoch
+            self._existing(partition)
             held = lease_of(connection, lease_name)
             if held is not None and not may_take(connection, held.holder):
                 raise Conflict(f"the lease {lease_name!r} is held by server {held.holder.node_id}")
             connection.execute("UPDATE leases SET node_id = NULL, server_epoch = NULL WHERE name = ?", (lease_name,))
-            return _raised(connection, partition, is_exclusive=False) if _is_exclusive(connection, partition) else epoch
+            found = _held(connection, partition)
+            after = epoch_rules.shared(found)
+            return found.epoch if after == found else _store(connection, partition, after)
 
     def _existing(self, partition: PartitionKey) -> PartitionState:
         self._log.follower.catch_up()
@@ -100,19 +105,20 @@ class SqliteProducerIds:
         return state
 
 
-def _raised(connection: sqlite3.Connection, partition: PartitionKey, *, is_exclusive: bool) -> int:
+def _held(connection: sqlite3.Connection, partition: PartitionKey) -> PartitionEpoch:
+    find = "SELECT epoch, is_exclusive FROM partition_epochs WHERE partition = ?"
+    row = connection.execute(find, (partition,)).fetchone()
+    return PartitionEpoch() if row is None else PartitionEpoch(row[0], bool(row[1]))
+
+
+def _store(connection: sqlite3.Connection, partition: PartitionKey, after: PartitionEpoch) -> int:
     (number,) = connection.execute("UPDATE store SET raised_count = raised_count + 1 RETURNING raised_count").fetchone()
-    (epoch,) = connection.execute(
-        "INSERT INTO partition_epochs VALUES (?1, 1, ?2, ?3) ON CONFLICT (partition) DO UPDATE"
-        " SET epoch = epoch + 1, number = ?2, is_exclusive = ?3 RETURNING epoch",
-        (partition, number, is_exclusive),
-    ).fetchone()
-    return int(epoch)
-
-
-def _is_exclusive(connection: sqlite3.Connection, partition: PartitionKey) -> bool:
-    row = connection.execute("SELECT is_exclusive FROM partition_epochs WHERE partition = ?", (partition,)).fetchone()
-    return row is not None and bool(row[0])
+    connection.execute(
+        "INSERT INTO partition_epochs VALUES (?1, ?2, ?3, ?4) ON CONFLICT (partition) DO UPDATE"
+        " SET epoch = ?2, number = ?3, is_exclusive = ?4",
+        (partition, after.epoch, number, after.is_exclusive),
+    )
+    return after.epoch
 
 
 def _next_ids(connection: sqlite3.Connection, count: int) -> range:

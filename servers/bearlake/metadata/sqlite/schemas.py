@@ -17,6 +17,8 @@ from bearlake.metadata.schemas import (
     SubjectVersion,
     VersionKey,
     VersionRow,
+    is_current,
+    revision_of,
 )
 from bearlake.metadata.sqlite.database import Database
 
@@ -198,18 +200,18 @@ LIVE_REFERRERS = (
 def _rules(connection: sqlite3.Connection, subject: SubjectKey) -> tuple[int, tuple[Rules, Rules, Rules]]:
     """The sum of the three levels' revisions (each only grows), and their rules."""
     found = []
-    revision = 0
+    revisions = []
     for key in (subject, (subject.context, GLOBAL_SUBJECT), (DEFAULT_CONTEXT, GLOBAL_SUBJECT)):
         row = connection.execute(
             "SELECT revision, config, mode FROM schema_subjects WHERE context = ? AND subject = ?", key
         ).fetchone() or (0, None, None)
-        revision += row[0]
+        revisions.append(row[0])
         found.append(Rules(row[1], row[2]))
-    return revision, (found[0], found[1], found[2])
+    return revision_of(revisions), (found[0], found[1], found[2])
 
 
 def _check_revision(connection: sqlite3.Connection, subject: SubjectKey, revision: int) -> None:
-    if _rules(connection, subject)[0] != revision:
+    if not is_current(found=_rules(connection, subject)[0], named=revision):
         raise Conflict(f"the subject {subject.name!r} has changed meanwhile")
 
 

@@ -11,11 +11,13 @@ from bearlake.testing.model.catalog import CatalogBounds, CatalogGuards, Catalog
 from bearlake.testing.model.compaction import CompactionPart
 from bearlake.testing.model.compaction_guards import CompactionBounds, CompactionGuards
 from bearlake.testing.model.cursors import CursorBounds, CursorGuards, CursorPart
+from bearlake.testing.model.exclusive import ALONE, BESIDE, ExclusiveBounds, ExclusiveGuards, ExclusivePart
 from bearlake.testing.model.explorer import Report, explore
 from bearlake.testing.model.leases import LeaseBounds, LeaseGuards, LeasePart
 from bearlake.testing.model.offsets import OffsetBounds, OffsetGuards, OffsetPart
 from bearlake.testing.model.part import Part
 from bearlake.testing.model.producers import IDEMPOTENT, Client
+from bearlake.testing.model.registry import RegistryBounds, RegistryGuards, RegistryPart
 from bearlake.testing.model.write import WriteBounds, WriteGuards, WritePart
 
 SIZES: Final = ("small", "medium", "large")
@@ -88,12 +90,25 @@ def _cursors(size: str, off: Collection[str]) -> list[AnyPart]:
     return [CursorPart(CursorBounds(call_count={"small": 4, "medium": 5, "large": 6}[size]), guards)]
 
 
+def _exclusive(size: str, off: Collection[str]) -> list[AnyPart]:
+    guards = guarding.without(ExclusiveGuards(), *off)
+    kinds = {"small": (ALONE, BESIDE, ALONE), "medium": (ALONE, BESIDE) * 2, "large": (ALONE, BESIDE) * 3}[size]
+    return [ExclusivePart(ExclusiveBounds(kinds=kinds, epoch=len(kinds) + 1), guards)]
+
+
+def _registry(size: str, off: Collection[str]) -> list[AnyPart]:
+    guards = guarding.without(RegistryGuards(), *off)
+    return [RegistryPart(RegistryBounds(call_count={"small": 3, "medium": 4, "large": 5}[size]), guards)]
+
+
 FAMILIES: Final[dict[str, Family]] = {
     "write": Family(guarding.rules(WriteGuards()), _write),
     "compaction": Family(guarding.rules(CompactionGuards()), _compaction),
     "leases": Family(guarding.rules(LeaseGuards()), _leases),
     "offsets": Family(guarding.rules(OffsetGuards()), _offsets),
     "catalog": Family(guarding.rules(CatalogGuards()), _catalog),
+    "exclusive": Family(guarding.rules(ExclusiveGuards()), _exclusive),
+    "registry": Family(guarding.rules(RegistryGuards()), _registry),
     "cursors": Family(guarding.rules(CursorGuards()), _cursors),
 }
 
