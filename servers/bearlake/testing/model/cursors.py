@@ -71,8 +71,8 @@ class Call(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """The row. `made`, `content` and `told` are the judge's: which cursor it is, the save (plus 1) whose position it has, and the calls that
-    had ended when somebody was told that it exists."""
+    """The row. The judge alone knows `made` (which cursor it is), `content` (the save, plus 1, whose position it has) and `told` (the calls
+    that had ended when somebody was told that it exists)."""
 
     generation: int = 0
     revision: int = 0
