@@ -1,12 +1,13 @@
 """Writes of cursors that were given up and reach the store late: they undo nothing that a client was told since."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
 from bearlake.errors import BearlakeError, NotFound, Unavailable
-from bearlake.metadata.model import Lease
+from bearlake.metadata.model import Lease, PartitionKey
+from bearlake.metadata.subscriptions import Cursor
 from bearlake.streams.subscriptions.model import EARLIEST, Closed, EntryAck, SubscriptionType
 from bearlake.streams.subscriptions.service import SubscriptionService
 from bearlake.testing.loop import virtual_time
@@ -194,3 +195,61 @@ async def test_a_lease_that_could_not_be_released_is_released_later(monkeypatch:
         leases.is_down = False
         await asyncio.sleep(60)
         assert await service.holder(made.partition) is None
+
+
+class Slow:
+    """`CursorStore.load`, whose answers are under way until `go`."""
+
+    def __init__(self, made: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked, self.go = asyncio.Event(), asyncio.Event()
+        self._load = made.cursors.load
+        monkeypatch.setattr(made.cursors, "load", self.load)
+
+    async def load(self, partition: PartitionKey) -> Sequence[Cursor]:
+        """`CursorStore.load`."""
+        stored = await self._load(partition)
+        self.asked.set()
+        await self.go.wait()
+        return stored
+
+
+@virtual_time
+async def test_a_look_that_ends_after_the_partition_was_taken_again_saves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The look finds the cursor as it was, below the start that a trim has made: saving that would undo the newer acknowledgement."""
+    async with lake() as made:
+        service = await filled(made)
+        await attach(service, made.partition, permits=0)
+        (held,) = service._holdings.all()
+        held.subscriptions.clear()
+        slow = Slow(made, monkeypatch)
+        await made.stores.metadata.log.trim(made.partition, 1)
+        look = asyncio.create_task(service.stats(made.partition))
+        await slow.asked.wait()
+        service._holdings.overtaken(made.partition, held.lease)
+        monkeypatch.undo()
+
+        again = await attach(service, made.partition)
+        await again.got(ENTRY_COUNT - 1)
+        slow.go.set()
+        await look
+        attachment(again).acknowledge([EntryAck(3)])
+        await attachment(again).flushed()
+
+        assert await delivered_after_restart(made, service) == [1, 2]
+
+
+@virtual_time
+async def test_a_save_of_a_lost_lease_does_not_end_the_next_one() -> None:
+    async with lake() as made:
+        service = await filled(made)
+        await attach(service, made.partition, permits=0)
+        (former,) = service._holdings.all()
+        service._holdings.overtaken(made.partition, former.lease)
+        consumer = await attach(service, made.partition)
+
+        service._holdings.overtaken(made.partition, former.lease)  # the answer of a save under the former lease
+        await consumer.got(ENTRY_COUNT)
+
+        assert consumer.closings == []

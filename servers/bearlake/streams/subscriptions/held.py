@@ -2,7 +2,7 @@
 
 import asyncio
 
-from bearlake.errors import BearlakeError
+from bearlake.errors import BearlakeError, Fenced
 from bearlake.metadata.model import PartitionKey
 from bearlake.metadata.subscriptions import Cursor
 from bearlake.streams.subscriptions.cursor import AckCursor
@@ -40,7 +40,12 @@ class HeldPartition:
         return sum(subscription.consumer_count for subscription in self.subscriptions.values())
 
     def adopt(self, stored: Cursor, start: int) -> Subscription:
-        """The subscription of a stored cursor; the one that is here already knows better. `start` is the partition's start offset."""
+        """The subscription of a stored cursor; the one that is here already knows better. `start` is the partition's start offset.
+
+        Raises `Fenced` once the partition is left: nothing is ever saved under a lease that was given up.
+        """
+        if self.is_left:
+            raise Fenced(f"this server has given up partition {self.partition}")
         known = self.subscriptions.get(stored.name)
         if known is not None:
             return known

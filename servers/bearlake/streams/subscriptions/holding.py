@@ -154,7 +154,7 @@ class Holdings:
     async def create(
         self, held: HeldPartition, name: str, mark_delete: int, properties: Mapping[str, str]
     ) -> Subscription:
-        """The subscription, made if there is none. Raises as `create_cursor`."""
+        """The subscription, made if there is none. Raises as `create_cursor`, and `Fenced` if the partition was left meanwhile."""
         for _ in range(ATTEMPTS_MAX):
             drop_count = held.drop_count
             stored = await create_cursor(self._cursors, held.partition, name, mark_delete, properties)
@@ -241,10 +241,10 @@ class Holdings:
 
     # -- leaving -------------------------------------------------------------------------------------------------
 
-    def overtaken(self, partition: PartitionKey) -> None:
-        """Another server has the partition by now: stop at once."""
+    def overtaken(self, partition: PartitionKey, lease: Lease) -> None:
+        """The lease was overtaken: stop at once, unless the partition is held under a later one by now."""
         held = self._held.get(partition)
-        if held is not None:
+        if held is not None and held.lease == lease:
             self._lose(held)
 
     def _lose(self, held: HeldPartition) -> None:

@@ -90,14 +90,15 @@ class Saver:
     def __init__(
         self,
         store: CursorStore,
-        on_overtaken: Callable[[PartitionKey], None],
+        on_overtaken: Callable[[PartitionKey, Lease], None],
         on_unsaved: Callable[[SavedCursor], None],
         *,
         save_ms: int,
         retry_pause_ms: int,
     ) -> None:
         """`on_overtaken` is called for a partition whose lease is lost; `on_unsaved` for a cursor that the store does not have any more,
-        and must end it."""
+        and must end it.
+        """
         self._store = store
         self._on_overtaken = on_overtaken
         self._on_unsaved = on_unsaved
@@ -182,4 +183,4 @@ class Saver:
                 saved.saved_version, saved.is_whole = version, is_whole
                 saved.answer()
         for partition in overtaken:
-            self._on_overtaken(partition)
+            self._on_overtaken(partition, updates[partition][0])

@@ -6,6 +6,7 @@ Durable subscriptions belong to held partitions (`holding.py`); non-durable ones
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from bearlake.clock import Clock
@@ -79,7 +80,7 @@ class SubscriptionService:
         held = self._around._replace(may_deliver=lambda partition: self._holdings.may_deliver(partition))
         self._saver = Saver(
             cursor_store,
-            lambda partition: self._holdings.overtaken(partition),
+            lambda partition, lease: self._holdings.overtaken(partition, lease),
             lambda saved: self._holdings.unsaved(saved),
             save_ms=settings.save_ms,
             retry_pause_ms=settings.retry_pause_ms,
@@ -141,9 +142,12 @@ class SubscriptionService:
                 self._local_moved(found)
         while True:
             held = await self._holdings.open(partition)
-            found = held.subscriptions.get(subscription) or await self._create(
-                held, subscription, spec.position, spec.subscription_properties
-            )
+            try:
+                found = held.subscriptions.get(subscription) or await self._create(
+                    held, subscription, spec.position, spec.subscription_properties
+                )
+            except Fenced:
+                continue  # the partition was left meanwhile
             if not held.is_left:
                 return self._attach(found, spec, consumer, reader)
 
@@ -252,7 +256,8 @@ class SubscriptionService:
         held = self._holdings.get(partition)
         shown: list[SubscriptionStats] = []
         if held is not None:
-            await self._holdings.adopt_stored(held, bounds.start)
+            with suppress(Fenced):  # left meanwhile
+                await self._holdings.adopt_stored(held, bounds.start)
         if held is not None and not held.is_left:
             for subscription in held.subscriptions.values():
                 subscription.skip_before(bounds.start)  # trimmed since its consumers read last

@@ -84,7 +84,7 @@ class Cursor(NamedTuple):
 class State(NamedTuple):
     """Everything. `rows`: the cursor, or nothing. `known`: generation and cursor that the dispatcher has, each plus 1; 0: none."""
 
-    count: int = 0
+    deletions: int = 0
     rows: tuple[Cursor, ...] = ()
     made_count: int = 0
     known: int = 0
@@ -164,7 +164,7 @@ class CursorPart:
     # -- the callers ----------------------------------------------------------------------------------------------
 
     def _begin(self, state: State) -> Iterator[Step[State]]:
-        call = Call(CREATE, state.count, ended=state.ended)
+        call = Call(CREATE, state.deletions, ended=state.ended)
         calls = [(call, state)]
         if state.known:
             generation, made = state.known - 1, state.known_made
@@ -176,7 +176,7 @@ class CursorPart:
             after = before._replace(calls=(*state.calls, one))
             if sum(other.kind == one.kind for other in state.calls) == PER_KIND_MAX:
                 continue
-            yield Step(CALL, (len(state.calls), KINDS[one.kind], state.count), after)
+            yield Step(CALL, (len(state.calls), KINDS[one.kind], state.deletions), after)
 
     def _given_up(self, state: State, at: int, call: Call) -> State:
         ended = state.with_call(at, call._replace(status=ENDED, is_lost=True))
@@ -209,7 +209,7 @@ class CursorPart:
     def _look(self, state: State) -> Step[State]:
         settled = state
         if state.is_open and self._guards.deletion_refused_before_look:
-            settled = state._replace(count=state.count + 1)
+            settled = state._replace(deletions=state.deletions + 1)
         after = self._adopt(settled, state.ended)._replace(is_open=False)
         return Step(LOOK, (f"generation {state.rows[0].generation}",), after)
 
@@ -220,25 +220,25 @@ class CursorPart:
         return (self._create, self._delete, self._save)[call.kind](state, at, call)
 
     def _create(self, state: State, at: int, call: Call) -> tuple[State, bool]:
-        after = call.after if self._guards.create_names_count else state.count
-        decided = cursor_rules.creation(exists=bool(state.rows), count=state.count, after=after)
+        after = call.after if self._guards.create_names_count else state.deletions
+        decided = cursor_rules.creation(exists=bool(state.rows), count=state.deletions, after=after)
         if decided is Creation.REFUSED:
             return state, False
         if decided is Creation.FOUND:
-            return state._replace(count=state.count + self._guards.found_cursor_counts), True
+            return state._replace(deletions=state.deletions + self._guards.found_cursor_counts), True
         came_back = any(
             one.kind == DELETE and one.status == ENDED and not one.is_lost and one.ended >> at & 1
             for one in state.calls
         )
-        row = Cursor(generation=state.count, made=state.made_count + 1)
+        row = Cursor(generation=state.deletions, made=state.made_count + 1)
         made = state._replace(rows=(row,), made_count=row.made, confirmed=0)
         return made._replace(wrong=state.wrong or (5 if came_back else 0)), True
 
     def _delete(self, state: State, at: int, call: Call) -> tuple[State, bool]:
-        after = call.after if self._guards.delete_names_count else state.count
-        if not cursor_rules.may_delete(count=state.count, after=after):
+        after = call.after if self._guards.delete_names_count else state.deletions
+        if not cursor_rules.may_delete(count=state.deletions, after=after):
             return state, False
-        counted = state._replace(count=state.count + 1)
+        counted = state._replace(deletions=state.deletions + 1)
         if not state.rows:
             return counted, True
         (row,) = state.rows
