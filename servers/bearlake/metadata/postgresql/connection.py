@@ -1,4 +1,4 @@
-"""One connection to PostgreSQL, which never asks the database to cancel or end anything.
+"""One connection to PostgreSQL: it leads to a primary, and never asks the database to cancel or end anything.
 
 A backend whose commit waits for a synchronous standby has committed already; only the wait hides the commit. `pg_cancel_backend`,
 `pg_terminate_backend` and the protocol's CancelRequest end this wait, and the commit becomes visible, but on the primary alone: a
@@ -40,3 +40,27 @@ class Connection(asyncpg.Connection):  # type: ignore[misc] # the driver has no 
     def _cancel_current_command(self, *_: Any) -> None:  # Any: the driver's futures, which closing completes
         """Close instead of sending a CancelRequest; at once, but not inside of the protocol's own step."""
         self._loop.call_soon(self.terminate)
+
+
+async def connect(*arguments: Any, **options: Any) -> Connection:  # Any: those of asyncpg.connect
+    """A connection to a primary; every connection of this package is made here. The caller closes it.
+
+    Raises what the driver raises; `asyncpg.InterfaceError` where the address leads to a standby.
+    """
+    connection: Connection = await asyncpg.connect(*arguments, **{"connection_class": Connection, **options})
+    try:
+        await _refuse_standby(connection)
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+async def _refuse_standby(connection: Connection) -> None:
+    """Raise unless the connection leads to a primary: a hot standby takes no writes, and its answers to reads may be old.
+
+    An address may lead to a standby for a moment during a switch-over. A primary becomes a standby only by a restart, which ends its
+    connections, so one look per connection is enough.
+    """
+    if await connection.fetchval("select pg_is_in_recovery()"):
+        raise asyncpg.InterfaceError("the address leads to a standby, not to the primary")
