@@ -22,6 +22,10 @@ from bearlake.metadata.postgresql.waiting import HOLDERS, Waiting
 LOCK_CLASS = 0x4265_6172
 """First half of the advisory lock's number: "Bear"."""
 
+HAS_TABLE = """
+select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = 'migration')"""
+"""Whether schema $1 has a layout. Not by `to_regclass`: it may answer from a cache that is as old as the transaction."""
+
 
 class Migration(NamedTuple):
     """One step of the layout."""
@@ -49,15 +53,15 @@ async def migrate(database: Database, known: Sequence[Migration]) -> None:
     """
     session = await database.connect(database.settings.migrate_timeout_ms)
     try:
-        if not await _missing(session, known):
+        if not await _missing(session, database.settings.schema, known):
             return
         pid = await session.value("select pg_backend_pid()")
         async with Waiting(partial(_locks_awaited, database, pid)):
             async with _turn(database, session):
-                if await _missing(session, known):
-                    await _write_one_row(database, session)
+                if await _missing(session, database.settings.schema, known):
+                    await _write_one_row(session, database.settings.schema)
             async with _turn(database, session):
-                for migration in await _missing(session, known):
+                for migration in await _missing(session, database.settings.schema, known):
                     await session.execute(migration.script)
                     await session.value(
                         "insert into bearlake.migration values ($1, $2, now())", migration.version, migration.name
@@ -80,10 +84,10 @@ async def _turn(database: Database, session: Session) -> AsyncIterator[None]:
     await session.execute("commit")
 
 
-async def _missing(session: Session, known: Sequence[Migration]) -> list[Migration]:
+async def _missing(session: Session, schema: str, known: Sequence[Migration]) -> list[Migration]:
     """The migrations to make. Raises `Unsupported` if there are some that this program does not know."""
     present = 0
-    if not await session.value("select to_regclass('bearlake.migration') is null"):
+    if await session.value(HAS_TABLE, schema):
         present = await session.value("select coalesce(max(version), 0) from bearlake.migration")
     if present > known[-1].version:
         raise Unsupported(
@@ -93,12 +97,12 @@ async def _missing(session: Session, known: Sequence[Migration]) -> list[Migrati
     return [migration for migration in known if migration.version > present]
 
 
-async def _write_one_row(database: Database, session: Session) -> None:
+async def _write_one_row(session: Session, schema: str) -> None:
     """Change something that nobody waits for, so that a synchronous standby that is away is awaited before the first strong lock."""
-    if await session.value("select to_regclass('bearlake.migration') is null"):
+    if not await session.value(HAS_TABLE, schema):
         # A user who may not create schemas can be given one.
-        if await session.value("select to_regnamespace($1) is null", database.settings.schema):
-            await session.execute(f'create schema "{database.settings.schema}"')
+        if not await session.value("select exists (select from pg_namespace where nspname = $1)", schema):
+            await session.execute(f'create schema "{schema}"')
         await session.execute(
             "create table bearlake.migration (version integer primary key, name text not null, applied_at timestamptz not null)"
         )
