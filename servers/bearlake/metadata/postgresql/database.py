@@ -109,6 +109,7 @@ class Database:
             "statement_timeout": str(statement_timeout_ms),
             "lock_timeout": str(min(settings.lock_timeout_ms, statement_timeout_ms)),
             "idle_in_transaction_session_timeout": str(settings.idle_transaction_timeout_ms),
+            "idle_session_timeout": "0",  # the role's; the pools close what is idle for long
             "client_connection_check_interval": str(settings.client_check_interval_ms),
             "tcp_keepalives_idle": str(max(1, settings.client_silence_ms // 2000)),
             "tcp_keepalives_interval": str(max(1, settings.client_silence_ms // 6000)),

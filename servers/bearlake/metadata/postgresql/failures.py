@@ -15,6 +15,7 @@ from bearlake.errors import (
     NotFound,
     OutOfRange,
     Unavailable,
+    Unsupported,
 )
 from bearlake.metadata.tokens import Forgotten
 
@@ -41,6 +42,7 @@ _OWN = {
     "BL006": Invalid,
     TOKEN_KNOWN: TokenKnown,
     "BL011": Forgotten,
+    "BL012": Unsupported,  # `begin_session` of a layout that programs before it cannot use (decision 101)
 }
 
 _SESSION_OVER = "BL010"

@@ -49,3 +49,40 @@ begin
     perform from bearlake.session s where s.id = any (p_ids) order by s.id for update;
     delete from bearlake.session s where s.id = any (p_ids);
 end $$;
+
+-- What the triggers cost a commit (decision 100): each statement that fires one costs a call, the first of a transaction five times as much.
+-- A row of the log, and the ends of a partition, change only in a transaction that takes a position, and that updates log_head, which is
+-- fenced. So a commit fires two triggers instead of four. Every other change of these tables fires its own.
+drop trigger fence on bearlake.log;
+create trigger fence before update or delete or truncate on bearlake.log
+    for each statement execute function bearlake.check_session();
+do $$
+declare
+    columns constant text := (
+        select string_agg(quote_ident(a.attname), ', ') from pg_attribute a
+         where a.attrelid = 'bearlake.partition_group'::regclass and a.attnum > 0 and not a.attisdropped
+           and a.attname not in ('ends', 'sizes'));
+begin
+    drop trigger fence on bearlake.partition_group;
+    execute 'create trigger fence before insert or update of ' || columns || ' or delete or truncate on bearlake.partition_group'
+         || ' for each statement execute function bearlake.check_session()';
+end $$;
+
+-- As in 0017_sessions.sql. An assignment needs no query of its own, which PERFORM does.
+create or replace function bearlake.check_session() returns trigger language plpgsql as $$
+declare
+    mine text;
+begin
+    if current_setting('bearlake_session.is_held', true) = 'yes' then
+        return null;
+    end if;
+    mine := current_setting('bearlake_session.id', true);
+    if mine <> '' then
+        perform from bearlake.session s where s.id = mine::bigint for key share;
+        if not found then
+            raise exception 'session % has ended', mine using errcode = 'BL010';
+        end if;
+    end if;
+    mine := set_config('bearlake_session.is_held', 'yes', true);
+    return null;
+end $$;
