@@ -26,7 +26,7 @@ import asyncpg
 
 from bearlake.errors import BearlakeError, Invalid, Unavailable
 from bearlake.metadata.postgresql import failures
-from bearlake.metadata.postgresql.connection import Connection, connect
+from bearlake.metadata.postgresql.connection import Connection, Connections
 from bearlake.metadata.postgresql.sessions import Sessions
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 
@@ -65,6 +65,7 @@ class Database:
         self._url = url
         self._writers: asyncpg.Pool | None = None
         self._readers: asyncpg.Pool | None = None
+        self._connections = Connections()
         self._was_let_in = False
         self._sessions = Sessions(self._end_sessions)
 
@@ -88,7 +89,7 @@ class Database:
             min_size=1,
             max_size=size_max,
             max_inactive_connection_lifetime=300.0,
-            connect=connect,
+            connect=self._connections.connect,
             init=init,
             reset=_leave_as_it_is,
         )
@@ -96,7 +97,7 @@ class Database:
     async def connect(self, statement_timeout_ms: int) -> "Session":
         """A connection beside the pools, with its own time limit; the caller closes it. Raises as `open`."""
         try:
-            return Session(await connect(**self._arguments(statement_timeout_ms)), self.sql)
+            return Session(await self._connections.connect(**self._arguments(statement_timeout_ms)), self.sql)
         except failures.FOREIGN as error:
             raise failures.translated(error) from error
         except ValueError:
