@@ -14,6 +14,7 @@ pytest_plugins = [
     "fixtures.grpc_server",
     "fixtures.postgresql",
     "fixtures.postgresql_metadata",
+    "fixtures.postgresql_pair",
     "fixtures.pulsar_server",
     "fixtures.pulsar_http",
     "fixtures.rest_server",

@@ -83,7 +83,22 @@ async def test_a_migration_that_waits_for_another_process_names_it(postgresql_ur
     async with holder.transaction():
         await holder.fetchval("select pg_advisory_xact_lock($1, $2)", LOCK_CLASS, zlib.crc32(b"bearlake") - 0x8000_0000)
         with pytest.raises(Unavailable, match=r"ExclusiveLock on advisory.*another-server"):
-            await open_postgresql(postgresql_url, PostgresqlSettings(migrate_timeout_ms=2_500))
+            await open_postgresql(
+                postgresql_url, PostgresqlSettings(migrate_timeout_ms=2_500), migrations=[*available(), NEXT]
+            )
+    await holder.close()
+
+
+async def test_a_server_whose_layout_is_there_does_not_wait_for_another_process_that_migrates(
+    postgresql_url: str,
+) -> None:
+    await (await open_postgresql(postgresql_url)).close()
+    holder = await asyncpg.connect(postgresql_url)
+    async with holder.transaction():
+        await holder.fetchval("select pg_advisory_xact_lock($1, $2)", LOCK_CLASS, zlib.crc32(b"bearlake") - 0x8000_0000)
+        store = await open_postgresql(postgresql_url, PostgresqlSettings(migrate_timeout_ms=500))
+        assert await store.cluster_id()
+        await store.close()
     await holder.close()
 
 

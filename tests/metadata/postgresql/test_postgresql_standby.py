@@ -4,143 +4,18 @@ A client was promised: what it was told is stored, or what it has read, survives
 """
 
 import asyncio
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Iterator
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 
 from bearlake.errors import NotFound, Unavailable
-from bearlake.metadata import Metadata, registering
-from bearlake.metadata.model import (
-    BatchCommit,
-    ObjectCommit,
-    ObjectCommitted,
-    OutcomeKind,
-    ServerRef,
-    Stream,
-    StreamSpec,
-)
-from bearlake.metadata.postgresql.settings import PostgresqlSettings
+from bearlake.metadata.model import OutcomeKind, StreamSpec
 from bearlake.metadata.postgresql.store import open_postgresql
-from fixtures.postgresql import ABSENT, PostgresqlServer, execute, find_program, in_thread
+from fixtures.postgresql_pair import HELD_BACK, SETTINGS, Client, Pair
 from fixtures.postgresql_proxy import Proxy
-
-SETTINGS = PostgresqlSettings(
-    connections_max=2, lock_timeout_ms=100, statement_timeout_ms=500, acquire_timeout_ms=2_000, poll_interval_ms=5
-)
-HELD_BACK = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'"
-
-
-class Pair:
-    """A primary and its synchronous standby, and a database of them for one test."""
-
-    def __init__(self) -> None:
-        self.primary = PostgresqlServer()
-        self.primary.start()
-        self.standby = PostgresqlServer(copy_of=self.primary)
-        self.standby.start()
-        self.database = "postgres"
-        self.is_spent = False
-        """Whether the primary was given up, so that the next test needs a new pair."""
-        self.execute("alter system set synchronous_standby_names = '*'", "select pg_reload_conf()")
-        self.wait_for_standby()
-
-    def begin(self) -> None:
-        """Both run, and the database is a new one."""
-        if self.standby.pid is None:
-            self.bring_standby_back()
-        name = f"test_{uuid.uuid4().hex}"
-        self.execute(f"create database {name}")
-        self.database = name
-
-    @property
-    def url(self) -> str:
-        """Of the database, on the server that is the primary now."""
-        return self.primary.url(self.database)
-
-    def execute(self, *statements: str) -> list[asyncpg.Record]:
-        return list(in_thread(execute(self.primary.url(), *statements)))
-
-    def wait_for_standby(self) -> None:
-        while not self.execute("select from pg_stat_replication where sync_state = 'sync' and state = 'streaming'"):
-            pass
-
-    def bring_standby_back(self) -> None:
-        self.standby.start()
-        self.wait_for_standby()
-
-    def fail_over(self) -> None:
-        """The primary is lost; the standby, if it is away, comes back as the primary."""
-        self.is_spent = True
-        self.primary.remove()
-        if self.standby.pid is None:
-            self.standby.start()
-        in_thread(execute(self.standby.url(), "select pg_promote(true, 20)"))
-        self.primary = self.standby
-
-    def remove(self) -> None:
-        self.primary.remove()
-        self.standby.remove()
-
-
-@pytest.fixture(scope="module")
-def pairs() -> Iterator[list[Pair]]:
-    """The pair that the tests use, the last one of all that were made."""
-    if find_program("postgres") is None:
-        pytest.skip(ABSENT)
-    made: list[Pair] = []
-    yield made
-    for pair in made:
-        pair.remove()
-
-
-@pytest.fixture
-def pair(pairs: list[Pair]) -> Pair:
-    if not pairs or pairs[-1].is_spent:
-        pairs.append(Pair())
-    pairs[-1].begin()
-    return pairs[-1]
-
-
-class Client:
-    """A process with a store of its own, that appends to one partition."""
-
-    def __init__(self, metadata: Metadata, stream: Stream, server: ServerRef) -> None:
-        self.metadata = metadata
-        self.stream = stream
-        self.server = server
-
-    @classmethod
-    async def on(cls, pair: Pair) -> "Client":
-        metadata = await open_postgresql(pair.url, SETTINGS)
-        stream = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
-        registered = await registering.register(
-            metadata.servers, "a", zone=None, endpoints={}, version="", timeout_ms=600_000
-        )
-        return cls(metadata, stream, registered.server)
-
-    async def elsewhere(self, pair: Pair) -> "Client":
-        """Another process, on the server that is the primary now."""
-        return Client(await open_postgresql(pair.url, SETTINGS), self.stream, self.server)
-
-    async def append(self, token: str) -> ObjectCommitted:
-        batch = BatchCommit(self.stream.partition(0), 0, 10, 1, 0)
-        return await self.metadata.log.commit(
-            ObjectCommit(token=f"wal/{token}", server=self.server, size=10, batches=[batch])
-        )
-
-    async def append_in_the_end(self, token: str) -> ObjectCommitted:
-        """Ask until there is an answer."""
-        while True:
-            with suppress(Unavailable):
-                return await self.append(token)
-
-    async def end(self) -> int:
-        key = self.stream.partition(0)
-        return (await self.metadata.log.bounds([key]))[key].end
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""One connection to PostgreSQL, which never asks the database to cancel or end anything.
+"""One connection to PostgreSQL: it leads to a primary, and never asks the database to cancel or end anything.
 
 A backend whose commit waits for a synchronous standby has committed already; only the wait hides the commit. `pg_cancel_backend`,
 `pg_terminate_backend` and the protocol's CancelRequest end this wait, and the commit becomes visible, but on the primary alone: a
@@ -19,9 +19,13 @@ Source: PostgreSQL, `SyncRepWaitForLSN` (syncrep.c), `ProcessInterrupts`, `Postg
 `PreCommit_Notify` (async.c).
 """
 
+import weakref
 from typing import Any
 
 import asyncpg
+
+LOOK = "select pg_is_in_recovery(), a.pid, a.backend_start from pg_stat_get_activity(pg_backend_pid()) a"
+"""What a new connection leads to; the last two columns name the backend."""
 
 
 class Connection(asyncpg.Connection):  # type: ignore[misc] # the driver has no types
@@ -32,6 +36,9 @@ class Connection(asyncpg.Connection):  # type: ignore[misc] # the driver has no 
         self.session = 0
         """The id of the session that was begun on it (`sessions.py`); 0 before its first write."""
 
+        self.backend: tuple[object, ...] = ()
+        """Process id and start of the backend that it was made with."""
+
     @property
     def itself(self) -> "Connection":
         """The connection behind the pool's proxy for it."""
@@ -40,3 +47,42 @@ class Connection(asyncpg.Connection):  # type: ignore[misc] # the driver has no 
     def _cancel_current_command(self, *_: Any) -> None:  # Any: the driver's futures, which closing completes
         """Close instead of sending a CancelRequest; at once, but not inside of the protocol's own step."""
         self._loop.call_soon(self.terminate)
+
+
+class Connections:
+    """Makes all connections of one process to its database."""
+
+    def __init__(self) -> None:
+        self._made: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+    async def connect(self, *arguments: Any, **options: Any) -> Connection:  # Any: those of asyncpg.connect
+        """A connection to a primary, with a backend of its own. The caller closes it.
+
+        Raises what the driver raises; `asyncpg.InterfaceError` where the address leads to a standby, or to a pooler that gives one backend
+        to several connections: sessions belong to backends.
+        """
+        connection: Connection = await asyncpg.connect(*arguments, **{"connection_class": Connection, **options})
+        try:
+            is_standby, *backend = await connection.fetchrow(LOOK)
+            _refuse_standby(is_standby)
+            connection.backend = tuple(backend)
+            self._refuse_shared(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        self._made.add(connection)
+        return connection
+
+    def _refuse_shared(self, connection: Connection) -> None:
+        if any(other.backend == connection.backend for other in self._made if not other.is_closed()):
+            raise asyncpg.InterfaceError("two connections have one backend: a pooler between must be in session mode")
+
+
+def _refuse_standby(is_standby: bool) -> None:
+    """A hot standby takes no writes, and its answers to reads may be old.
+
+    An address may lead to a standby for a moment during a switch-over. A primary becomes a standby only by a restart, which ends its
+    connections, so one look per connection is enough.
+    """
+    if is_standby:
+        raise asyncpg.InterfaceError("the address leads to a standby, not to the primary")

@@ -26,7 +26,7 @@ import asyncpg
 
 from bearlake.errors import BearlakeError, Invalid, Unavailable
 from bearlake.metadata.postgresql import failures
-from bearlake.metadata.postgresql.connection import Connection
+from bearlake.metadata.postgresql.connection import Connection, Connections
 from bearlake.metadata.postgresql.sessions import Sessions
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 
@@ -65,6 +65,7 @@ class Database:
         self._url = url
         self._writers: asyncpg.Pool | None = None
         self._readers: asyncpg.Pool | None = None
+        self._connections = Connections()
         self._was_let_in = False
         self._sessions = Sessions(self._end_sessions)
 
@@ -72,28 +73,31 @@ class Database:
         """Make the pools, with one connection each to show that they work. Raises `Unavailable`, `Denied`, `NotFound`, `Invalid`."""
         settings = self.settings
         try:
-            self._readers = await self._pool(settings.read_connections_max, _refuse_standby_and_writes)
-            self._writers = await self._pool(settings.connections_max, _refuse_standby)
+            self._readers = await self._pool(settings.read_connections_max, _refuse_writes)
+            self._writers = await self._pool(settings.connections_max)
             self._was_let_in = True
         except failures.FOREIGN as error:
             raise failures.translated(error) from error
         except ValueError:
             raise Invalid(MALFORMED) from None
 
-    async def _pool(self, size_max: int, init: Callable[[asyncpg.Connection], Awaitable[None]]) -> asyncpg.Pool:
+    async def _pool(
+        self, size_max: int, init: Callable[[asyncpg.Connection], Awaitable[None]] | None = None
+    ) -> asyncpg.Pool:
         return await asyncpg.create_pool(
             **self._arguments(self.settings.statement_timeout_ms),
             min_size=1,
             max_size=size_max,
             max_inactive_connection_lifetime=300.0,
+            connect=self._connections.connect,
             init=init,
             reset=_leave_as_it_is,
         )
 
     async def connect(self, statement_timeout_ms: int) -> "Session":
-        """A connection beside the pool, with its own time limit; the caller closes it."""
+        """A connection beside the pools, with its own time limit; the caller closes it. Raises as `open`."""
         try:
-            return Session(await asyncpg.connect(**self._arguments(statement_timeout_ms)), self.sql)
+            return Session(await self._connections.connect(**self._arguments(statement_timeout_ms)), self.sql)
         except failures.FOREIGN as error:
             raise failures.translated(error) from error
         except ValueError:
@@ -106,6 +110,7 @@ class Database:
             "statement_timeout": str(statement_timeout_ms),
             "lock_timeout": str(min(settings.lock_timeout_ms, statement_timeout_ms)),
             "idle_in_transaction_session_timeout": str(settings.idle_transaction_timeout_ms),
+            "idle_session_timeout": "0",  # the role's; the pools close what is idle for long
             "client_connection_check_interval": str(settings.client_check_interval_ms),
             "tcp_keepalives_idle": str(max(1, settings.client_silence_ms // 2000)),
             "tcp_keepalives_interval": str(max(1, settings.client_silence_ms // 6000)),
@@ -281,22 +286,8 @@ class Session:
             self.connection.terminate()
 
 
-async def _refuse_standby(connection: asyncpg.Connection) -> None:
-    """Raise unless the connection leads to a primary: a hot standby takes no writes, and its answers to reads may be old.
-
-    An address may lead to a standby for a moment during a switch-over. A primary becomes a standby only by a restart, which ends its
-    connections, so one look per connection is enough.
-    """
-    if await connection.fetchval("select pg_is_in_recovery()"):
-        raise asyncpg.InterfaceError("the address leads to a standby, not to the primary")
-
-
-async def _refuse_standby_and_writes(connection: asyncpg.Connection) -> None:
-    """Raise unless the connection leads to a primary; let PostgreSQL refuse writes on it.
-
-    Not as a parameter of the connection: `target_session_attrs=read-write` in the URL looks at that.
-    """
-    await _refuse_standby(connection)
+async def _refuse_writes(connection: asyncpg.Connection) -> None:
+    """Let PostgreSQL refuse writes. Not as a parameter of the connection: `target_session_attrs=read-write` in the URL looks at that."""
     await connection.execute("set default_transaction_read_only = on")
 
 

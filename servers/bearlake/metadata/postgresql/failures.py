@@ -15,11 +15,16 @@ from bearlake.errors import (
     NotFound,
     OutOfRange,
     Unavailable,
+    Unsupported,
 )
 from bearlake.metadata.tokens import Forgotten
 
 FOREIGN = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 """What a call of the driver may raise."""
+
+BROKEN = (asyncpg.InterfaceError, asyncpg.InternalClientError, ConnectionError)
+"""What the driver raises for a connection that broke. The internal error is that of a statement after PostgreSQL has ended an idle
+connection with a FATAL message (a restart, a fail-over), and before its socket is closed; the statement is not sent."""
 
 TOKEN_KNOWN = "BL009"  # noqa: S105 (an error code)
 """`commit_object`: the token has a result already."""
@@ -37,6 +42,7 @@ _OWN = {
     "BL006": Invalid,
     TOKEN_KNOWN: TokenKnown,
     "BL011": Forgotten,
+    "BL012": Unsupported,  # `begin_session` of a layout that programs before it cannot use (decision 101)
 }
 
 _SESSION_OVER = "BL010"
@@ -60,7 +66,7 @@ def is_lost(error: BaseException) -> bool:
     """Whether the connection broke, so that the step may or may not have happened."""
     if isinstance(error, asyncpg.PostgresError):
         return str(error.sqlstate).startswith(("08", "57P0"))
-    return isinstance(error, asyncpg.InterfaceError | ConnectionError) and not isinstance(error, ValueError)
+    return isinstance(error, BROKEN) and not isinstance(error, ValueError)
 
 
 def is_answer(error: BaseException) -> bool:
@@ -88,6 +94,8 @@ def translated(error: BaseException) -> BearlakeError:
         return Invalid(f"a value does not fit the metadata store: {error}")
     if isinstance(error, TimeoutError):
         return Unavailable("the metadata store did not answer in time")
+    if isinstance(error, asyncpg.InternalClientError):  # its text names states of the driver
+        return Unavailable("the metadata store cannot be reached: it has ended the connection")
     return Unavailable(f"the metadata store cannot be reached: {error}")
 
 

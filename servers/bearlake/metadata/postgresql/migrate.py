@@ -2,10 +2,15 @@
 
 Many servers may start at once: the first makes the changes in one transaction, the others wait for it and find them made. The lock is an
 advisory one of the database, numbered by the schema's name; it ends with the transaction.
+
+Changes of tables take locks that stop their readers, until the commit has ended: it waits for the synchronous standby. So the migrating
+process first commits a row that nobody waits for. While the standby is away it waits there, with the advisory lock alone, and servers
+go on reading. (A standby that goes away between the two commits still stops readers until it is back.)
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from importlib import resources
 from typing import NamedTuple
@@ -16,6 +21,10 @@ from bearlake.metadata.postgresql.waiting import HOLDERS, Waiting
 
 LOCK_CLASS = 0x4265_6172
 """First half of the advisory lock's number: "Bear"."""
+
+HAS_TABLE = """
+select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = 'migration')"""
+"""Whether schema $1 has a layout. Not by `to_regclass`: it may answer from a cache that is as old as the transaction."""
 
 
 class Migration(NamedTuple):
@@ -34,7 +43,7 @@ def available() -> list[Migration]:
 
 
 async def migrate(database: Database, known: Sequence[Migration]) -> None:
-    """Bring the layout up to date: all missing migrations in one transaction.
+    """Bring the layout up to date: all missing migrations in one transaction. Takes no lock if none is missing.
 
     Waits for another process that migrates for `migrate_timeout_ms`, and for the lock of a table for `migrate_lock_timeout_ms`.
 
@@ -44,41 +53,62 @@ async def migrate(database: Database, known: Sequence[Migration]) -> None:
     """
     session = await database.connect(database.settings.migrate_timeout_ms)
     try:
+        if not await _missing(session, database.settings.schema, known):
+            return
         pid = await session.value("select pg_backend_pid()")
         async with Waiting(partial(_locks_awaited, database, pid)):
-            await _migrate(database, session, known)
+            async with _turn(database, session):
+                if await _missing(session, database.settings.schema, known):
+                    await _write_one_row(session, database.settings.schema)
+            async with _turn(database, session):
+                for migration in await _missing(session, database.settings.schema, known):
+                    await session.execute(migration.script)
+                    await session.value(
+                        "insert into bearlake.migration values ($1, $2, now())", migration.version, migration.name
+                    )
     finally:
         await session.close()
 
 
-async def _migrate(database: Database, session: Session, known: Sequence[Migration]) -> None:
+@asynccontextmanager
+async def _turn(database: Database, session: Session) -> AsyncIterator[None]:
+    """A transaction of the one process that may migrate; what others of them did is visible in it."""
     settings = database.settings
     number = zlib.crc32(settings.schema.encode()) - 0x8000_0000
     await session.execute(f"begin; set local lock_timeout = {settings.migrate_timeout_ms}")
     await session.value("select pg_advisory_xact_lock($1, $2)", LOCK_CLASS, number)
     await session.execute(f"set local lock_timeout = {settings.migrate_lock_timeout_ms}")
-    if await session.value("select to_regclass('bearlake.migration') is null"):
-        # A user who may not create schemas can be given one.
-        if await session.value("select to_regnamespace($1) is null", settings.schema):
-            await session.execute(f'create schema "{settings.schema}"')
-        await session.execute(
-            "create table bearlake.migration (version integer primary key, name text not null, applied_at timestamptz not null)"
-        )
-    present = await session.value("select coalesce(max(version), 0) from bearlake.migration")
+    yield
+    # COMMIT is a script, so its limits would hold while it waits for a standby, and show it too early (`connection.py`).
+    await session.execute("set local statement_timeout = 0; set local lock_timeout = 0")
+    await session.execute("commit")
+
+
+async def _missing(session: Session, schema: str, known: Sequence[Migration]) -> list[Migration]:
+    """The migrations to make. Raises `Unsupported` if there are some that this program does not know."""
+    present = 0
+    if await session.value(HAS_TABLE, schema):
+        present = await session.value("select coalesce(max(version), 0) from bearlake.migration")
     if present > known[-1].version:
         raise Unsupported(
             f"the metadata store has layout {present}, this program knows layouts up to {known[-1].version}:"
             " use a newer version of Bearlake"
         )
-    for migration in known:
-        if migration.version > present:
-            await session.execute(migration.script)
-            await session.value(
-                "insert into bearlake.migration values ($1, $2, now())", migration.version, migration.name
-            )
-    # COMMIT is a script, so its limits would hold while it waits for a standby, and show it too early (`connection.py`).
-    await session.execute("set local statement_timeout = 0; set local lock_timeout = 0")
-    await session.execute("commit")
+    return [migration for migration in known if migration.version > present]
+
+
+async def _write_one_row(session: Session, schema: str) -> None:
+    """Change something that nobody waits for, so that a synchronous standby that is away is awaited before the first strong lock."""
+    if not await session.value(HAS_TABLE, schema):
+        # A user who may not create schemas can be given one.
+        if not await session.value("select exists (select from pg_namespace where nspname = $1)", schema):
+            await session.execute(f'create schema "{schema}"')
+        await session.execute(
+            "create table bearlake.migration (version integer primary key, name text not null, applied_at timestamptz not null)"
+        )
+    await session.execute(
+        "update bearlake.migration set name = name where version = (select max(version) from bearlake.migration)"
+    )
 
 
 async def _locks_awaited(database: Database, pid: int) -> list[str]:

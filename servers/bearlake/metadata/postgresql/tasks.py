@@ -141,17 +141,17 @@ class PostgresqlTasks:
 
     async def list(self, *, stream_number: int | None = None, after: int = 0, limit: int = 1000) -> Sequence[Task]:
         """See `TaskQueue.list`; without the results, which may be large."""
-        rows = await self._database.rows(LIST, after, stream_number, limit)
+        rows = await self._database.rows(LIST, after, stream_number, limit, is_read=True)
         return [_task(row) for row in rows]
 
     async def uncompacted(self, *, after: PartitionKey, limit: int) -> Sequence[PartitionBacklog]:
         """See `TaskQueue.uncompacted`. `compacted` is the start offset where that has passed it."""
-        rows = await self._database.rows("select * from bearlake.uncompacted($1, $2)", after, limit)
+        rows = await self._database.rows("select * from bearlake.uncompacted($1, $2)", after, limit, is_read=True)
         return [PartitionBacklog._make(row) for row in rows]
 
     async def backlog(self) -> Sequence[StreamBacklog]:
         """See `TaskQueue.backlog`."""
-        rows = await self._database.rows("select * from bearlake.stream_backlogs()")
+        rows = await self._database.rows("select * from bearlake.stream_backlogs()", is_read=True)
         return [
             StreamBacklog(
                 stream_number=number,
@@ -166,13 +166,14 @@ class PostgresqlTasks:
     async def commits(self) -> Sequence[StreamCommits]:
         """See `TaskQueue.commits`."""
         rows = await self._database.rows(
-            "select stream_number, commit_count, committed_ms from bearlake.stream_commits order by stream_number"
+            "select stream_number, commit_count, committed_ms from bearlake.stream_commits order by stream_number",
+            is_read=True,
         )
         return [StreamCommits(*row) for row in rows]
 
     async def compacted(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
         """See `TaskQueue.compacted`."""
-        rows = await self._database.rows(COMPACTED, list(partitions))
+        rows = await self._database.rows(COMPACTED, list(partitions), is_read=True)
         return {row[0]: row[1] for row in rows}
 
 
