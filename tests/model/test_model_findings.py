@@ -1,4 +1,4 @@
-"""Five losses that the protocol once allowed: without the rule that ended each, the model finds it again."""
+"""Losses that the protocol once allowed: without the rule that ended each of them, the model finds it again."""
 
 from bearlake.testing.model.families import explore_all
 
@@ -57,3 +57,11 @@ def test_a_commit_that_comes_after_its_ban_was_forgotten_names_bytes_that_are_go
     assert "the sweep forbids the token of attempt 0" in trace
     assert "forgets the token of attempt 0" in trace
     assert promise == "offset 1 can be read, and the bytes of its object do not exist"
+
+
+def test_an_acknowledged_offset_falls_back_if_a_commit_that_came_without_a_detour_outdates_none_that_took_one() -> None:
+    trace, promise = way("offsets", "local_commit_takes_revision")
+
+    assert "through another server" in trace
+    assert "commits offset 30 at A itself" in trace
+    assert promise == "an acknowledged offset was overwritten by an earlier commit of the same member"

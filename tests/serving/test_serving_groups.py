@@ -3,98 +3,25 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
 
 from bearlake.metadata.model import CommittedOffset, Server, ServerRef
-from bearlake.metadata.open import open_metadata
-from bearlake.objects.open import open_store
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.groups import packing, routes
 from bearlake.serving.groups.peers import coordinators
-from bearlake.serving.membership import Member, ServerSettings
-from bearlake.streams.groups.model import GroupState, Joined, JoinedMember, JoinRequest, Synced
-from bearlake.streams.groups.peers import Coordination
+from bearlake.streams.groups.model import GroupState, Joined, JoinedMember, Synced
 from bearlake.streams.groups.problems import GroupRefusal, Problem
-from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
-from fixtures.peers import PeerSide
-
-TOKEN = "a token that both servers have"
-
-
-class Node:
-    """One server without a protocol of its own, but for the name of one."""
-
-    def __init__(self, side: PeerSide, member: Member, streams: Streams) -> None:
-        self.side = side
-        self.member = member
-        self.streams = streams
-
-
-class Pair:
-    """Two servers; the first one, a Kafka server, coordinates."""
-
-    def __init__(self, nodes: list[Node]) -> None:
-        self.nodes = nodes
-
-    @property
-    def url(self) -> str:
-        return f"http://{self.nodes[0].side.endpoints['admin']}/v1/groups"
-
-    @cached_property
-    def there(self) -> Coordination:
-        """The first one's coordinator as the second one reaches it."""
-        found = self.nodes[1].side.peers(self.nodes[1].member).reach(self.nodes[0].member.server)
-        assert found is not None
-        return found
-
-
-async def make(closing: AsyncExitStack, tokens: tuple[str | None, str | AdminToken | None]) -> Pair:
-    metadata, store = await open_metadata("memory:///"), open_store("memory:///")
-    closing.push_async_callback(metadata.close)
-    closing.push_async_callback(store.close)
-    nodes = []
-    for name, token in zip(("kafka", "rest"), tokens, strict=True):
-        side = PeerSide(token=AdminToken(token) if isinstance(token, str) else token)
-        endpoints = {name: "127.0.0.1:1", **side.endpoints}
-        member = await Member.join(metadata.servers, ServerSettings(name=name), endpoints)
-        streams = Streams(metadata, store, member.server, peers=side.peers(member))
-        await streams.start()
-        await side.start(streams, member)
-        closing.push_async_callback(side.close)
-        closing.push_async_callback(streams.close)
-        nodes.append(Node(side, member, streams))
-    for node in nodes:
-        await node.member.refresh()
-    await nodes[0].streams.catalog.create("t", 1, {})
-    return Pair(nodes)
+from fixtures.server_pair import TOKEN, Pair, make, request
 
 
 @pytest.fixture
 async def pair() -> AsyncIterator[Pair]:
     async with AsyncExitStack() as closing:
         yield await make(closing, (TOKEN, TOKEN))
-
-
-def request(**changes: Any) -> JoinRequest:
-    values: dict[str, Any] = {
-        "member_id": "",
-        "instance_id": None,
-        "client_id": "client ü",
-        "client_host": "/h",
-        "session_timeout_ms": 10_000,
-        "rebalance_timeout_ms": 60_000,
-        "protocol_type": "consumer",
-        "protocols": (("range", b"\0\xff"), ("sticky", b"")),
-        "requires_known_id": False,
-        "can_skip_assignment": True,
-    }
-    return JoinRequest(**(values | changes))
 
 
 async def test_a_member_at_another_server_joins_commits_and_leaves(pair: Pair) -> None:
@@ -266,109 +193,6 @@ def server(number: int, *endpoints: str, is_draining: bool = False) -> Server:
 )
 def test_groups_belong_to_kafka_servers_while_one_stays(servers: list[Server], expected: list[int]) -> None:
     assert [one.ref.node_id for one in coordinators(servers)] == expected
-
-
-class Delayed:
-    """The way between two servers: requests for one verb arrive after their sender has given them up."""
-
-    def __init__(self, there: Any, verb: str) -> None:
-        self._client = there._client
-        self._send = self._client._send
-        self._verb = verb
-        self._held: list[tuple[str, bytes, bool]] = []
-        self._client._send = self._hold
-
-    async def _hold(self, url: str, body: bytes, waits: bool) -> tuple[int, bytes]:
-        if url.endswith(self._verb):
-            self._held.append((url, body, waits))
-            raise TimeoutError
-        found: tuple[int, bytes] = await self._send(url, body, waits)
-        return found
-
-    def pass_on(self) -> None:
-        """New requests arrive at once from now on."""
-        self._client._send = self._send
-
-    async def arrive(self) -> None:
-        """Those that were given up arrive."""
-        assert self._held
-        for url, body, waits in self._held:
-            await self._send(url, body, waits)
-
-
-async def joined_there(pair: Pair, **changes: Any) -> Joined:
-    joined = await pair.there.join("g", request(**changes))
-    who = joined.member_id, changes.get("instance_id"), joined.generation
-    await pair.there.sync("g", *who, ("consumer", "range"), {joined.member_id: b"\1"})
-    return joined
-
-
-@pytest.mark.parametrize("is_member", [True, False])
-async def test_a_commit_that_arrives_after_the_next_acknowledged_one_is_refused(pair: Pair, is_member: bool) -> None:
-    view = await pair.nodes[1].streams.catalog.find("t")
-    who: tuple[str, None, int] = ("", None, -1)
-    if is_member:
-        joined = await joined_there(pair)
-        who = joined.member_id, None, joined.generation
-
-    async def commit(offset: int) -> None:
-        value = CommittedOffset(offset=offset, leader_epoch=-1, metadata="")
-        await pair.there.commit("g", *who, {view.partition(0): value})
-
-    await commit(1)
-    there = pair.there
-    delayed = Delayed(there, "commit")
-    with pytest.raises(GroupRefusal):
-        await commit(2)
-    delayed.pass_on()
-    await commit(3)
-    await delayed.arrive()
-
-    (committed,) = (await pair.nodes[1].streams.groups.offsets("g")).values()
-    assert committed.offset == 3
-
-
-async def test_a_commit_that_arrives_after_one_through_another_server_is_refused(pair: Pair) -> None:
-    view = await pair.nodes[1].streams.catalog.find("t")
-    other = pair.nodes[0].side.peers(pair.nodes[0].member).reach(pair.nodes[0].member.server)
-    assert other is not None
-
-    async def commit(there: Coordination, offset: int) -> None:
-        value = CommittedOffset(offset=offset, leader_epoch=-1, metadata="")
-        await there.commit("g", "", None, -1, {view.partition(0): value})
-
-    await commit(pair.there, 1)
-    delayed = Delayed(pair.there, "commit")
-    with pytest.raises(GroupRefusal):
-        await commit(pair.there, 2)
-    await commit(other, 3)
-    await delayed.arrive()
-
-    (committed,) = (await pair.nodes[1].streams.groups.offsets("g")).values()
-    assert committed.offset == 3
-
-
-async def test_a_join_of_a_static_member_that_arrives_late_does_not_fence_its_next_process(pair: Pair) -> None:
-    delayed = Delayed(pair.there, "join")
-    with pytest.raises(GroupRefusal):
-        await pair.there.join("g", request(instance_id="i"))
-    delayed.pass_on()
-    joined = await joined_there(pair, instance_id="i")
-    await delayed.arrive()
-
-    await pair.there.heartbeat("g", joined.member_id, "i", joined.generation)
-
-
-async def test_a_leave_that_arrives_late_does_not_remove_a_static_member_that_came_back(pair: Pair) -> None:
-    await joined_there(pair, instance_id="i")
-    delayed = Delayed(pair.there, "leave")
-    with pytest.raises(GroupRefusal):
-        await pair.there.leave("g", "", "i")
-    delayed.pass_on()
-    joined = await joined_there(pair, instance_id="i")
-    await delayed.arrive()
-
-    await pair.there.heartbeat("g", joined.member_id, "i", joined.generation)
 
 
 async def test_commits_of_one_member_side_by_side_are_all_taken(pair: Pair) -> None:

@@ -271,6 +271,10 @@ CURSOR_SAVES = counters("bearlake_subscription_cursor_saves_total", "Saves of mo
 # Groups and leases
 GROUPS_OWNED = gauge("bearlake_group_owned_groups", "Consumer groups that this server coordinates.")
 GROUP_MEMBERS = gauge("bearlake_group_members", "Members of the groups that this server coordinates.")
+GROUP_REVISIONS = gauge(
+    "bearlake_group_revisions",
+    "Members and partitions whose last request is remembered, of all groups that this server coordinates.",
+)
 GROUP_REBALANCES = counter("bearlake_group_rebalances_total", "Completed rebalances.")
 GROUP_OFFSET_COMMITS = counter("bearlake_group_offset_commits_total", "Offset commits stored.")
 GROUP_PEER_REQUESTS = counters(

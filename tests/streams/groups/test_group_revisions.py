@@ -1,47 +1,114 @@
-"""Revisions: a request that arrives after a later one of the same member is refused, whatever was forgotten meanwhile."""
+"""Revisions: a request that arrives after a later one about the same subject is refused, whatever was forgotten meanwhile."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bearlake.streams.groups.revisions import Outdated, Revisions
+from bearlake.metadata.model import PartitionKey
+from bearlake.streams.groups.revisions import Outdated, Revisions, later, member_subject
 
 
 def outdated(revisions: Revisions, member: str, named: str) -> str:
     with pytest.raises(Outdated) as caught:
-        revisions.advance(member, named)
+        revisions.take([member], named)
     return caught.value.revision
 
 
 def test_a_request_that_was_given_up_is_refused_after_the_next_one():
     revisions = Revisions(10)
     first = outdated(revisions, "m", "")
-    revisions.advance("m", first)
+    revisions.take(["m"], first)
 
-    assert outdated(revisions, "m", first) == revisions.of("m") != first
+    assert outdated(revisions, "m", first) == revisions.tell() != first
+
+
+def test_a_request_that_was_given_up_is_refused_after_one_of_this_servers_own_clients():
+    revisions = Revisions(10)
+    named = revisions.tell()
+    revisions.take(["m"], None)
+
+    outdated(revisions, "m", named)
 
 
 def test_members_do_not_make_each_other_outdated():
     revisions = Revisions(10)
-    mine = revisions.of("m")
-    revisions.advance("other", revisions.of("other"))
+    named = revisions.tell()
+    revisions.take(["other"], named)
 
-    revisions.advance("m", mine)
+    revisions.take(["m"], named)
+
+
+def test_a_request_about_several_subjects_is_outdated_by_a_later_one_about_any_of_them():
+    revisions = Revisions(10)
+    named = revisions.tell()
+    revisions.take([PartitionKey(2)], None)
+
+    with pytest.raises(Outdated):
+        revisions.take(["m", PartitionKey(1), PartitionKey(2)], named)
+    revisions.take(["m", PartitionKey(1)], named)
+
+
+def test_a_request_that_is_checked_makes_no_other_outdated():
+    revisions = Revisions(10)
+    named = revisions.tell()
+    revisions.check(["m"], named)
+    revisions.take(["m"], named)
+
+    with pytest.raises(Outdated):
+        revisions.check(["m"], named)
 
 
 def test_a_revision_of_another_term_is_refused():
     before, after = Revisions(10), Revisions(10)
 
-    outdated(after, "m", before.of("m"))
+    outdated(after, "m", before.tell())
 
 
-@given(st.lists(st.sampled_from("abcd"), max_size=40), st.integers(1, 4))
-def test_no_revision_is_taken_twice_though_members_are_forgotten(members: list[str], count_max: int):
+@pytest.mark.parametrize("text", ["", "/", "term", "term/", "term/-1", "term/1", "term/x", "term/1e3", "x/0", "term/²"])
+def test_what_was_never_told_is_refused(text: str):
+    revisions = Revisions(10, "term")
+
+    assert outdated(revisions, "m", text) == "term/0"
+    outdated(revisions, "m", text)
+
+
+def test_a_group_whose_revision_nobody_knows_remembers_nothing():
+    revisions = Revisions(10)
+    revisions.take(["m"], None)
+    before = len(revisions)
+    revisions.tell()
+    revisions.take(["m"], None)
+
+    assert (before, len(revisions)) == (0, 1)
+
+
+def test_a_static_member_is_another_subject_than_a_member_whose_id_reads_like_it():
+    assert member_subject("static i", None) != member_subject("x", "i") == member_subject("y", "i")
+
+
+def test_answers_that_arrive_in_another_order_leave_the_later_revision():
+    assert later("t/9", "t/10") == later("t/10", "t/9") == "t/10"
+    assert later("t/9", "u/1") == "u/1"
+    assert later("", "t/1") == "t/1"
+
+
+REQUESTS = st.lists(
+    st.tuples(st.frozensets(st.sampled_from("abcd"), min_size=1), st.booleans()), max_size=40
+)  # subjects, and whether another server sends it
+
+
+@given(REQUESTS, st.integers(1, 4))
+def test_no_request_is_taken_after_a_later_one_though_subjects_are_forgotten(
+    requests: list[tuple[frozenset[str], bool]], count_max: int
+):
     revisions = Revisions(count_max, "term")
-    taken: dict[str, list[str]] = {}
-    for member in members:
-        named = revisions.of(member)
-        revisions.advance(member, named)
-        taken.setdefault(member, []).append(named)
-        for other, before in taken.items():
-            assert revisions.of(other) not in before
+    told: list[str] = []
+    late: set[tuple[str, str]] = set()
+    for subjects, is_forwarded in requests:
+        told.append(revisions.tell())
+        revisions.take(subjects, told[-1] if is_forwarded else None)
+        late |= {(subject, named) for subject in subjects for named in told}
+        for subject, named in late:
+            with pytest.raises(Outdated):
+                revisions.check([subject], named)
+        assert len(revisions) <= count_max

@@ -4,12 +4,15 @@ Connections are pooled per server; joins and syncs, which wait, have a pool of t
 behind them. Heartbeats that are due while one request with heartbeats is under way go together in the next one.
 Nothing is retried here: who asks looks for the coordinator again (`streams/groups/shared.py`).
 
-A join, a leave and a commit name the member's revision, so that the coordinator refuses one that was given up here and arrives late. What
-it refuses while its caller still waits is sent again, with the revision that the coordinator told.
+A join, a sync, a leave and a commit name the group's revision, so that the coordinator refuses one that was given up here and arrives late.
+What it refuses while its caller still waits is sent again, with the revision that the coordinator told. The first time it is sent at
+once: this server had not heard of the coordinator's term, or of a request through another server. Then it pauses, since servers that
+send requests about one partition at the same time outdate each other's.
 """
 
 import asyncio
 import json
+import random
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -23,10 +26,9 @@ from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.groups import packing
 from bearlake.serving.groups.packing import Document
 from bearlake.serving.groups.routes import WAIT_S
-from bearlake.streams.groups.coordinator import member_key
 from bearlake.streams.groups.model import Group, Joined, JoinRequest, Synced
 from bearlake.streams.groups.problems import GroupRefusal, Problem
-from bearlake.streams.groups.revisions import Outdated
+from bearlake.streams.groups.revisions import Outdated, later, member_subject
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.telemetry import metrics
 
@@ -34,11 +36,17 @@ _QUICK_COUNT = 16
 """Connections to one server for what does not wait."""
 RESEND_COUNT_MAX = 16
 """Times that a request is sent again with a newer revision before the coordinator counts as unavailable."""
+RESEND_PAUSE_MIN_MS = 4
+"""Longest pause (ms) before a request is sent again for the second time; doubled each time. The pause is drawn between 0 and that."""
+RESEND_PAUSE_MAX_MS = 256
+"""Longest pause (ms) before a request is sent again."""
 REVISION_COUNT_MAX = 65_536
-"""Revisions that are remembered; one that is not costs a round trip."""
+"""Groups whose revision is remembered; one that is not costs a round trip."""
 
-_Member = tuple[str, str, str]
-"""Server, group, key of the member."""
+_Group = tuple[str, str]
+"""Server, group."""
+_Line = tuple[str, str, str]
+"""Server, group, and what requests are about that are sent one after the other."""
 
 Beat = tuple[str, str, str | None, int]
 """Group, member id, instance id, generation."""
@@ -49,14 +57,18 @@ T = TypeVar("T")
 class GroupClient:
     """Connections to the admin APIs of other servers. Used from the event loop's thread only."""
 
-    def __init__(self, settings: GroupSettings, token: AdminToken | None) -> None:
+    def __init__(
+        self, settings: GroupSettings, token: AdminToken | None, randomness: random.Random | None = None
+    ) -> None:
+        """`randomness` draws pauses; None: a source of its own."""
         self._settings = settings
         self._token = token
+        self._randomness = randomness or random.Random()  # noqa: S311 (jitter)
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         self._beats: dict[str, list[tuple[Beat, asyncio.Future[Problem | None]]]] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
-        self._revisions: OrderedDict[_Member, str] = OrderedDict()
-        self._lines: WeakValueDictionary[_Member, asyncio.Lock] = WeakValueDictionary()
+        self._revisions: OrderedDict[_Group, str] = OrderedDict()
+        self._lines: WeakValueDictionary[_Line, asyncio.Lock] = WeakValueDictionary()
 
     async def close(self) -> None:
         """Close all connections; what is under way fails as unavailable."""
@@ -67,44 +79,52 @@ class GroupClient:
             await session.close()
         self._sessions.clear()
 
-    async def ask(
-        self, server: str, verb: str, document: Mapping[str, Any], member: str | None = None, *, waits: bool = False
-    ) -> Document:
+    async def ask(self, server: str, verb: str, document: Mapping[str, Any], *, waits: bool = False) -> Document:
         """One request; with `waits` one that waits for other members, for as long as the coordinator says so.
 
-        With the key of a `member`, the request names the member's revision. Raises `GroupRefusal`: the coordinator's, or
-        COORDINATOR_UNAVAILABLE.
+        Raises `GroupRefusal`: the coordinator's, or COORDINATOR_UNAVAILABLE.
         """
-        if member is None:
-            while (answer := await self._post(server, verb, document, waits=waits)) is None:
-                pass
-            return answer
-        known = server, document["group"], member
-        if waits:
-            return await self._ask_revised(known, verb, document, waits=True)
-        async with self._lines.setdefault(
-            known, asyncio.Lock()
-        ):  # requests side by side would make each other outdated
-            return await self._ask_revised(known, verb, document, waits=False)
+        while (answer := await self._post(server, verb, document, waits=waits)) is None:
+            pass
+        return answer
 
-    async def _ask_revised(self, member: _Member, verb: str, document: Mapping[str, Any], *, waits: bool) -> Document:
+    async def ask_in_line(self, server: str, verb: str, document: Mapping[str, Any], line: str) -> Document:
+        """One request about a group that names its revision, after all others in the same `line`: side by side, requests about the same
+        member or partition would outdate each other. Raises as `ask`."""
+        async with self._lines.setdefault((server, document["group"], line), asyncio.Lock()):
+            return await self.ask_revised(server, verb, document)
+
+    async def ask_revised(
+        self, server: str, verb: str, document: Mapping[str, Any], *, waits: bool = False
+    ) -> Document:
+        """As `ask`, and the request names its group's revision."""
+        group = server, document["group"]
         outdated_count = 0
+        named = self._revisions.get(group, "")
         while True:
-            revised = {**document, "revision": self._revisions.get(member, "")}
             try:
-                answer = await self._post(member[0], verb, revised, waits=waits, member=member)
+                answer = await self._post(server, verb, {**document, "revision": named}, waits=waits, group=group)
             except Outdated as outdated:
-                self._remember(member, outdated.revision)
+                named = outdated.revision
+                self._remember(group, named)
                 outdated_count += 1
                 if outdated_count > RESEND_COUNT_MAX:
                     raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, "other requests came first") from outdated
+                if outdated_count > 1:
+                    await self._pause(outdated_count)
+                    named = self._revisions.get(group, named)
                 continue
             if answer is not None:
                 return answer
+            named = self._revisions.get(group, named)
 
-    def _remember(self, member: _Member, revision: str) -> None:
-        self._revisions[member] = revision
-        self._revisions.move_to_end(member)
+    async def _pause(self, outdated_count: int) -> None:
+        longest_ms = min(RESEND_PAUSE_MIN_MS * 2 ** (outdated_count - 2), RESEND_PAUSE_MAX_MS)
+        await asyncio.sleep(self._randomness.uniform(0, longest_ms) / 1000)
+
+    def _remember(self, group: _Group, revision: str) -> None:
+        self._revisions[group] = later(self._revisions.get(group, ""), revision)
+        self._revisions.move_to_end(group)
         if len(self._revisions) > REVISION_COUNT_MAX:
             self._revisions.popitem(last=False)
 
@@ -135,9 +155,9 @@ class GroupClient:
             del self._senders[server]
 
     async def _post(
-        self, server: str, verb: str, document: Mapping[str, Any], *, waits: bool, member: _Member | None = None
+        self, server: str, verb: str, document: Mapping[str, Any], *, waits: bool, group: _Group | None = None
     ) -> Document | None:
-        """The answer, or None when it has to be asked for again. Raises `GroupRefusal`, and `Outdated` for a `member`."""
+        """The answer, or None when it has to be asked for again. Raises `GroupRefusal`, and `Outdated` for a `group`."""
         outcome = "failed"
         try:
             status, content = await self._send(f"{server}/v1/groups/{verb}", json.dumps(document).encode(), waits)
@@ -150,8 +170,8 @@ class GroupClient:
             if status == 412:
                 outcome = "outdated"
                 raise Outdated(answer["revision"])
-            if member is not None and "revision" in answer:
-                self._remember(member, answer["revision"])
+            if group is not None and "revision" in answer:
+                self._remember(group, answer["revision"])
             if status == 202:
                 outcome = "waiting"
                 return None
@@ -200,8 +220,9 @@ class RemoteCoordinator:
     async def join(self, name: str, request: JoinRequest) -> Joined:
         """See `Coordination.join`."""
         document = {"group": name, "request": packing.pack_request(request)}
-        key = member_key(request.member_id, request.instance_id) or None
-        return _read(packing.unpack_joined, await self._client.ask(self._server, "join", document, key, waits=True))
+        is_known = request.member_id != "" or request.instance_id is not None  # else it only gets an id
+        ask = self._client.ask_revised if is_known else self._client.ask
+        return _read(packing.unpack_joined, await ask(self._server, "join", document, waits=True))
 
     async def sync(
         self,
@@ -218,7 +239,7 @@ class RemoteCoordinator:
             "protocol": protocol,
             "assignments": {member: packing.text(value) for member, value in assignments.items()},
         }
-        return _read(packing.unpack_synced, await self._client.ask(self._server, "sync", document, waits=True))
+        return _read(packing.unpack_synced, await self._client.ask_revised(self._server, "sync", document, waits=True))
 
     async def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> None:
         """See `Coordination.heartbeat`."""
@@ -227,7 +248,8 @@ class RemoteCoordinator:
     async def leave(self, name: str, member_id: str, instance_id: str | None) -> str:
         """See `Coordination.leave`."""
         document = _who(name, member_id, instance_id, -1)
-        answer = await self._client.ask(self._server, "leave", document, member_key(member_id, instance_id))
+        line = member_subject(member_id, instance_id)
+        answer = await self._client.ask_in_line(self._server, "leave", document, line)
         return str(answer["member_id"])
 
     async def commit(
@@ -240,7 +262,12 @@ class RemoteCoordinator:
     ) -> None:
         """See `Coordination.commit`."""
         document = {**_who(name, member_id, instance_id, generation), "offsets": packing.pack_offsets(offsets)}
-        await self._client.ask(self._server, "commit", document, member_key(member_id, instance_id))
+        line = member_subject(member_id, instance_id)
+        if (
+            member_id == "" and instance_id is None
+        ):  # clients that manage themselves commit different partitions side by side
+            line = f"partition {min(offsets, default=0)}"
+        await self._client.ask_in_line(self._server, "commit", document, line)
 
     async def describe(self, name: str) -> Group:
         """See `Coordination.describe`."""

@@ -12,9 +12,9 @@
 A refusal is status 409, {"problem", "detail", "member_id"}. A join or sync that has to wait longer than one request may is status 202:
 it is asked again, with the id that it has by then.
 
-A join, a leave and a commit have a "revision": the newest one of the member that the sender knows, or "" (`streams/groups/revisions.py`).
-Their answers, 202 too, have the member's revision afterwards. Status 412, {"revision"}: nothing was done, the newest revision is this one.
-A request without the field, of an older version, is taken as it comes.
+A join, a sync, a leave and a commit have a "revision": the newest one of the group that the sender knows, or ""
+(`streams/groups/revisions.py`). Their answers, 202 too, have the group's newest revision. Status 412, {"revision"}: nothing was done, the
+newest revision is this one. A request without the field, of an older version, is taken as it comes.
 
 Fields are added, never changed: servers of two versions run side by side.
 """

@@ -6,12 +6,12 @@ for a moment, the lease decides, and those who asked in the wrong place ask agai
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from bearlake.metadata.model import Server, ServerRef
 from bearlake.serving import routing
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.groups.client import GroupClient, RemoteCoordinator
+from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.groups.peers import Coordination
 from bearlake.streams.groups.settings import GroupSettings
 
@@ -19,37 +19,26 @@ ADMIN = "admin"
 KAFKA = "kafka"
 
 
-class Members(Protocol):
-    """The deployment's live servers as this one sees them; no waiting."""
-
-    @property
-    def server(self) -> ServerRef:
-        """This server."""
-
-    def live(self) -> Sequence[Server]:
-        """Live servers, draining ones too; always with this one."""
-
-
 class GroupPeers:
-    """`streams.groups.peers.Peers` by the members' endpoints."""
+    """`streams.groups.peers.Peers` by the endpoints of the live servers."""
 
-    def __init__(self, members: Members, settings: GroupSettings, token: AdminToken | None) -> None:
+    def __init__(self, servers: LiveServers, settings: GroupSettings, token: AdminToken | None) -> None:
         """`token` is the admin API's, which all servers of a deployment share; None without one."""
-        self._members = members
+        self._servers = servers
         self._client = GroupClient(settings, token)
 
     def may_coordinate(self) -> bool:
         """Whether this server may take groups over now."""
-        return any(server.ref == self._members.server for server in coordinators(self._members.live()))
+        return any(server.ref.node_id == self._servers.node_id for server in coordinators(self._servers.live()))
 
     def chosen(self, group: str) -> ServerRef | None:
         """The server that shall take the group when nobody has it: the same one that FindCoordinator tells."""
-        servers = coordinators(self._members.live())
+        servers = coordinators(self._servers.live())
         return routing.choose(routing.key_of(group), servers).ref if servers else None
 
     def reach(self, server: ServerRef) -> Coordination | None:
         """The way to another server; None when it is not known to be live."""
-        for live in self._members.live():
+        for live in self._servers.live():
             if live.ref == server and ADMIN in live.endpoints:
                 return RemoteCoordinator(self._client, f"http://{live.endpoints[ADMIN]}")
         return None

@@ -47,7 +47,7 @@ class GroupRoutes:
         """Join or rejoin."""
         request = packing.unpack_request(asked["request"])
         joining = self._coordinator.join(asked["group"], request, revision=asked.get("revision"))
-        revision = self._revision(asked["group"], request.member_id, request.instance_id)
+        revision = self._revision(asked["group"])
         return _waited(joining, lambda joined: {**packing.pack_joined(joined), **revision()}, revision)
 
     def sync(self, asked: Document) -> Awaitable[web.Response]:
@@ -55,8 +55,11 @@ class GroupRoutes:
         who = asked["member_id"], asked["instance_id"], asked["generation"]
         kind, name = asked["protocol"]
         assignments = {member: packing.octets(value) for member, value in asked["assignments"].items()}
-        waiting = self._coordinator.sync(asked["group"], *who, (kind, name), assignments)
-        return _waited(waiting, packing.pack_synced, dict)
+        waiting = self._coordinator.sync(
+            asked["group"], *who, (kind, name), assignments, revision=asked.get("revision")
+        )
+        revision = self._revision(asked["group"])
+        return _waited(waiting, lambda synced: {**packing.pack_synced(synced), **revision()}, revision)
 
     def heartbeat(self, asked: Document) -> Awaitable[web.Response]:
         """Members are alive; one problem, or null, for each."""
@@ -66,7 +69,7 @@ class GroupRoutes:
         """A member leaves."""
         who = asked["member_id"], asked["instance_id"]
         left = self._coordinator.leave(asked["group"], *who, revision=asked.get("revision"))
-        revision = self._revision(asked["group"], *who)
+        revision = self._revision(asked["group"])
         return _answered(left, lambda member_id: {"member_id": member_id, **revision()})
 
     def commit(self, asked: Document) -> Awaitable[web.Response]:
@@ -76,16 +79,16 @@ class GroupRoutes:
         committed = self._coordinator.commit(
             asked["group"], *who, asked["generation"], offsets, revision=asked.get("revision")
         )
-        revision = self._revision(asked["group"], *who)
+        revision = self._revision(asked["group"])
         return _answered(committed, lambda _: revision())
 
     def describe(self, asked: Document) -> Awaitable[web.Response]:
         """The group as it is now."""
         return _answered(self._coordinator.describe(asked["group"]), packing.pack_group)
 
-    def _revision(self, group: str, member_id: str, instance_id: str | None) -> Callable[[], Document]:
-        """What an answer says of the member's newest revision."""
-        return lambda: {"revision": self._coordinator.revision(group, member_id, instance_id)}
+    def _revision(self, group: str) -> Callable[[], Document]:
+        """What an answer says of the group's newest revision."""
+        return lambda: {"revision": self._coordinator.revision(group)}
 
     async def _beat(self, beats: Sequence[tuple[Any, ...]]) -> web.Response:
         problems = await asyncio.gather(*(self._problem(beat) for beat in beats))  # together: they share confirmations

@@ -2,8 +2,10 @@
 
 No member hears that its generation goes on from a coordinator that had lost the group before: every answer waits for a write with the
 lease, or for a look into the store that began after the question came (I14). Members keep their ids and generation when a group moves.
-Which servers take groups is not decided here (`peers.py`), nor is the way to groups of other servers (`shared.py`). Requests that
-another server forwards name a revision, so that one that arrives late is refused (`revisions.py`).
+Which servers take groups is not decided here (`peers.py`), nor is the way to groups of other servers (`shared.py`).
+
+Each request that changes the group takes a revision in the step in which it changes the group, or gets its place in the line for the
+store. A request that another server forwards names a revision, and is refused if it arrives late (`revisions.py`).
 
 Committed offsets are read from the store directly, as of now, on any server. They are written with the lease.
 """
@@ -14,9 +16,10 @@ from collections.abc import Collection, Mapping
 from bearlake.errors import BearlakeError, NotFound
 from bearlake.metadata.model import CommittedOffset, GroupListing, PartitionKey, ServerRef
 from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, Synced
-from bearlake.streams.groups.owned import lease_name
+from bearlake.streams.groups.owned import Owned, lease_name
 from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.groups.revisions import member_subject
 from bearlake.telemetry import metrics
 
 PAGE_SIZE = 1000
@@ -30,8 +33,9 @@ class Coordinator(Ownership):
     async def join(self, name: str, request: JoinRequest, *, revision: str | None = None) -> Joined:
         """Join or rejoin a group; waits for the round to complete. Raises `GroupRefusal`.
 
-        With a `revision`, only if that is the member's newest, else raises `Outdated`; so with the others. While the store takes no
-        writes of the group nobody joins a round, so that no new generation begins that could not be saved.
+        `revision` is the one that another server named with a request that it forwards; None for this server's own clients. Raises
+        `Outdated` if a later request of the member came first. So with the others. While the store takes no writes of the group nobody
+        joins a round, so that no new generation begins that could not be saved.
         """
         settings = self.settings
         _require_name(name)
@@ -39,8 +43,7 @@ class Coordinator(Ownership):
             raise GroupRefusal(Problem.INVALID_SESSION_TIMEOUT)
         owned = await self._open_confirmed(name, request.member_id)
         await self._settle(name)
-        if revision is not None and (key := member_key(request.member_id, request.instance_id)):
-            owned.revisions.advance(key, revision)
+        owned.revisions.take(_who(owned, request.member_id, request.instance_id), revision)
         joining = owned.rebalancer.join(request)
         if joining.done():
             return joining.result()
@@ -56,11 +59,18 @@ class Coordinator(Ownership):
         generation: int,
         protocol: tuple[str | None, str | None],
         assignments: Mapping[str, bytes],
+        *,
+        revision: str | None = None,
     ) -> Synced:
-        """Give or get assignments; waits for the leader. Raises `GroupRefusal`."""
+        """Give or get assignments; waits for the leader. Raises `GroupRefusal`, and `Outdated` as `join`.
+
+        A generation that was never saved is given again by the next coordinator, so that the generation alone does not tell a late sync.
+        """
         _require_name(name)
-        rebalancer = (await self._open_confirmed(name, member_id)).rebalancer
-        return await asyncio.shield(rebalancer.sync(member_id, instance_id, generation, protocol, assignments))
+        owned = await self._open_confirmed(name, member_id)
+        if revision is not None:
+            owned.revisions.check(_who(owned, member_id, instance_id), revision)
+        return await asyncio.shield(owned.rebalancer.sync(member_id, instance_id, generation, protocol, assignments))
 
     async def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> None:
         """A member is alive. Raises `GroupRefusal`."""
@@ -71,14 +81,13 @@ class Coordinator(Ownership):
         """A member leaves; returns its id. Raises `GroupRefusal`, and `Outdated` as `join`."""
         _require_name(name)
         owned = await self._open_confirmed(name, member_id)
-        if revision is not None:
-            owned.revisions.advance(member_key(member_id, instance_id), revision)
+        owned.revisions.take(_who(owned, member_id, instance_id), revision)
         return owned.rebalancer.leave(member_id, instance_id)
 
-    def revision(self, name: str, member_id: str, instance_id: str | None) -> str:
-        """The member's newest revision; empty when the group is not this server's."""
+    def revision(self, name: str) -> str:
+        """The group's newest revision, to be told to another server; empty when the group is not this server's."""
         owned = self._owned.get(name)
-        return "" if owned is None else owned.revisions.of(member_key(member_id, instance_id))
+        return "" if owned is None else owned.revisions.tell()
 
     # -- offsets -------------------------------------------------------------------------------------------------
 
@@ -102,10 +111,8 @@ class Coordinator(Ownership):
         except GroupRefusal:
             await self._confirm(name, owned)  # I14: another coordinator may know the member
             raise
-        if (
-            revision is not None
-        ):  # from here to the line for the write nothing waits: writes keep the order of revisions
-            owned.revisions.advance(member_key(member_id, instance_id), revision)
+        # From here to the line for the write nothing waits: writes keep the order of revisions.
+        owned.revisions.take([*_who(owned, member_id, instance_id), *offsets], revision)
         if not offsets:
             await self._confirm(name, owned)
         else:
@@ -128,6 +135,7 @@ class Coordinator(Ownership):
     async def delete_offsets(self, name: str, partitions: Collection[PartitionKey]) -> None:
         """Forget committed offsets. Raises `GroupRefusal` (NOT_FOUND: no such group)."""
         owned = await self._open_existing(name)
+        owned.revisions.take(partitions, None)
         await self._write(owned, name, lambda: self._metadata.groups.delete_offsets(name, partitions, owned.lease))
 
     # -- administration ------------------------------------------------------------------------------------------
@@ -177,9 +185,14 @@ class Coordinator(Ownership):
         return lease.holder if lease is not None else None
 
 
-def member_key(member_id: str, instance_id: str | None) -> str:
-    """What a member's revisions are kept under: a static member keeps them with a new id. Empty: clients that manage themselves."""
-    return member_id if instance_id is None else f"static {instance_id}"
+def _who(owned: Owned, member_id: str, instance_id: str | None) -> list[str]:
+    """The member as a subject of revisions; nobody for a client that manages itself, or does not know its id yet."""
+    if member_id == "" and instance_id is None:
+        return []
+    member = owned.rebalancer.group.members.get(member_id)
+    if instance_id is None and member is not None:
+        instance_id = member.instance_id  # a static member may leave by its id alone
+    return [member_subject(member_id, instance_id)]
 
 
 def _require_name(name: str) -> None:

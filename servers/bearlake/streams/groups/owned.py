@@ -23,7 +23,7 @@ class Owned:
         self.lease = held.lease
         self.rebalancer = rebalancer
         self.revisions = revisions
-        """Of its members; a new term with every take-over."""
+        """Of its members and partitions; a new term with every take-over."""
         self.lock = asyncio.Lock()  # one write of the group at a time, in order
         self.last_used = asyncio.get_running_loop().time()
 

@@ -73,6 +73,7 @@ class Ownership:
         self._settling: dict[str, asyncio.Task[None]] = {}
         self._is_draining = False
         metrics.GROUPS_OWNED.set_function(lambda: len(self._owned))
+        metrics.GROUP_REVISIONS.set_function(lambda: sum(len(owned.revisions) for owned in self._owned.values()))
         metrics.GROUP_MEMBERS.set_function(
             lambda: sum(len(owned.rebalancer.group.members) for owned in self._owned.values())
         )
@@ -228,7 +229,7 @@ class Ownership:
             on_save=lambda ticket: self._save(name, owned, ticket),
             may_expire=self._tenure.is_sure,
         )
-        owned = Owned(held, rebalancer, Revisions(self.settings.size_max))
+        owned = Owned(held, rebalancer, Revisions(self.settings.revision_count_max))
         if self._is_draining:
             await self._give_up(name, owned)
             raise GroupRefusal(Problem.NOT_COORDINATOR)

@@ -15,6 +15,9 @@ class GroupSettings:
     """Wait (ms) for more members before the first rebalance of an empty group; saves rebalances when many start at once."""
     size_max: int = 10_000
     """Members of one group."""
+    revision_count_max: int = 10_000
+    """Members and partitions per group whose last request is remembered, so that late forwarded requests about them are refused. With more,
+    forwarded requests need another round trip more often."""
     count_max: int = 100_000
     """Groups that one server coordinates at once; more are refused until some fall idle."""
     offset_metadata_bytes_max: int = 4_096

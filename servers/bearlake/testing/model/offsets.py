@@ -3,8 +3,9 @@
 A coordinator writes one commit of the group at a time. A write travels on a database session; one that was given up may be executed at any
 time, unless its session was ended (`postgresql/database.py`, the triggers of `0017_sessions.sql`). In SQL only: `check_lease`.
 
-The members live in other servers, which forward their commits and may give them up: a commit arrives at any time, also after a later one.
-Whether the coordinator takes it is the product's decision, `streams/groups/revisions.py`, unchanged.
+A member reaches the coordinator itself, or through another server, and may change its way between two commits. A server that forwards a
+commit may give it up: it arrives at any time, also after a later one. Whether the coordinator takes it is the product's decision,
+`streams/groups/revisions.py`, unchanged.
 
 It assumes of the leases' part: nothing; a lease may be taken at any time. It assumes of clients that talk to the coordinator themselves
 (Kafka's) that requests of one connection arrive in order, or never.
@@ -15,23 +16,30 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final, NamedTuple
 
-from bearlake.streams.groups.revisions import Outdated, Revisions
+from bearlake.metadata.model import PartitionKey
+from bearlake.streams.groups.revisions import Outdated, Revisions, Subject, member_subject
 from bearlake.testing.model.guards import guard
 from bearlake.testing.model.part import Action, Step
 
 COORDINATORS: Final = ("A", "B")
-COMMITS: Final = ((1, 10), (1, 20), (2, 30))
+COMMITS: Final = ((1, 10), (2, 20), (2, 30))
 """What is committed, in this order: generation of the member and offset. The member of generation 2 got the partition of the other one."""
 
 COPIES: Final = 2
 """Of one write on its way at once. A database executes a statement once; what is sent again is another statement."""
+
+REVISION_COUNT_MAX: Final = 2
+"""Subjects that a coordinator remembers, of three: two members and the partition."""
+TOLD: Final = 0
+"""In the history of a coordinator's revisions: the first one was told. Other numbers are members (by generation) whose commits it took."""
 
 # What becomes of a commit.
 UNSENT, ASKED, WRITING, ACKNOWLEDGED, UNKNOWN, REFUSED = range(6)
 
 TAKE = Action("{} takes the lease of the group, epoch {}, and loads generation {}", is_progress=False)
 REBALANCE = Action("{} completes a round: generation {}")
-REQUEST = Action("member {} commits offset {} at {}")
+REQUEST = Action("member {} commits offset {} at {} through another server")
+LOCAL = Action("member {} commits offset {} at {} itself; the write is sent")
 WRITE = Action("{} accepts offset {} and sends the write")
 REFUSE = Action("{} refuses offset {}: {}")
 EXECUTE = Action("the store executes the write of offset {} by {}")
@@ -59,7 +67,10 @@ class OffsetGuards:
         "another write begins only after the session of one that was given up was ended"
     )
     forwarded_commit_names_revision: bool = guard(
-        "a forwarded commit is taken only with the newest revision of its member"
+        "a forwarded commit is taken only if its sender had seen every later request about its member and partition"
+    )
+    local_commit_takes_revision: bool = guard(
+        "a commit that comes to the coordinator itself makes a newer revision, too"
     )
     revision_holds_for_one_term: bool = guard("a revision of another term is refused")
     settled_before_read: bool = guard("offsets are shown only after the session of a write that was given up was ended")
@@ -75,14 +86,14 @@ class Write(NamedTuple):
 
 
 class Coordinator(NamedTuple):
-    """What a coordinator knows. `writing`: the commit under way plus 1; `has_result`: the store has executed it; `taken`: the members
-    (by generation) whose requests it has taken since it took the group."""
+    """What a coordinator knows. `writing`: the commit under way plus 1; `has_result`: the store has executed it; `revisions`: what they
+    have been through since it took the group (see `TOLD`)."""
 
     lease: int = 0
     generation: int = 0
     writing: int = 0
     has_result: bool = False
-    taken: tuple[int, ...] = ()
+    revisions: tuple[int, ...] = ()
 
 
 class State(NamedTuple):
@@ -186,7 +197,7 @@ class OffsetPart:
         return found
 
     def _coordinate(self, state: State, at: int, one: Coordinator) -> Iterator[Step[State]]:
-        if one.lease != state.lease and state.lease < self._bounds.lease_epoch and not one.writing:
+        if state.lease < self._bounds.lease_epoch and not one.writing:  # the holder may have given it up
             taken = Coordinator(lease=state.lease + 1, generation=state.generation)
             after = state._replace(lease=state.lease + 1).with_coordinator(at, taken)
             yield Step(TAKE, (COORDINATORS[at], state.lease + 1, state.generation), after)
@@ -206,21 +217,17 @@ class OffsetPart:
                 after = state._replace(shown=state.shown | {write.commit for write in given_up})
             yield Step(READ, (COORDINATORS[at],), after)
 
-    def _revision(self, one: Coordinator, generation: int) -> str:
-        return _revisions(self._term(one), one.taken).of(str(generation))
-
     def _term(self, one: Coordinator) -> str:
         return str(one.lease) if self._guards.revision_holds_for_one_term else ""
 
     def _request(self, state: State) -> Iterator[Step[State]]:
         for at, (generation, offset) in enumerate(COMMITS):
             if state.commits[at] == UNSENT and self._may_send(state, at, generation):
-                for place in range(len(COORDINATORS)):
-                    places = (*state.places[:at], place, *state.places[at + 1 :])
-                    revision = self._revision(state.coordinators[place], generation)
-                    named = (*state.named[:at], revision, *state.named[at + 1 :])
-                    after = state.with_commit(at, ASKED)._replace(places=places, named=named)
-                    yield Step(REQUEST, (generation, offset, COORDINATORS[place]), after)
+                for place, one in enumerate(state.coordinators):
+                    yield self._forward(state, at, place, one)
+                    if one.lease and not one.writing and self._is_of_newest(one, generation):
+                        takes = self._guards.local_commit_takes_revision
+                        yield self._write(LOCAL, (generation, offset, COORDINATORS[place]), state, (at, place), takes)
             if state.commits[at] == ASKED:
                 yield from self._accept(state, at, generation, offset)
 
@@ -230,31 +237,54 @@ class OffsetPart:
             return False
         return all(state.commits[other] != UNSENT for other in range(at) if COMMITS[other][0] == generation)
 
+    def _forward(self, state: State, at: int, place: int, one: Coordinator) -> Step[State]:
+        """The commit is on its way, by a server that knows the newest revision."""
+        generation, offset = COMMITS[at]
+        places = (*state.places[:at], place, *state.places[at + 1 :])
+        after = state.with_commit(at, ASKED)._replace(places=places)
+        return Step(REQUEST, (generation, offset, COORDINATORS[place]), self._tell(after, at, place, one))
+
+    def _tell(self, state: State, at: int, place: int, one: Coordinator) -> State:
+        """The sender of the commit is told the newest revision, if there is one."""
+        if not one.lease:
+            return state._replace(named=(*state.named[:at], "", *state.named[at + 1 :]))
+        revisions = one.revisions if TOLD in one.revisions else (*one.revisions, TOLD)
+        named = (*state.named[:at], _newest(self._term(one), revisions), *state.named[at + 1 :])
+        return state._replace(named=named).with_coordinator(place, one._replace(revisions=revisions))
+
+    def _is_of_newest(self, one: Coordinator, generation: int) -> bool:
+        return generation == one.generation or not self._guards.generation_checked_in_offset_commit
+
     def _accept(self, state: State, at: int, generation: int, offset: int) -> Iterator[Step[State]]:
-        guards, place = self._guards, state.places[at]
+        place = state.places[at]
         one, name = state.coordinators[place], COORDINATORS[place]
         later = [state.commits[other] for other in range(at + 1, len(COMMITS)) if COMMITS[other][0] == generation]
         is_given_up = any(status != UNSENT for status in later)
         if not one.lease:
             yield Step(REFUSE, (name, offset, "not the coordinator"), state.with_commit(at, REFUSED))
-        elif guards.generation_checked_in_offset_commit and generation != one.generation:
+        elif not self._is_of_newest(one, generation):
             yield Step(REFUSE, (name, offset, "another generation"), state.with_commit(at, REFUSED))
-        elif guards.forwarded_commit_names_revision and _is_outdated(
-            self._term(one), one.taken, generation, state.named[at]
+        elif self._guards.forwarded_commit_names_revision and _is_outdated(
+            self._term(one), one.revisions, generation, state.named[at]
         ):
-            if is_given_up:
-                yield Step(OUTDATED, (name, offset), state.with_commit(at, REFUSED))
-            else:
-                newest = self._revision(one, generation)
-                named = (*state.named[:at], newest, *state.named[at + 1 :])
-                yield Step(OUTDATED, (name, offset), state._replace(named=named))
+            after = state.with_commit(at, REFUSED) if is_given_up else self._tell(state, at, place, one)
+            yield Step(OUTDATED, (name, offset), after)
         elif not one.writing:
-            writing = one._replace(writing=at + 1, has_result=False, taken=(*one.taken, generation))
-            after = state.with_commit(at, WRITING).with_coordinator(place, writing)
-            kept = state.writes
-            if guards.session_revoked_before_next_write:
-                kept -= _given_up(state, place)
-            yield Step(WRITE, (name, offset), after._replace(writes=kept | {Write(at, place, one.lease)}))
+            yield self._write(WRITE, (name, offset), state, (at, place), True)
+
+    def _write(
+        self, action: Action, told: tuple[object, ...], state: State, way: tuple[int, int], takes: bool
+    ) -> Step[State]:
+        """A coordinator sends the write of a commit (`way`: the commit, and the coordinator), which `takes` a revision or not."""
+        at, place = way
+        one = state.coordinators[place]
+        revisions = (*one.revisions, COMMITS[at][0]) if takes else one.revisions
+        writing = one._replace(writing=at + 1, has_result=False, revisions=revisions)
+        kept = state.writes
+        if self._guards.session_revoked_before_next_write:
+            kept -= _given_up(state, place)
+        after = state.with_commit(at, WRITING).with_coordinator(place, writing)
+        return Step(action, told, after._replace(writes=kept | {Write(at, place, one.lease)}))
 
     def _execute(self, state: State, write: Write) -> Iterator[Step[State]]:
         one, name, offset = (
@@ -318,22 +348,30 @@ def _given_up(state: State, at: int) -> frozenset[Write]:
     )
 
 
-@cache
-def _revisions(term: str, taken: tuple[int, ...]) -> Revisions:
-    """The product's revisions after these members' requests were taken; not to be changed."""
-    revisions = Revisions(len(COMMITS), term or "any")
-    for member in taken:
-        revisions.advance(str(member), revisions.of(str(member)))
+def _revisions(term: str, history: tuple[int, ...]) -> Revisions:
+    """The product's revisions after this history."""
+    revisions = Revisions(REVISION_COUNT_MAX, term or "any")
+    for one in history:
+        if one == TOLD:
+            revisions.tell()
+        else:
+            revisions.take(_subjects(one), None)
     return revisions
 
 
+def _subjects(member: int) -> tuple[Subject, ...]:
+    return member_subject(str(member), None), PartitionKey(1)
+
+
 @cache
-def _is_outdated(term: str, taken: tuple[int, ...], member: int, named: str) -> bool:
-    revisions = Revisions(len(COMMITS), term or "any")
-    for one in taken:
-        revisions.advance(str(one), revisions.of(str(one)))
+def _newest(term: str, history: tuple[int, ...]) -> str:
+    return _revisions(term, history).tell()
+
+
+@cache
+def _is_outdated(term: str, history: tuple[int, ...], member: int, named: str) -> bool:
     try:
-        revisions.advance(str(member), named)
+        _revisions(term, history).take(_subjects(member), named)
     except Outdated:
         return True
     return False
