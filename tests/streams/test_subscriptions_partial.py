@@ -65,6 +65,20 @@ def test_an_entry_that_is_acknowledged_again_when_all_are_acknowledged_is_not_lo
     assert machine.acknowledge(member, EntryAck(0))
 
 
+def test_an_entry_that_was_trimmed_together_with_unread_ones_is_not_looked_up() -> None:
+    log = log_of_batches(1)
+    machine = machine_of(SubscriptionType.EXCLUSIVE, log)
+    member, _ = join(machine, permits=4)
+    feed(machine, log)
+    log.append(4)
+
+    machine.cursor.acknowledge_before(log.end)
+    machine.moved()
+
+    assert machine.acknowledge(member, EntryAck(0))
+    assert not machine.acknowledge(member, EntryAck(4))
+
+
 @pytest.mark.parametrize("type_", list(SubscriptionType))
 def test_an_entry_that_is_known_to_be_below_the_mark_is_not_looked_up(type_: SubscriptionType) -> None:
     log = log_of_batches(3)

@@ -42,10 +42,13 @@ class Extents:
         at = bisect_right(bases, offset)
         return bases[at - 1], bases[at] if at < len(bases) else self._end
 
-    def is_edge(self, offset: int) -> bool:
-        """Whether an entry is known to begin or to end at `offset`, also when it is forgotten itself."""
-        found = self.find(offset)
-        return offset == self._end if found is None else offset == found[0]
+    def ends_by(self, offset: int, mark: int) -> bool:
+        """Whether the entry that holds `offset` is known to end at or before `mark`, also when it is forgotten itself: an entry is known to
+        begin or end in between, and entries do not overlap."""
+        if self._end <= mark:
+            return offset < self._end
+        at = bisect_right(self._bases, mark)
+        return at > 0 and offset < self._bases[at - 1]
 
     def forget_before(self, offset: int) -> None:
         """Forget entries that end at or before `offset`; done now and then, when it pays."""

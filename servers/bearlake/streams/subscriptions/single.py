@@ -149,8 +149,7 @@ class SingleActive(Dispatcher):
         extent = self._extents.find(ack.base_offset)
         if extent is None:
             # Below the mark-delete offset all is acknowledged, but the mark may lie inside the entry, whose end counts then.
-            mark = self.cursor.mark_delete
-            return ack.base_offset < mark and self._extents.is_edge(mark)
+            return self._extents.ends_by(ack.base_offset, self.cursor.mark_delete)
         self.acknowledge_read(member, ack, *extent, is_through=is_through)
         return True
 
