@@ -282,8 +282,10 @@ async def test_finished_tasks_are_told_of_the_streams_that_are_there(api: Api) -
     ("method", "path", "body", "detail"),
     [
         ("POST", "/v1/streams", {"streams": []}, "with at least one item"),
-        ("POST", "/v1/streams", {"stream": [{}]}, "with at least one item"),
-        ("POST", "/v1/streams", [1], "with at least one item"),
+        ("POST", "/v1/streams", {"stream": [{}]}, "Unrecognized field: stream: expected streams"),
+        ("POST", "/v1/streams", [1], "the body: expected a JSON object with streams, found a list"),
+        ("POST", "/v1/streams", {"streams": "a"}, 'with at least one item, found "a"'),
+        ("POST", "/v1/streams", {}, "streams: expected a list of objects with at least one item, found nothing"),
         ("DELETE", "/v1/streams", None, "name at least one stream"),
         ("GET", "/v1/streams?limit=0", None, "limit: expected a whole number from 1 to 1000"),
         ("GET", "/v1/streams?limit=x", None, "limit: expected a whole number from 1 to 1000"),
@@ -303,10 +305,11 @@ async def test_a_wrong_request_is_a_problem_document(
     ("item", "detail"),
     [
         ({"name": 1}, "name: expected text"),
-        ({"name": "a", "partition_count": "2"}, "partition_count: expected a whole number"),
+        ({"name": "a", "partition_count": "2"}, 'partition_count: expected a whole number, found "2"'),
+        ({"partition_count": 2}, "name: expected text, found nothing"),
         ({"name": "a", "partition_count": -1}, "partition count -1: expected 1 to"),
-        ({"name": "a", "configs": {"retention.ms": 1}}, "configs: expected an object whose values are text"),
-        ({"name": "a", "partitions": 2}, "unknown key 'partitions'; known are name, partition_count, configs"),
+        ({"name": "a", "configs": {"retention.ms": 1}}, "configs.retention.ms: expected text, found 1"),
+        ({"name": "a", "partitions": 2}, "Unrecognized field: partitions: expected name, partition_count and configs"),
     ],
 )
 async def test_a_wrong_item_says_what_is_expected(api: Api, item: dict[str, object], detail: str) -> None:

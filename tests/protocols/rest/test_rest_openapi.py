@@ -1,6 +1,6 @@
 """The OpenAPI document and its page: every route is in it, and nothing else."""
 
-from bearlake.protocols.rest.openapi import operations
+from bearlake.protocols.rest import operations
 from fixtures.rest_server import RestNode
 
 
