@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+import jsonschema
 import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from bearlake.errors import Invalid, Unavailable
 from bearlake.metadata import Metadata
@@ -14,11 +16,13 @@ from bearlake.metadata.compaction import OffsetRange, Swap, SwapObject, TaskClai
 from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectKind, ObjectRef, Slice
 from bearlake.metadata.open import open_metadata
 from bearlake.objects.open import open_store
+from bearlake.serving.admin import operations
 from bearlake.serving.admin.access import AdminSettings, is_own_name, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer
 from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.admin.token import AdminToken, has_token
+from bearlake.serving.groups.routes import GroupRoutes
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import Member, ServerSettings
 from bearlake.streams.service import Streams
@@ -53,7 +57,7 @@ async def serve(settings: AdminSettings, token: AdminToken | None) -> AsyncItera
         streams.metadata.log,
         member,
         settings,
-        routes=[StreamRoutes(streams), CompactionRoutes(metadata)],
+        routes=[StreamRoutes(streams), CompactionRoutes(metadata), GroupRoutes(streams.coordinator)],
         token=token,
         config=lambda: [{"setting": "kafka.port"}],
     )
@@ -464,3 +468,28 @@ def test_wrong_authorization_headers_are_refused(header: str | None) -> None:
 )
 def test_loopback_names_are_known_in_the_host_header(host: str, *, expected: bool) -> None:
     assert is_own_name(host) is expected
+
+
+async def test_the_openapi_document_has_every_route_and_is_valid(api: Api) -> None:
+    status, document = await api.call("GET", "/openapi.json")
+    described = {(method.upper(), path) for path, some in document["paths"].items() for method in some}
+
+    assert status == 200
+    assert described == set(operations.OPERATIONS)
+    assert all(some["summary"] for path in document["paths"].values() for some in path.values())
+    assert [str(error) for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
+
+
+async def test_what_the_openapi_document_needs_is_what_the_server_needs(api: Api) -> None:
+    _, document = await api.call("GET", "/openapi.json")
+    schemas = document["components"]["schemas"]
+    one = {"name": "a", "partition_count": 2, "configs": {}}
+    _, created = await api.call("POST", "/v1/streams", {"streams": [one, {"name": "b", "set": {}}]})
+
+    assert set(schemas["NewStream"]["properties"]) == set(one)
+    assert schemas["NewStream"]["required"] == ["name"]
+    validator = jsonschema.Draft202012Validator(
+        {"$ref": "#/components/schemas/Results", "components": document["components"]}
+    )
+    validator.validate(created)
+    assert [result["status"] for result in created["results"]] == [201, 400]

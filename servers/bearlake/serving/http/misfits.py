@@ -63,14 +63,6 @@ def misfit(model: Any, text: str, document: Any) -> Misfit:
     return Misfit(f"{named}: expected {_described(spot.type)}{_found(spot.value)}", spot.place)
 
 
-def loosely(body: Any) -> Any:
-    """The JSON value of a body that does not fit, to say what was found in it; `_NOTHING` if the rest of the body is malformed."""
-    try:
-        return json.loads(bytes(body))
-    except (ValueError, RecursionError):
-        return _NOTHING
-
-
 def _walk(spot: _Spot, path: str, kind: str | None) -> _Spot:
     while path:
         if path.startswith(_ANY_KEY):
@@ -146,8 +138,8 @@ def _described(type_: inspect.Type) -> str:
                 return "a list that is not empty"
             return _ranged("a list", type_.min_length, type_.max_length, " items")
         case inspect.LiteralType():
-            values = [str(value) for value in type_.values]
-            return ("one of " if len(values) > 1 else "") + ", ".join(values)
+            choices = [str(value) for value in type_.values]
+            return ("one of " if len(choices) > 1 else "") + ", ".join(choices)
         case inspect.EnumType():
             return "one of " + ", ".join(str(member.value) for member in type_.cls)
         case inspect.DictType():

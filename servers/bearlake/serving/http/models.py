@@ -11,6 +11,7 @@ A `Model` names its fields and their types; `Meta` adds ranges, lengths and desc
 Source: RFC 8259 (JSON), JSON Schema 2020-12, RFC 4648 (base64: how JSON carries the type `bytes`).
 """
 
+import json
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
@@ -18,7 +19,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType, field
 
 from bearlake.errors import Invalid
-from bearlake.serving.http.misfits import Misfit, loosely, misfit
+from bearlake.serving.http.misfits import Misfit, misfit
 
 __all__ = ["UNSET", "Meta", "Misfit", "Raw", "UnsetType", "field"]
 
@@ -50,11 +51,13 @@ class Reader(Generic[T]):
         try:
             return self._decoder.decode(body)
         except msgspec.ValidationError as error:
-            raise misfit(self._model, str(error), loosely(body)) from error
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            if "surrogate" in str(error):  # JSON by its grammar, but it names characters that UTF-8 does not have
-                raise Misfit(f"the body: text with a half surrogate pair has no UTF-8: {error}") from error
-            raise Malformed(f"Malformed JSON: {str(error).removeprefix('JSON is malformed: ')[:200]}") from error
+            raise misfit(self._model, str(error), _whole(body)) from error
+        except RecursionError as error:
+            raise _malformed(error) from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            _whole(body)
+            # What is JSON by its grammar, and yet refused, names half of a surrogate pair (RFC 8259, 8.2).
+            raise Misfit("the body: half a surrogate pair has no UTF-8") from error
 
     def convert(self, value: Any) -> T:
         """The model of a JSON value that is parsed already (Any: JSON). Raises `Misfit`."""
@@ -63,6 +66,22 @@ class Reader(Generic[T]):
         except msgspec.ValidationError as error:
             raise misfit(self._model, str(error), value) from error
         return converted
+
+
+def _whole(body: bytes | Raw) -> Any:
+    """The JSON value of a body that does not fit its model (Any: JSON). Raises `Malformed`: a misfit is found before the rest is read."""
+    try:
+        return json.loads(bytes(body).decode(), parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise _malformed(error) from error
+
+
+def _malformed(error: Exception) -> Malformed:
+    return Malformed(f"Malformed JSON: {str(error).removeprefix('JSON is malformed: ')[:200]}")
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
 
 
 ANY: Reader[Any] = Reader(Any)

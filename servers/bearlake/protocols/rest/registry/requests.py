@@ -117,11 +117,12 @@ async def config_of(request: web.Request, bytes_max: int) -> Mapping[str, Any]:
         BadRequest, TooLarge, Problem: as `body_of`.
     """
     try:
-        given = fields_given(await body_of(request, models.CONFIG, bytes_max))
+        asked = await body_of(request, models.CONFIG, bytes_max)
     except Misfit as error:
         if error.place in _LEVELS:
             raise InvalidCompatibilityLevel(f"Invalid compatibility level: {error}") from error
         raise _whole(error) from error
+    given = fields_given(asked)
     if not given:
         raise InvalidCompatibilityLevel("Invalid compatibility level: expected a config with at least one field")
     return {rules.LEVEL if key in _LEVELS else key: value for key, value in given.items()}
