@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+import jsonschema
 import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from bearlake.errors import Invalid, Unavailable
 from bearlake.metadata import Metadata
@@ -14,11 +16,13 @@ from bearlake.metadata.compaction import OffsetRange, Swap, SwapObject, TaskClai
 from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectKind, ObjectRef, Slice
 from bearlake.metadata.open import open_metadata
 from bearlake.objects.open import open_store
+from bearlake.serving.admin import operations
 from bearlake.serving.admin.access import AdminSettings, is_own_name, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer
 from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.admin.token import AdminToken, has_token
+from bearlake.serving.groups.routes import GroupRoutes
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import Member, ServerSettings
 from bearlake.streams.service import Streams
@@ -53,7 +57,7 @@ async def serve(settings: AdminSettings, token: AdminToken | None) -> AsyncItera
         streams.metadata.log,
         member,
         settings,
-        routes=[StreamRoutes(streams), CompactionRoutes(metadata)],
+        routes=[StreamRoutes(streams), CompactionRoutes(metadata), GroupRoutes(streams.coordinator)],
         token=token,
         config=lambda: [{"setting": "kafka.port"}],
     )
@@ -282,8 +286,10 @@ async def test_finished_tasks_are_told_of_the_streams_that_are_there(api: Api) -
     ("method", "path", "body", "detail"),
     [
         ("POST", "/v1/streams", {"streams": []}, "with at least one item"),
-        ("POST", "/v1/streams", {"stream": [{}]}, "with at least one item"),
-        ("POST", "/v1/streams", [1], "with at least one item"),
+        ("POST", "/v1/streams", {"stream": [{}]}, "Unrecognized field: stream: expected streams"),
+        ("POST", "/v1/streams", [1], "the body: expected a JSON object with streams, found a list"),
+        ("POST", "/v1/streams", {"streams": "a"}, 'with at least one item, found "a"'),
+        ("POST", "/v1/streams", {}, "streams: expected a list of objects with at least one item, found nothing"),
         ("DELETE", "/v1/streams", None, "name at least one stream"),
         ("GET", "/v1/streams?limit=0", None, "limit: expected a whole number from 1 to 1000"),
         ("GET", "/v1/streams?limit=x", None, "limit: expected a whole number from 1 to 1000"),
@@ -303,10 +309,11 @@ async def test_a_wrong_request_is_a_problem_document(
     ("item", "detail"),
     [
         ({"name": 1}, "name: expected text"),
-        ({"name": "a", "partition_count": "2"}, "partition_count: expected a whole number"),
+        ({"name": "a", "partition_count": "2"}, 'partition_count: expected a whole number, found "2"'),
+        ({"partition_count": 2}, "name: expected text, found nothing"),
         ({"name": "a", "partition_count": -1}, "partition count -1: expected 1 to"),
-        ({"name": "a", "configs": {"retention.ms": 1}}, "configs: expected an object whose values are text"),
-        ({"name": "a", "partitions": 2}, "unknown key 'partitions'; known are name, partition_count, configs"),
+        ({"name": "a", "configs": {"retention.ms": 1}}, "configs.retention.ms: expected text, found 1"),
+        ({"name": "a", "partitions": 2}, "Unrecognized field: partitions: expected name, partition_count and configs"),
     ],
 )
 async def test_a_wrong_item_says_what_is_expected(api: Api, item: dict[str, object], detail: str) -> None:
@@ -461,3 +468,28 @@ def test_wrong_authorization_headers_are_refused(header: str | None) -> None:
 )
 def test_loopback_names_are_known_in_the_host_header(host: str, *, expected: bool) -> None:
     assert is_own_name(host) is expected
+
+
+async def test_the_openapi_document_has_every_route_and_is_valid(api: Api) -> None:
+    status, document = await api.call("GET", "/openapi.json")
+    described = {(method.upper(), path) for path, some in document["paths"].items() for method in some}
+
+    assert status == 200
+    assert described == set(operations.OPERATIONS)
+    assert all(some["summary"] for path in document["paths"].values() for some in path.values())
+    assert [str(error) for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
+
+
+async def test_what_the_openapi_document_needs_is_what_the_server_needs(api: Api) -> None:
+    _, document = await api.call("GET", "/openapi.json")
+    schemas = document["components"]["schemas"]
+    one = {"name": "a", "partition_count": 2, "configs": {}}
+    _, created = await api.call("POST", "/v1/streams", {"streams": [one, {"name": "b", "set": {}}]})
+
+    assert set(schemas["NewStream"]["properties"]) == set(one)
+    assert schemas["NewStream"]["required"] == ["name"]
+    validator = jsonschema.Draft202012Validator(
+        {"$ref": "#/components/schemas/Results", "components": document["components"]}
+    )
+    validator.validate(created)
+    assert [result["status"] for result in created["results"]] == [201, 400]

@@ -24,7 +24,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "grpc.md"
-README = ROOT / "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -99,14 +98,14 @@ def test_grpcurl_runs_the_lines(server: ServerProcess, grpcurl: Path) -> None:
     assert ".bearlake.stream.v1.Payload payload = 3;" in said
 
 
-def test_the_lines_of_the_readme_run(server: ServerProcess, grpcurl: Path) -> None:
+def test_the_lines_of_the_first_example_run(server: ServerProcess, grpcurl: Path) -> None:
     """curl, grpcurl, Python: what the first writes, the last reads."""
     curl = shutil.which("curl")
     if curl is None:
         pytest.skip("curl is not installed")
     with Client(str(server.ready["grpc"])) as client, contextlib.suppress(AlreadyExists):
         client.create_stream("greetings", partition_count=4)
-    text = README.read_text().replace("127.0.0.1:50051", str(server.ready["grpc"]))
+    text = PAGE.read_text().replace("127.0.0.1:50051", str(server.ready["grpc"]))
     text = text.replace("http://127.0.0.1:8082", str(server.ready["rest"]))
     programs = {"curl": curl, "grpcurl": grpcurl, "python": sys.executable}
     lines = [

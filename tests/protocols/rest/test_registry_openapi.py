@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from bearlake.protocols.rest.registry import operations
 from bearlake.protocols.rest.registry.settings import RegistrySettings
@@ -24,6 +25,12 @@ async def test_the_document_has_every_route_and_nothing_else(registry: RegistryN
     assert described == set(operations.OPERATIONS)
     assert all(some["summary"] for some in all_of_them)
     assert len({some["operationId"] for some in all_of_them}) == len(all_of_them)
+
+
+async def test_the_document_is_valid(registry: RegistryNode) -> None:
+    document = (await registry.get("/openapi.json")).body
+
+    assert [str(error) for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
 
 
 async def test_the_page_shows_every_path(registry: RegistryNode) -> None:

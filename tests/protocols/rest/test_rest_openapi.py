@@ -1,6 +1,12 @@
-"""The OpenAPI document and its page: every route is in it, and nothing else."""
+"""The OpenAPI document and its page: every route is in it, and nothing else; it is valid, and says of bodies what the server checks."""
 
-from bearlake.protocols.rest.openapi import operations
+from typing import Any
+
+import jsonschema
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from bearlake.protocols.rest import operations
 from fixtures.rest_server import RestNode
 
 
@@ -25,3 +31,44 @@ async def test_the_page_shows_every_path(rest: RestNode) -> None:
     assert answer.headers["Content-Type"].startswith("text/html")
     for _, path in operations.OPERATIONS:
         assert path in answer.body.decode()
+
+
+async def test_the_document_is_valid(rest: RestNode) -> None:
+    document = (await rest.get("/openapi.json")).body
+
+    assert [str(error) for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "body"),
+    [
+        ("/topics/{topic}", "application/vnd.kafka.binary.v2+json", {"records": [{"value": "YQ==", "partition": 0}]}),
+        ("/topics/{topic}", "application/vnd.kafka.binary.v2+json", {"records": [{"value": 7}]}),
+        ("/topics/{topic}", "application/vnd.kafka.binary.v2+json", {"records": []}),
+        ("/topics/{topic}", "application/vnd.kafka.json.v2+json", {"records": [{"value": None, "partition": 2**31}]}),
+        ("/topics/{topic}", "application/vnd.kafka.json.v2+json", {"records": [{"valeu": 1}]}),
+        ("/topics/{topic}/partitions/{partition}", "application/vnd.kafka.json.v2+json", {"records": [{"value": 1}]}),
+        (
+            "/topics/{topic}/partitions/{partition}",
+            "application/vnd.kafka.json.v2+json",
+            {"records": [{"value": 1, "partition": 0}]},
+        ),
+        ("/v3/clusters/{cluster_id}/topics", "application/json", {"topic_name": "new", "partitions_count": 0}),
+        ("/v3/clusters/{cluster_id}/topics", "application/json", {"topic_name": "new", "configs": [{"name": 1}]}),
+        ("/v3/clusters/{cluster_id}/topics", "application/json", {"topic_name": "new", "partitions_count": 17}),
+        ("/consumers/{group}", "application/vnd.kafka.v2+json", {"auto.commit.enable": "true", "format": "json"}),
+        ("/consumers/{group}", "application/vnd.kafka.v2+json", {"fetch.min.bytes": "many"}),
+        ("/consumers/{group}", "application/vnd.kafka.v2+json", {"name": "a/b"}),
+    ],
+)
+async def test_the_server_takes_a_body_if_and_only_if_the_document_allows_it(
+    rest: RestNode, path: str, kind: str, body: Any
+) -> None:
+    await rest.create("t")
+    document = (await rest.get("/openapi.json")).body
+    schema = document["paths"][path]["post"]["requestBody"]["content"][kind]["schema"]
+    places = {"topic": "t", "partition": 0, "cluster_id": rest.member.cluster_id, "group": "g"}
+    answer = await rest.ask("POST", path.format(**places), body, headers={"Content-Type": kind})
+
+    validator = jsonschema.Draft202012Validator({**schema, "components": document["components"]})
+    assert (answer.status < 300) is validator.is_valid(body), answer.body

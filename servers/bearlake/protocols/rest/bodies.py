@@ -1,11 +1,9 @@
-"""Request bodies: whole ones within the limit, gzip or zstd undone, and the JSON in them.
+"""Request bodies: whole ones within the limit, gzip or zstd undone, and the model (`serving.http.models`) of the JSON in them.
 
 Source: RFC 9110 (Content-Encoding), RFC 8878 (zstd).
 """
 
-import json
-from collections.abc import Mapping
-from typing import Any
+from typing import TypeVar
 
 from aiohttp import web
 
@@ -13,6 +11,9 @@ from bearlake.errors import Corrupt, TooLarge
 from bearlake.protocols.rest.problems import Problem
 from bearlake.records import compression
 from bearlake.records.batch import Compression
+from bearlake.serving.http.models import Malformed, Misfit, Reader
+
+T = TypeVar("T")
 
 _CODECS = {"gzip": Compression.GZIP, "x-gzip": Compression.GZIP, "zstd": Compression.ZSTD}
 
@@ -51,26 +52,19 @@ async def read(request: web.Request, bytes_max: int) -> bytes:
         raise Problem(400, 400, f"the body is not {codec.name.lower()}: {error}") from error
 
 
-def parse(body: bytes) -> Any:
-    """The JSON value in a body (Any: of whatever shape). Raises `Problem` (400)."""
+def parse(reader: Reader[T], body: bytes, *, status: int = 422, code: int = 422, words: str = "") -> T:
+    """The model of the JSON in a body. Raises `Problem`: 400 for what is not JSON, `status` and `code` for what does not fit.
+
+    `words` stand before the reason.
+    """
     try:
-        return json.loads(body, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise Problem(400, 400, f"Malformed JSON: {error}") from error
+        return reader.read(body)
+    except Malformed as error:
+        raise Problem(400, 400, str(error)) from error
+    except Misfit as error:
+        raise Problem(status, code, f"{words}{error}") from error
 
 
-async def read_object(request: web.Request, bytes_max: int) -> Mapping[str, Any]:
-    """The JSON object in the body; an empty body is an empty object. Raises as `read` and `parse`."""
-    return parse_object(await read(request, bytes_max))
-
-
-def parse_object(body: bytes) -> Mapping[str, Any]:
-    """The JSON object in a body; an empty body is an empty object. Raises `Problem` (400, 422)."""
-    value = parse(body) if body.strip() else {}
-    if not isinstance(value, dict):
-        raise Problem(422, 422, "the body: expected a JSON object")
-    return value
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+def parse_optional(reader: Reader[T], body: bytes, *, status: int = 422, code: int = 422, words: str = "") -> T:
+    """As `parse`; an empty body counts as an empty object."""
+    return parse(reader, body if body.strip() else b"{}", status=status, code=code, words=words)

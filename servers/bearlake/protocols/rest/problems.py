@@ -14,11 +14,19 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from bearlake import errors
+from bearlake.serving.http.models import Model
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.groups.problems import Problem as GroupProblem
 
 V2_TYPE = "application/vnd.kafka.v2+json"
 JSON_TYPE = "application/json"
+
+
+class Error(Model):
+    """What an answer says that is an error."""
+
+    error_code: int
+    message: str
 
 
 class Problem(Exception):

@@ -9,16 +9,16 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
+from bearlake.protocols.rest import operations
 from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.guard import RestGuard
-from bearlake.protocols.rest.openapi import operations
-from bearlake.protocols.rest.openapi.routes import DocumentRoutes
 from bearlake.protocols.rest.produce import Writing
 from bearlake.protocols.rest.proxy.routes import ProxyRoutes
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.tailing.routes import TailingRoutes
 from bearlake.protocols.rest.v3.routes import V3Routes
 from bearlake.serving.draining import until
+from bearlake.serving.http.openapi.routes import DocumentRoutes
 from bearlake.serving.http.site import HttpSite
 from bearlake.serving.listener import Listener
 from bearlake.serving.live_servers import LiveServers

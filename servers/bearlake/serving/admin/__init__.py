@@ -17,6 +17,7 @@
 | `GET /v1/compaction/tasks?stream=&after=&limit=` | tasks by id, one page: waiting, running, set aside (with the error) |
 | `POST /v1/compaction/tasks/{id}/retry` | let a task that was set aside run again |
 | `GET /v1/servers` | live servers |
+| `GET /openapi.json`, `GET /docs` | this API as an OpenAPI document, and as a page |
 | `GET /v1/config` | all settings with unit, source and meaning |
 
 Changes come in batches: the answer has one result per item, in order, each with its own `status`; the whole is 200 when all

@@ -13,10 +13,11 @@ from aiohttp import web
 from bearlake.errors import Unavailable
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import Server
-from bearlake.serving.admin import problems
+from bearlake.serving.admin import operations, problems
 from bearlake.serving.admin.access import AdminSettings
 from bearlake.serving.admin.guard import AdminGuard
 from bearlake.serving.admin.token import AdminToken
+from bearlake.serving.http.openapi.routes import DocumentRoutes
 from bearlake.serving.http.site import HttpSite
 from bearlake.serving.listener import Listener
 from bearlake.serving.live_servers import LiveServers
@@ -75,6 +76,7 @@ class AdminServer:
         app.router.add_get("/v1/config", self._show_config)
         for routes in self._routes:
             routes.add_to(app.router)
+        DocumentRoutes(operations.DESCRIPTION).add_to(app)
         await self._site.start(app)
 
     async def drain(self, deadline_ms: int) -> None:
@@ -91,6 +93,7 @@ class AdminServer:
         return web.json_response({"status": "alive"})
 
     async def _healthz(self, request: web.Request) -> web.Response:
+        """Whether the metadata store and the event loop answer."""
         start = time.perf_counter()
         try:
             async with asyncio.timeout(self._settings.health_timeout_ms / 1000):
@@ -102,14 +105,17 @@ class AdminServer:
         return web.json_response({"status": "ok", "log_position": position, "metadata_ms": round(milliseconds, 3)})
 
     async def _readyz(self, request: web.Request) -> web.Response:
+        """Whether the server takes work."""
         if not self.is_ready:
             return problems.answer(problems.problem(503, "Not ready", "the server is starting or draining"))
         return web.json_response({"status": "ready"})
 
     async def _metrics(self, request: web.Request) -> web.Response:
+        """Metrics in Prometheus' text format."""
         return web.Response(body=metrics.expose(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
     async def _servers(self, request: web.Request) -> web.Response:
+        """Live servers."""
         return web.json_response({"servers": [self._shown(server) for server in self._live_servers.live()]})
 
     def _shown(self, server: Server) -> dict[str, object]:
@@ -125,4 +131,5 @@ class AdminServer:
         }
 
     async def _show_config(self, request: web.Request) -> web.Response:
+        """All settings with unit, source and meaning, without secrets."""
         return web.json_response({"settings": self._config()})

@@ -3,17 +3,22 @@
 A batch is worked through in order; an item that fails does not stop the others, and says so in its own result.
 """
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 
 from bearlake.errors import BearlakeError, Invalid, NotFound, TooLarge
 from bearlake.metadata.model import PartitionKey, Stream, stream_number
-from bearlake.serving.admin import problems
+from bearlake.serving.admin import models, problems
+from bearlake.serving.admin.models import NewStream, StreamChange, StreamToDelete
+from bearlake.serving.http.models import UNSET, Raw, Reader
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams
+
+T = TypeVar("T")
 
 ADMIN = Principal("User", "admin")
 """The caller of everything that comes through the admin API."""
@@ -101,29 +106,22 @@ class StreamRoutes:
     async def create(self, request: web.Request) -> web.Response:
         """Create streams."""
 
-        async def one(item: Mapping[str, Any]) -> dict[str, Any]:
-            check_keys(item, ("name", "partition_count", "configs"))
-            name, count = _text(item, "name"), _count(item) or 1
-            return _shown(await self._streams.create(ADMIN, name, count, _configs(item, "configs")))
+        async def one(item: NewStream) -> dict[str, Any]:
+            return _shown(await self._streams.create(ADMIN, item.name, item.partition_count or 1, item.configs))
 
-        return await _each(await read_items(request, "streams"), one, 201)
+        return await _each(await _items(request), models.NEW_STREAM, one, 201)
 
     async def alter(self, request: web.Request) -> web.Response:
         """Set and unset configs of streams, and grow them."""
 
-        async def one(item: Mapping[str, Any]) -> dict[str, Any]:
-            check_keys(item, ("name", "partition_count", "set", "unset"))
-            name, count, unset = _text(item, "name"), _count(item), item.get("unset", [])
-            if not isinstance(unset, list) or not all(isinstance(key, str) for key in unset):
-                raise Invalid("unset: expected a list of config names")
-            wanted = _configs(item, "set")
-            view = await self._streams.resolve(ADMIN, Operation.ALTER, name)
-            view = await self._streams.change(ADMIN, view.stream, lambda _: (wanted, unset))
-            if count is not None and count != view.partition_count:
-                view = await self._streams.add_partitions(ADMIN, view.stream, count)
+        async def one(item: StreamChange) -> dict[str, Any]:
+            view = await self._streams.resolve(ADMIN, Operation.ALTER, item.name)
+            view = await self._streams.change(ADMIN, view.stream, lambda _: (item.set, item.unset))
+            if item.partition_count is not None and item.partition_count != view.partition_count:
+                view = await self._streams.add_partitions(ADMIN, view.stream, item.partition_count)
             return _shown(view)
 
-        return await _each(await read_items(request, "streams"), one, 200)
+        return await _each(await _items(request), models.STREAM_CHANGE, one, 200)
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete streams: their names are free at once, their bytes go later. They stand in the query, or in a body as in other batches.
@@ -131,83 +129,54 @@ class StreamRoutes:
         One with an `id` is deleted if it is the stream of that id: another one, which was made under its name since, stays (404).
         """
 
-        async def one(item: Mapping[str, Any]) -> dict[str, Any]:
-            check_keys(item, ("name", "id"))
-            name = _text(item, "name")
-            view = await self._streams.resolve(ADMIN, Operation.DELETE, name)
-            if "id" in item and str(view.stream.id) != _text(item, "id"):
+        async def one(item: StreamToDelete) -> dict[str, Any]:
+            view = await self._streams.resolve(ADMIN, Operation.DELETE, item.name)
+            if item.id is not UNSET and str(view.stream.id) != item.id:
                 raise NotFound(
-                    f"there is no stream {name!r} with the id {item['id']}: this one has the id {view.stream.id}"
+                    f"there is no stream {item.name!r} with the id {item.id}: this one has the id {view.stream.id}"
                 )
             await self._streams.delete(ADMIN, view.stream)
             return {}
 
         if request.can_read_body:
-            items = await read_items(request, "streams")
+            items = await _items(request)
         else:
-            items = [{"name": name} for name in request.query.getall("name", [])]
+            items = [Raw(json.dumps({"name": name}).encode()) for name in request.query.getall("name", [])]
         if not items:
             raise Invalid("name at least one stream: DELETE /v1/streams?name=a&name=b")
-        return await _each(items, one, 200)
+        return await _each(items, models.STREAM_TO_DELETE, one, 200)
 
 
-async def read_items(request: web.Request, key: str) -> list[Mapping[str, Any]]:
-    """The list of objects under `key` in the request's JSON. Raises `Invalid`, `TooLarge`."""
+async def _items(request: web.Request) -> list[Raw]:
+    """The items of the batch in the request's body, none of them checked. Raises `Malformed`, `Misfit`, `TooLarge`, `Invalid`."""
     if request.content_type != "application/json":
         raise Invalid("send JSON, with Content-Type: application/json")
-    try:
-        document = await request.json()
-    except ValueError as error:
-        raise Invalid(f"the body is not JSON: {error}") from error
-    items = document.get(key) if isinstance(document, dict) else None
-    if not isinstance(items, list) or not items or not all(isinstance(item, dict) for item in items):
-        raise Invalid(f'expected {{"{key}": [{{…}}, …]}} with at least one item')
-    return items
+    return models.ITEMS.read(await request.read()).streams
 
 
 async def _each(
-    items: Sequence[Mapping[str, Any]], work: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]], status: int
+    items: Sequence[Raw], reader: Reader[T], work: Callable[[T], Awaitable[dict[str, Any]]], status: int
 ) -> web.Response:
     if len(items) > BATCH_COUNT_MAX:
         raise TooLarge("the batch (counted in items)", len(items), BATCH_COUNT_MAX)
-    results = []
-    for item in items:
+    results: list[dict[str, Any]] = []
+    for octets in items:
+        name = None
         try:
-            stream = await work(item)
-            results.append({"name": item["name"], "status": status, **({"stream": stream} if stream else {})})
+            name = _name(octets)
+            stream = await work(reader.read(octets))
+            results.append({"name": name, "status": status, **({"stream": stream} if stream else {})})
         except BearlakeError as error:
             document = problems.of_error(error)
-            results.append({"name": item.get("name"), "status": document["status"], "problem": document})
+            results.append({"name": name, "status": document["status"], "problem": document})
     is_fine = all(result["status"] == status for result in results)
     return web.json_response({"results": results}, status=200 if is_fine else 207)
 
 
-def check_keys(item: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Raise `Invalid` for a key that means nothing."""
-    for key in item:
-        if key not in known:
-            raise Invalid(f"unknown key {key!r}; known are {', '.join(known)}")
-
-
-def _text(item: Mapping[str, Any], key: str) -> str:
-    value = item.get(key)
-    if not isinstance(value, str):
-        raise Invalid(f"{key}: expected text")
-    return value
-
-
-def _count(item: Mapping[str, Any]) -> int | None:
-    value = item.get("partition_count")
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-        raise Invalid("partition_count: expected a whole number")
-    return value
-
-
-def _configs(item: Mapping[str, Any], key: str) -> Mapping[str, str]:
-    configs = item.get(key, {})
-    if not isinstance(configs, dict) or not all(isinstance(value, str) for value in configs.values()):
-        raise Invalid(f"{key}: expected an object whose values are text")
-    return configs
+def _name(octets: Raw) -> object:
+    """The name in an item, whether or not the item fits. Raises `Misfit`."""
+    item = models.NAMED.read(octets)
+    return item.get("name") if isinstance(item, dict) else None
 
 
 def _bounded(streams: Sequence[Stream]) -> Sequence[Stream]:

@@ -123,6 +123,7 @@ class GroupRoutes:
             finally:
                 self._open_count -= 1
 
+        run.__doc__ = begin.__doc__  # the OpenAPI document shows it
         return run
 
 

@@ -14,16 +14,12 @@ from typing import Any
 from bearlake.errors import Invalid
 from bearlake.metadata.schemas import SubjectState
 from bearlake.streams.schemas.model import Document, Level, Mode
-from bearlake.streams.schemas.problems import InvalidCompatibilityLevel, InvalidMode
+from bearlake.streams.schemas.problems import InvalidCompatibilityLevel
 
 LEVEL = "compatibilityLevel"
 """The field's name in stored and shown configs; clients write it as `compatibility`."""
 
-TEXT_FIELDS = ("alias", "compatibilityGroup", "compatibilityPolicy")
-FLAG_FIELDS = ("normalize", "validateFields", "validateRules")
-OBJECT_FIELDS = ("defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet")
 METADATA_FIELDS = ("tags", "properties", "sensitive")
-_KINDS: Mapping[type, str] = {str: "text", bool: "true or false", dict: "an object"}
 RULE_FIELDS = ("migrationRules", "domainRules", "encodingRules")
 
 
@@ -73,29 +69,23 @@ def loaded(text: str | None) -> dict[str, Any] | None:
 
 
 def updated(stored: str | None, update: Mapping[str, Any]) -> str:
-    """The stored config with the fields of `update`, as a client sends it; a field that is null there is unset.
+    """The stored config with the fields of `update`, whose types the caller has checked; a field that is null there is unset.
 
     Raises:
-        InvalidCompatibilityLevel: no such level, or nothing to change.
-        Invalid: a field is unknown, or of the wrong type.
+        InvalidCompatibilityLevel: no such level.
+        Invalid: metadata or rules are malformed.
     """
     fields = {LEVEL if key == "compatibility" else key: value for key, value in update.items()}
-    if not fields:
-        raise _not_a_level(None)
+    if LEVEL in fields and fields[LEVEL] not in Level.__members__:
+        names = ", ".join(level.value.lower() for level in Level)
+        raise InvalidCompatibilityLevel(f"Invalid compatibility level {fields[LEVEL]!r}. Valid values are {names}")
     for key, value in fields.items():
-        _check(key, value)
-    if isinstance(fields.get(LEVEL), str):
-        fields[LEVEL] = fields[LEVEL].upper()
+        if key.endswith("Metadata"):
+            check_metadata(value)
+        elif key.endswith("RuleSet"):
+            check_rule_set(value)
     merged = (loaded(stored) or {}) | fields
     return json.dumps({key: value for key, value in merged.items() if value is not None})
-
-
-def parse_mode(text: object) -> Mode:
-    """The mode of that name. Raises `InvalidMode`."""
-    if isinstance(text, str) and text.upper() in Mode.__members__:
-        return Mode[text.upper()]
-    names = ", ".join(Mode.__members__)
-    raise InvalidMode(f"Invalid mode {str(text)[:64]!r}. Valid values are {names}")
 
 
 def with_defaults(config: Document, metadata: Document | None, rule_set: Document | None) -> tuple[Any, Any]:
@@ -150,25 +140,3 @@ def _joined(first: Any, second: Any) -> Any:
         names = [one.get("name") if isinstance(one, dict) else one for one in second]
         return [one for one in first if (one.get("name") if isinstance(one, dict) else one) not in names] + second
     return first if second is None else second
-
-
-def _check(key: str, value: object) -> None:
-    if value is None and key != LEVEL:
-        return
-    if key == LEVEL:
-        if not isinstance(value, str) or value.upper() not in Level.__members__:
-            raise _not_a_level(value)
-        return
-    expected = str if key in TEXT_FIELDS else bool if key in FLAG_FIELDS else dict if key in OBJECT_FIELDS else None
-    if expected is None:
-        known = ", ".join(("compatibility", *TEXT_FIELDS, *FLAG_FIELDS, *OBJECT_FIELDS))
-        raise Invalid(f"unknown field {key[:64]!r} of a config: expected some of {known}")
-    if not isinstance(value, expected):
-        raise Invalid(f"the field {key!r} of a config: expected {_KINDS[expected]}")
-    if isinstance(value, dict):
-        (check_metadata if key.endswith("Metadata") else check_rule_set)(value)
-
-
-def _not_a_level(value: object) -> InvalidCompatibilityLevel:
-    names = ", ".join(level.value.lower() for level in Level)
-    return InvalidCompatibilityLevel(f"Invalid compatibility level {str(value)[:64]!r}. Valid values are {names}")

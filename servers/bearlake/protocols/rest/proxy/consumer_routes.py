@@ -12,9 +12,6 @@
 | `POST …/positions`, `…/positions/beginning`, `…/positions/end` | seek |
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from aiohttp import web
 
 from bearlake.metadata.model import CommittedOffset
@@ -86,11 +83,10 @@ class ConsumerRoutes:
         group = request.match_info["group"]
         self._require_group(request)
         octets = await self._octets(request)
-        body = bodies.parse_object(octets)
         if len(group) > _NAME_LENGTH_MAX:
             raise Problem(422, 42204, f"Invalid consumer configuration: a group has at most {_NAME_LENGTH_MAX} letters")
         own_name = placement.new_name(self._servers.node_id)
-        config = consumer_requests.config(body, group, own_name, self._settings)
+        config = consumer_requests.config(octets, group, own_name, self._settings)
         is_named = config.name != own_name
         made = await self._forwarding.create(request, octets, (group, config.name), is_named=is_named)
         if made is not None:
@@ -120,7 +116,7 @@ class ConsumerRoutes:
 
     async def subscribe(self, request: web.Request) -> web.Response:
         """Change the subscription."""
-        consumer, body = self._consumer(request), await self._body(request)
+        consumer, body = self._consumer(request), await self._octets(request)
         topics, pattern = consumer_requests.subscription(body)
         who = principal_of(request)
         for topic in topics:
@@ -145,7 +141,7 @@ class ConsumerRoutes:
 
     async def assign(self, request: web.Request) -> web.Response:
         """Take partitions, without the group."""
-        consumer, body = self._consumer(request), await self._body(request)
+        consumer, body = self._consumer(request), await self._octets(request)
         partitions = consumer_requests.partitions(body)
         for topic, index in partitions:
             (await find(self._streams, principal_of(request), topic, Operation.READ)).partition(index)
@@ -175,7 +171,7 @@ class ConsumerRoutes:
 
     async def committed(self, request: web.Request) -> web.Response:
         """Committed offsets of partitions; -1 where there is none."""
-        consumer, body = self._consumer(request), await self._body(request)
+        consumer, body = self._consumer(request), await self._octets(request)
         partitions = consumer_requests.partitions(body)
         found = await consumer.committed(partitions)
         nothing = CommittedOffset(offset=-1)
@@ -192,7 +188,7 @@ class ConsumerRoutes:
 
     async def commit(self, request: web.Request) -> web.Response:
         """Commit: the offsets given are those of the last records read; without any, everything answered so far."""
-        consumer, body = self._consumer(request), await self._body(request)
+        consumer, body = self._consumer(request), await self._octets(request)
         offsets = consumer_requests.commits(body, self._streams.groups.settings.offset_metadata_bytes_max)
         async with consumer.turn():
             await consumer.commit(offsets)
@@ -200,8 +196,8 @@ class ConsumerRoutes:
 
     async def seek(self, request: web.Request) -> web.Response:
         """Read on from these offsets."""
-        consumer, body = self._consumer(request), await self._body(request)
-        positions = {offset.partition: offset.offset for offset in consumer_requests.offsets(body)}
+        consumer, body = self._consumer(request), await self._octets(request)
+        positions = {(one.topic, one.partition): one.offset for one in consumer_requests.offsets(body)}
         async with consumer.turn():
             await consumer.seek(positions)
         return _done()
@@ -215,7 +211,7 @@ class ConsumerRoutes:
         return await self._seek_to(request, OffsetSpec.LATEST)
 
     async def _seek_to(self, request: web.Request, spec: OffsetSpec) -> web.Response:
-        consumer, body = self._consumer(request), await self._body(request)
+        consumer, body = self._consumer(request), await self._octets(request)
         partitions = consumer_requests.partitions(body)
         async with consumer.turn():
             await consumer.seek_to(partitions, spec)
@@ -231,9 +227,6 @@ class ConsumerRoutes:
     def _consumer(self, request: web.Request) -> Consumer:
         self._require_group(request)
         return self._consumers.find(request.match_info["group"], request.match_info["instance"])
-
-    async def _body(self, request: web.Request) -> Mapping[str, Any]:
-        return bodies.parse_object(await self._octets(request))
 
     async def _octets(self, request: web.Request) -> bytes:
         if request.can_read_body:

@@ -58,15 +58,6 @@ _BY_TYPE = {form.content_type: form for form in Format} | {
 }
 
 
-def parse_name(name: object) -> Format:
-    """A format by its name. Raises `Problem` (42204)."""
-    for form in Format:
-        if form.value == name:
-            return form
-    expected = ", ".join(form.value for form in Format)
-    raise Problem(422, 42204, f"Invalid consumer configuration: format {str(name)[:40]!r}: expected one of {expected}")
-
-
 def of_body(request: web.Request) -> Format:
     """The format of a produce request's body. Raises `Problem` (415)."""
     content_type = request.content_type
@@ -105,18 +96,28 @@ def wanted(request: web.Request, own: Format) -> Format:
     raise Problem(406, 406, f"HTTP 406 Not Acceptable: {accept[:100]!r}: expected {own.content_type}")
 
 
-def decode(form: Format, value: Any, what: str) -> bytes | None:
-    """A key or value of a request, in a format without schemas, as bytes (Any: a JSON value). Raises `Problem` (422)."""
+def base64_in(value: Any, what: str) -> bytes | None:
+    """The bytes of a key or value that is base64 text (Any: a JSON value). Raises `Problem` (422)."""
     if value is None:
         return None
-    if form is Format.JSON:
-        return _json_bytes(value, what)
     if not isinstance(value, str):
         raise Problem(422, 422, f"{what}: expected base64 text")
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError) as error:
         raise Problem(422, 422, f"{what}: not base64: {error}") from error
+
+
+def json_in(value: Any, what: str) -> bytes | None:
+    """The bytes of a key or value that is a JSON value (Any). Raises `Problem` (422)."""
+    if value is None:
+        return None
+    try:
+        return _compact(value).encode()
+    except UnicodeEncodeError as error:
+        raise Problem(422, 422, f"{what}: text with a half surrogate pair has no UTF-8") from error
+    except ValueError as error:
+        raise Problem(422, 422, f"{what}: a number is too large for JSON's readers") from error
 
 
 def encode(form: Format, value: bytes | None) -> Any:
@@ -129,15 +130,6 @@ def encode(form: Format, value: bytes | None) -> Any:
         return json.loads(value, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise Unfit(f"it is no JSON: {error}") from error
-
-
-def _json_bytes(value: Any, what: str) -> bytes:
-    try:
-        return _compact(value).encode()
-    except UnicodeEncodeError as error:
-        raise Problem(422, 422, f"{what}: text with a half surrogate pair has no UTF-8") from error
-    except ValueError as error:
-        raise Problem(422, 422, f"{what}: a number is too large for JSON's readers") from error
 
 
 def _refuse(constant: str) -> None:

@@ -5,7 +5,7 @@
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from aiohttp import web
@@ -16,19 +16,18 @@ from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.problems import V2_TYPE, Problem
 from bearlake.protocols.rest.produce import Writing, Written
-from bearlake.protocols.rest.proxy import formats
+from bearlake.protocols.rest.proxy import formats, models
 from bearlake.protocols.rest.proxy.formats import Format
+from bearlake.protocols.rest.proxy.models import BinaryRecord, JsonRecord, Produce
 from bearlake.protocols.rest.proxy.schema_columns import Column, column
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.records.codec import Record
+from bearlake.serving.http.models import Reader
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Principal
 from bearlake.streams.service import Streams
 
 _NOT_RETRIABLE, _RETRIABLE = 1, 2
-_RECORD_FIELDS = frozenset({"key", "value", "partition"})
-_BODY_FIELDS = frozenset({"records", "key_schema", "key_schema_id", "value_schema", "value_schema_id"})
-_INDEX_MAX = 2**31 - 1
 
 
 class ProduceRoutes:
@@ -57,21 +56,21 @@ class ProduceRoutes:
         form, who = formats.of_body(request), principal_of(request)
         await self._writing.room()
         octets = await bodies.read(request, self._settings.request_bytes_max)
-        body = bodies.parse_object(octets)
-        items = _items(body, partition is not None)
+        body = bodies.parse_optional(_reader(form, is_partition_given=partition is not None), octets)
         view = await self._view(who, request.match_info["topic"])
         if partition is not None and partition >= view.partition_count:
             raise problems.partition_not_found(view.name, partition)
         self._writing.require(who, view)
-        keys, values = [
-            await self._column(who, view.name, part, form, body, items, len(octets)) for part in ("key", "value")
-        ]
+        keys, values = [await self._column(who, view.name, part, form, body, len(octets)) for part in ("key", "value")]
         now_ms = self._writing.now_ms()
         records = [
-            (item.get("partition"), Record(key=key, value=value, timestamp=now_ms))
-            for item, key, value in zip(items, keys.values, values.values, strict=True)
+            Record(key=key, value=value, timestamp=now_ms)
+            for key, value in zip(keys.values, values.values, strict=True)
         ]
-        written = await self._writing.write(who, view, self._placed(view, records, partition))
+        placed = (
+            self._placed(view, body.records, records) if partition is None else [(partition, one) for one in records]
+        )
+        written = await self._writing.write(who, view, placed)
         ids = {"key_schema_id": keys.schema_id, "value_schema_id": values.schema_id}
         answer = {"offsets": [_shown(one) for one in written], **ids}
         return web.Response(body=json.dumps(answer).encode(), content_type=V2_TYPE)
@@ -82,27 +81,29 @@ class ProduceRoutes:
         topic: str,
         part: str,
         form: Format,
-        body: Mapping[str, Any],
-        items: Sequence[Mapping[str, Any]],
+        body: Produce[Any],
         size_bytes: int,
     ) -> Column:
-        """The keys or the values of the records."""
-        found = [item.get(part) for item in items]
-        if form.schema_type is not None:
-            return await column(self._embedded, who, topic, part, form.schema_type, body, found, size_bytes)
-        decode = formats.decode
-        return Column(
-            [one if one is None else decode(form, one, f"records[{at}].{part}") for at, one in enumerate(found)], None
-        )
+        """The keys or the values of the records (Any: records of the format)."""
+        found = [getattr(record, part) for record in body.records]
+        if form is Format.BINARY:
+            return Column(found, None)
+        if form is Format.JSON:
+            octets = [
+                one if one is None else formats.json_in(one, f"records[{at}].{part}") for at, one in enumerate(found)
+            ]
+            return Column(octets, None)
+        assert form.schema_type is not None
+        return await column(self._embedded, who, topic, part, form.schema_type, body, found, size_bytes)
 
     def _placed(
-        self, view: StreamView, records: list[tuple[int | None, Record]], partition: int | None
+        self, view: StreamView, asked: Sequence[BinaryRecord | JsonRecord], records: Sequence[Record]
     ) -> list[tuple[int, Record]]:
-        if partition is not None:
-            return [(partition, record) for _, record in records]
+        """The records with the partitions that they ask for, or that their keys choose."""
         somewhere = self._writing.any_partition(view)
         placed = []
-        for own, record in records:
+        for one, record in zip(asked, records, strict=True):
+            own = one.partition
             if own is not None and own >= view.partition_count:
                 raise problems.partition_not_found(view.name, own)
             chosen = own if own is not None else self._writing.choose(view, record.key)
@@ -123,30 +124,16 @@ class ProduceRoutes:
 
 def parse_index(text: str) -> int:
     """A partition's number from a path. Raises `Problem` (404)."""
-    if not (text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= _INDEX_MAX):
+    if not (text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= models.INT32_MAX):
         raise Problem(404, 404, f"HTTP 404 Not Found: {text[:20]!r} is no partition number")
     return int(text)
 
 
-def _items(body: Mapping[str, Any], is_partition_given: bool) -> list[dict[str, Any]]:
-    """The records as they were sent, all fields but their keys and values checked. Raises `Problem` (422)."""
-    items = body.get("records")
-    if not isinstance(items, list) or not items:
-        raise Problem(422, 422, "records: expected a list with at least one record")
-    for name in body:
-        if name not in _BODY_FIELDS:
-            raise Problem(422, 422, f"Unrecognized field: {name[:100]}: expected {', '.join(sorted(_BODY_FIELDS))}")
-    for at, item in enumerate(items):
-        if not isinstance(item, dict):
-            raise Problem(422, 422, f"records[{at}]: expected an object")
-        for name in item:
-            if name not in _RECORD_FIELDS or (name == "partition" and is_partition_given):
-                expected = "key and value" if is_partition_given else "key, value and partition"
-                raise Problem(422, 422, f"records[{at}]: Unrecognized field: {name[:100]}: expected {expected}")
-        partition = item.get("partition")
-        if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool) or partition < 0):
-            raise Problem(422, 422, f"records[{at}].partition: expected a number from 0")
-    return items
+def _reader(form: Format, *, is_partition_given: bool) -> Reader[Any]:
+    """What reads bodies of a format (Any: each has records of its own); records name no partition where the path does."""
+    if form is Format.BINARY:
+        return models.BINARY_PAIRS if is_partition_given else models.BINARY
+    return models.JSON_PAIRS if is_partition_given else models.JSON
 
 
 def _shown(written: Written) -> dict[str, object]:

@@ -7,17 +7,17 @@ The id counts where both are given. A schema is registered for the subject `{top
 Source: Confluent, "REST Proxy API Reference v2", POST /topics/(topic).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from bearlake.protocols.rest.embedded import NAMES, Embedded
+from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.problems import Problem
+from bearlake.protocols.rest.proxy.models import Produce
 from bearlake.streams.principal import Principal
 from bearlake.streams.schemas.model import SchemaType
 from bearlake.streams.schemas.payloads import Choice
 
 _MISSING_CODES = {"key": 42201, "value": 42202}
-_ID_MAX = 2**31 - 1
 
 
 class Column(NamedTuple):
@@ -33,7 +33,7 @@ async def column(
     topic: str,
     part: str,
     type_: SchemaType,
-    body: Mapping[str, Any],
+    body: Produce[Any],
     values: Sequence[Any],
     size_bytes: int,
 ) -> Column:
@@ -42,7 +42,14 @@ async def column(
     Raises:
         Problem: 42201 or 42202 when the schema is missing, and what `Embedded` has to say.
     """
-    choice = _choice(part, type_, body)
+    schema_id, text = (
+        (body.key_schema_id, body.key_schema) if part == "key" else (body.value_schema_id, body.value_schema)
+    )
+    choice = None
+    if schema_id is not None:
+        choice = Choice(type=type_, id=schema_id)
+    elif text is not None:
+        choice = Choice(type=type_, text=text)
     if choice is None:
         if any(value is not None for value in values):
             message = f"Request includes {part}s but does not include {part} schema"
@@ -56,16 +63,3 @@ async def column(
             raise one
         written.append(one)
     return Column(written, writer.schema.id)
-
-
-def _choice(part: str, type_: SchemaType, body: Mapping[str, Any]) -> Choice | None:
-    schema_id, text = body.get(f"{part}_schema_id"), body.get(f"{part}_schema")
-    if schema_id is not None:
-        if not isinstance(schema_id, int) or isinstance(schema_id, bool) or not 0 < schema_id <= _ID_MAX:
-            raise Problem(422, 422, f"{part}_schema_id: expected a number from 1")
-        return Choice(type=type_, id=schema_id)
-    if text is None:
-        return None
-    if not isinstance(text, str):
-        raise Problem(422, 422, f"{part}_schema: expected the schema of type {NAMES[type_]} as text")
-    return Choice(type=type_, text=text)

@@ -6,7 +6,6 @@ Whoever binds it to a listener owns its life; it keeps no state of its own.
 from aiohttp import web
 
 from bearlake import __version__
-from bearlake.protocols.rest.openapi.routes import DocumentRoutes
 from bearlake.protocols.rest.registry import operations
 from bearlake.protocols.rest.registry.answers import answer
 from bearlake.protocols.rest.registry.guard import RegistryGuard
@@ -14,6 +13,7 @@ from bearlake.protocols.rest.registry.rule_routes import RuleRoutes
 from bearlake.protocols.rest.registry.schema_routes import SchemaRoutes
 from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.protocols.rest.registry.subject_routes import SubjectRoutes
+from bearlake.serving.http.openapi.routes import DocumentRoutes
 from bearlake.streams.schemas.service import Schemas
 
 CONTEXT_PREFIX = "/contexts/{context}"

@@ -2,35 +2,13 @@
 
 from collections.abc import Mapping
 
-from bearlake.protocols.rest.openapi.model import FLAG, TEXT, Description, Operation, Schema, list_of, object_of, query
+from bearlake.protocols.rest.problems import Error
+from bearlake.protocols.rest.registry import models
 from bearlake.protocols.rest.registry.answers import TYPES
+from bearlake.serving.http.models import Model, OpenModel
+from bearlake.serving.http.openapi.model import FLAG, TEXT, Description, Operation, Schema, query
 
 _INT32: Schema = {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}
-_LEVELS = tuple(f"{name}{suffix}" for name in ("BACKWARD", "FORWARD", "FULL") for suffix in ("", "_TRANSITIVE"))
-_OBJECT: Schema = {"type": ["object", "null"]}
-_REFERENCE = object_of("name", "subject", "version", name=TEXT, subject=TEXT, version=_INT32)
-_DRAFT = object_of(
-    "schema",
-    schema=TEXT,
-    schemaType={"enum": ["AVRO", "JSON", "PROTOBUF"]},
-    references=list_of(_REFERENCE),
-    metadata=_OBJECT,
-    ruleSet=_OBJECT,
-    id=_INT32,
-    version=_INT32,
-)
-_CONFIG = object_of(
-    compatibility={"enum": ["NONE", *_LEVELS]},
-    normalize=FLAG,
-    alias=TEXT,
-    compatibilityGroup=TEXT,
-    defaultMetadata=_OBJECT,
-    overrideMetadata=_OBJECT,
-    defaultRuleSet=_OBJECT,
-    overrideRuleSet=_OBJECT,
-)
-_MODE = object_of("mode", mode={"enum": ["READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT"]})
-
 _PAGE = (query("offset", _INT32), query("limit", _INT32))
 _DELETION = (query("deleted", FLAG), query("deletedOnly", FLAG))
 _FORM = query("format", {"enum": ["", "serialized", "resolved"]})
@@ -45,7 +23,7 @@ def _look(*parameters: Schema) -> Operation:
     return Operation((200,), _LOOK, TYPES, parameters=parameters)
 
 
-def _write(body: Schema, *parameters: Schema) -> Operation:
+def _write(body: type[OpenModel] | type[Model], *parameters: Schema) -> Operation:
     return Operation((200,), _WRITE, TYPES, dict.fromkeys(TYPES, body), parameters=parameters)
 
 
@@ -64,20 +42,20 @@ _EVERYWHERE: Mapping[tuple[str, str], Operation] = {
     ("GET", _GUID): _look(_FORM),
     ("GET", f"{_GUID}/ids"): _look(),
     ("GET", "/subjects"): _look(_PREFIX, *_DELETION, *_PAGE),
-    ("POST", _OF_SUBJECT): _write(_DRAFT, _NORMAL, _WITH_DELETED, _FORM),
+    ("POST", _OF_SUBJECT): _write(models.Draft, _NORMAL, _WITH_DELETED, _FORM),
     ("DELETE", _OF_SUBJECT): _look(_FOR_GOOD),
     ("GET", f"{_OF_SUBJECT}/metadata"): _look(query("key", TEXT), query("value", TEXT), _WITH_DELETED, _FORM),
     ("GET", _VERSIONS): _look(*_DELETION, *_PAGE),
-    ("POST", _VERSIONS): _write(_DRAFT, _NORMAL),
+    ("POST", _VERSIONS): _write(models.Draft, _NORMAL),
     ("GET", _VERSION): _look(_WITH_DELETED, _FORM),
     ("DELETE", _VERSION): _look(_FOR_GOOD),
     ("GET", f"{_VERSION}/schema"): _look(_WITH_DELETED, _FORM),
     ("GET", f"{_VERSION}/referencedby"): _look(*_PAGE),
-    ("POST", _CHECKS): _write(_DRAFT, _NORMAL, query("verbose", FLAG)),
-    ("POST", f"{_CHECKS}/{{version}}"): _write(_DRAFT, _NORMAL, query("verbose", FLAG)),
+    ("POST", _CHECKS): _write(models.Draft, _NORMAL, query("verbose", FLAG)),
+    ("POST", f"{_CHECKS}/{{version}}"): _write(models.Draft, _NORMAL, query("verbose", FLAG)),
     **{("GET", path): _look(_IN_SCOPE) for path in ("/config", "/config/{subject}", "/mode", "/mode/{subject}")},
-    **{("PUT", path): _write(_CONFIG) for path in ("/config", "/config/{subject}")},
-    **{("PUT", path): _write(_MODE, query("force", FLAG)) for path in ("/mode", "/mode/{subject}")},
+    **{("PUT", path): _write(models.Config) for path in ("/config", "/config/{subject}")},
+    **{("PUT", path): _write(models.ModeBody, query("force", FLAG)) for path in ("/mode", "/mode/{subject}")},
     **{("DELETE", path): _look() for path in ("/config", "/config/{subject}", "/mode", "/mode/{subject}")},
 }
 
@@ -91,5 +69,5 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
 }
 """Every route."""
 
-DESCRIPTION = Description("Bearlake schema registry", OPERATIONS, {}, TYPES)
+DESCRIPTION = Description("Bearlake schema registry", OPERATIONS, {}, TYPES, Error)
 """The registry's application."""

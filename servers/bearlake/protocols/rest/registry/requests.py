@@ -9,15 +9,16 @@ from bearlake.errors import Invalid
 from bearlake.metadata.schemas import DEFAULT_CONTEXT, Deletion, VersionKey
 from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.problems import Problem
+from bearlake.protocols.rest.registry import models
 from bearlake.protocols.rest.registry.answers import ACCEPTED_TYPES, TYPES
-from bearlake.streams.schemas import names
-from bearlake.streams.schemas.model import Draft, Reference, SchemaType
-from bearlake.streams.schemas.problems import InvalidSchema, SchemaNotFound
+from bearlake.serving.http.models import Malformed, Misfit, Reader, fields_given
+from bearlake.streams.schemas import names, rules
+from bearlake.streams.schemas.model import Draft, Mode, Reference, SchemaType
+from bearlake.streams.schemas.problems import InvalidCompatibilityLevel, InvalidMode, InvalidSchema, SchemaNotFound
 
 T = TypeVar("T")
 
-NUMBER_MAX = 2**31 - 1
-_KINDS: Mapping[type, str] = {str: "text", list: "a list", dict: "an object"}
+_LEVELS = ("compatibility", rules.LEVEL)
 
 
 class BadRequest(Invalid):
@@ -49,7 +50,7 @@ def version_of(request: web.Request) -> int:
 def id_of(request: web.Request) -> int:
     """The schema id of the path. Raises `SchemaNotFound` for what is none."""
     text = request.match_info["id"]
-    if text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= NUMBER_MAX:
+    if text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= models.INT32_MAX:
         return int(text)
     raise SchemaNotFound(f"Schema {text[:64]} not found")
 
@@ -77,29 +78,70 @@ def paged(request: web.Request, found: Sequence[T]) -> Sequence[T]:
     return found[offset : None if limit < 0 else offset + limit]
 
 
-async def document_of(request: web.Request, bytes_max: int) -> Mapping[str, Any]:
-    """The JSON object in the body, of at most `bytes_max` bytes. Raises `BadRequest`, `TooLarge`, `Problem` (400, 415)."""
+async def body_of(request: web.Request, reader: Reader[T], bytes_max: int) -> T:
+    """The model in the body, of at most `bytes_max` bytes. Raises `Malformed`, `Misfit`, `TooLarge`, `Problem` (400, 415)."""
     if request.content_type not in ACCEPTED_TYPES:
         expected = ", ".join(TYPES)
         raise Problem(415, 415, f"HTTP 415 Unsupported Media Type: {request.content_type[:100]!r}: expected {expected}")
-    document = bodies.parse(await bodies.read(request, bytes_max))
-    if not isinstance(document, dict):
-        raise BadRequest("the body: expected a JSON object")
-    return document
+    try:
+        return reader.read(await bodies.read(request, bytes_max))
+    except Malformed as error:
+        raise BadRequest(str(error)) from error
 
 
 async def draft_of(request: web.Request, bytes_max: int) -> Draft:
-    """The schema in the body. Raises `InvalidSchema`, and what `document_of` raises."""
-    document = await document_of(request, bytes_max)
+    """The schema in the body. Raises `BadRequest`, `InvalidSchema`, `TooLarge`, `Problem` (400, 415)."""
+    try:
+        asked = await body_of(request, models.DRAFT, bytes_max)
+    except Misfit as error:
+        if error.place == "schemaType":
+            raise InvalidSchema(f"Invalid schema: {error}") from error
+        raise BadRequest(str(error)) from error
     return Draft(
-        type=_type(_field(document, "schemaType", str)),
-        text=_field(document, "schema", str) or "",
-        references=tuple(_reference(request, one) for one in _field(document, "references", list) or ()),
-        metadata=_field(document, "metadata", dict),
-        rule_set=_field(document, "ruleSet", dict),
-        id=_positive(document, "id"),
-        version=_positive(document, "version"),
+        type=SchemaType.AVRO if asked.schema_type is None else SchemaType(asked.schema_type.value),
+        text=asked.schema or "",
+        references=tuple(_reference(request, one) for one in asked.references or ()),
+        metadata=asked.metadata,
+        rule_set=asked.rule_set,
+        id=_positive(asked.id),
+        version=_positive(asked.version),
     )
+
+
+async def config_of(request: web.Request, bytes_max: int) -> Mapping[str, Any]:
+    """The config in the body: the fields that it gives (Any: JSON).
+
+    Raises:
+        InvalidCompatibilityLevel: no such level, or nothing to change.
+        Invalid: a field is unknown, or of the wrong type.
+        BadRequest, TooLarge, Problem: as `body_of`.
+    """
+    try:
+        asked = await body_of(request, models.CONFIG, bytes_max)
+    except Misfit as error:
+        if error.place in _LEVELS:
+            raise InvalidCompatibilityLevel(f"Invalid compatibility level: {error}") from error
+        raise _whole(error) from error
+    given = fields_given(asked)
+    if not given:
+        raise InvalidCompatibilityLevel("Invalid compatibility level: expected a config with at least one field")
+    return {rules.LEVEL if key in _LEVELS else key: value for key, value in given.items()}
+
+
+async def mode_of(request: web.Request, bytes_max: int) -> Mode:
+    """The mode in the body. Raises `InvalidMode`, `BadRequest`, `TooLarge`, `Problem` (400, 415)."""
+    try:
+        asked = await body_of(request, models.MODE, bytes_max)
+    except Misfit as error:
+        if error.place:
+            raise InvalidMode(f"Invalid mode: {error}") from error
+        raise _whole(error) from error
+    return Mode(asked.mode.value)
+
+
+def _whole(error: Misfit) -> Invalid:
+    """A body that is no object is malformed; a field that does not fit is invalid."""
+    return error if error.place else BadRequest(str(error))
 
 
 def _within(request: web.Request, subject: str) -> str:
@@ -111,45 +153,16 @@ def _within(request: web.Request, subject: str) -> str:
     return subject if context == DEFAULT_CONTEXT else f":{'' if context.startswith('.') else '.'}{context}:{subject}"
 
 
-def _type(name: str | None) -> SchemaType:
-    if name is None:
-        return SchemaType.AVRO
-    if name.upper() not in SchemaType.__members__:
-        raise InvalidSchema(
-            f"Invalid schema: no such schema type: {name[:64]!r}: expected {', '.join(SchemaType.__members__)}"
-        )
-    return SchemaType[name.upper()]
-
-
-def _reference(request: web.Request, document: Any) -> Reference:
-    if not isinstance(document, dict):
-        raise BadRequest("references: expected objects with name, subject and version")
-    name, subject = _field(document, "name", str), _field(document, "subject", str)
-    version = document.get("version")
-    if name is None or subject is None or not isinstance(version, int) or isinstance(version, bool):
-        raise BadRequest("references: expected name and subject as texts, and version as a number")
-    if version != names.LATEST and not 1 <= version <= names.VERSION_MAX:
-        raise InvalidSchema(f"Invalid schema: the reference {name!r} has no version {version}")
+def _reference(request: web.Request, asked: models.Reference) -> Reference:
+    if asked.version != names.LATEST and not 1 <= asked.version <= names.VERSION_MAX:
+        raise InvalidSchema(f"Invalid schema: the reference {asked.name!r} has no version {asked.version}")
     context = names.split(subject_of(request)).context
-    return Reference(name=name, version=VersionKey(names.within(subject, context), version))
+    return Reference(name=asked.name, version=VersionKey(names.within(asked.subject, context), asked.version))
 
 
-def _field(document: Mapping[str, Any], name: str, kind: type) -> Any:
-    # Any: the field's type is `kind`.
-    value = document.get(name)
-    if value is not None and not isinstance(value, kind):
-        raise BadRequest(f"{name}: expected {_KINDS[kind]}")
-    return value
-
-
-def _positive(document: Mapping[str, Any], name: str) -> int | None:
+def _positive(number: int | None) -> int | None:
     """A number from 1 on; clients write 0 or -1 for none."""
-    value = document.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or value > NUMBER_MAX:
-        raise BadRequest(f"{name}: expected a number from 1 to {NUMBER_MAX}")
-    return value if value > 0 else None
+    return None if number is None or number < 1 else number
 
 
 def _number(request: web.Request, name: str, default: int) -> int:
@@ -159,4 +172,4 @@ def _number(request: web.Request, name: str, default: int) -> int:
     digits = text.removeprefix("-") if default < 0 else text
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
         raise BadRequest(f"{name}: expected a whole number, not {text[:20]!r}")
-    return min(int(text), NUMBER_MAX)
+    return min(int(text), models.INT32_MAX)

@@ -44,7 +44,7 @@ class RuleRoutes:
 
     async def set_config(self, request: web.Request) -> web.Response:
         """Change a config; the fields as they were taken."""
-        update = await requests.document_of(request, self._bytes_max)
+        update = await requests.config_of(request, self._bytes_max)
         return answer(
             request,
             _as_sent(await self._schemas.set_config(principal_of(request), requests.subject_of(request), update)),
@@ -62,7 +62,7 @@ class RuleRoutes:
 
     async def set_mode(self, request: web.Request) -> web.Response:
         """Set a mode; the same."""
-        mode = rules.parse_mode((await requests.document_of(request, self._bytes_max)).get("mode"))
+        mode = await requests.mode_of(request, self._bytes_max)
         await self._schemas.set_mode(
             principal_of(request), requests.subject_of(request), mode, is_forced=requests.flag(request, "force")
         )

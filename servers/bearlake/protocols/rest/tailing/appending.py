@@ -16,6 +16,7 @@ from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.produce import Writing
 from bearlake.protocols.rest.tailing import lineage, state
 from bearlake.records.codec import Record
+from bearlake.serving.http.models import ANY
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import INTERNAL, Principal
 from bearlake.streams.service import Streams
@@ -48,14 +49,11 @@ class Appending:
             return []
         if state.media_type(content_type) != state.JSON_TYPE:
             return [Record(value=body, timestamp=now_ms)]
-        value = bodies.parse(body)
+        value = bodies.parse(ANY, body, status=400, code=400)
         values = value if isinstance(value, list) else [value]
         if not values and not is_first:
             raise Problem(400, 400, "the list is empty")
-        try:
-            texts = [json.dumps(one, ensure_ascii=False, separators=(",", ":")).encode() for one in values]
-        except UnicodeEncodeError as error:
-            raise Problem(400, 400, "text with a half surrogate pair has no UTF-8") from error
+        texts = [json.dumps(one, ensure_ascii=False, separators=(",", ":")).encode() for one in values]
         return [Record(value=text, timestamp=now_ms) for text in texts]
 
     async def write(self, who: Principal, view: StreamView, index: int, records: Sequence[Record]) -> int:

@@ -1,16 +1,15 @@
 """…/topics/{topic}/configs: look, set, reset, and several at once (`configs:alter`)."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from aiohttp import web
 
 from bearlake.errors import Invalid
-from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
-from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer, field, find
+from bearlake.protocols.rest.v3 import models
+from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer, body, find
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView
@@ -53,12 +52,9 @@ class ConfigRoutes:
     async def set(self, request: web.Request) -> web.Response:
         """Set a config."""
         Site(request, self._servers)
-        body = await self._body(request)
+        asked = await body(request, models.NEW_VALUE, self._settings.request_bytes_max)
         view = await find(self._streams, request, Operation.DESCRIBE)
-        value = body.get("value")
-        if not isinstance(value, (str, int, float)):
-            raise Problem(400, 400, "value: expected text")
-        await self._alter(principal_of(request), view, {_config(request).name: str(value)}, [])
+        await self._alter(principal_of(request), view, {_config(request).name: str(asked.value)}, [])
         return web.Response(status=204)
 
     async def reset(self, request: web.Request) -> web.Response:
@@ -71,28 +67,22 @@ class ConfigRoutes:
     async def alter(self, request: web.Request) -> web.Response:
         """Set and reset several, all or none."""
         Site(request, self._servers)
-        body = await self._body(request)
+        asked = await body(request, models.CHANGES, self._settings.request_bytes_max)
         view = await find(self._streams, request, Operation.DESCRIBE)
         given: dict[str, str] = {}
         unset: list[str] = []
-        for item in field(body, "data", list, []):
-            name, operation = (item.get("name"), item.get("operation") or "SET") if isinstance(item, dict) else (0, 0)
-            if not isinstance(name, str) or operation not in ("SET", "DELETE"):
-                raise Problem(400, 400, "data: expected objects with name, value and operation (SET or DELETE)")
-            if name not in stream_configs.BY_NAME:
-                raise _unknown(name)
-            if operation == "DELETE":
-                unset.append(name)
-            elif isinstance(item.get("value"), (str, int, float)):
-                given[name] = str(item["value"])
+        for at, change in enumerate(asked.data or ()):
+            if change.name not in stream_configs.BY_NAME:
+                raise _unknown(change.name)
+            if change.operation == "DELETE":
+                unset.append(change.name)
+            elif change.value is not None:
+                given[change.name] = str(change.value)
             else:
-                raise Problem(400, 400, f"data: {name}: value: expected text")
-        if not field(body, "validate_only", bool, False):
+                raise Problem(400, 400, f"data[{at}].value: expected text to set {change.name} to, found nothing")
+        if not asked.validate_only:
             await self._alter(principal_of(request), view, given, unset)
         return web.Response(status=204)
-
-    async def _body(self, request: web.Request) -> Mapping[str, Any]:
-        return await bodies.read_object(request, self._settings.request_bytes_max)
 
     async def _alter(self, who: Principal, view: StreamView, given: Mapping[str, str], unset: list[str]) -> None:
         try:

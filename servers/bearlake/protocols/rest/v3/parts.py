@@ -10,12 +10,11 @@ the default), RECORD_NAME or TOPIC_RECORD_NAME. `type` may stand beside all of t
 Source: Confluent, "REST Proxy API Reference v3", Produce Records.
 """
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy import formats
-from bearlake.protocols.rest.proxy.formats import Format
+from bearlake.protocols.rest.v3 import models
 from bearlake.streams.schemas import names
 from bearlake.streams.schemas.model import SchemaType
 from bearlake.streams.schemas.payloads import Choice, Naming
@@ -25,7 +24,6 @@ TYPE_NAMES = {type_: name for name, type_ in _SCHEMA_TYPES.items()}
 """How this API calls the formats of schemas."""
 _PLAIN_TYPES = ("BINARY", "JSON", "STRING")
 _SCHEMA_FIELDS = ("schema", "schema_id", "schema_version", "subject", "subject_name_strategy")
-_NUMBER_MAX = 2**31 - 1
 
 
 class Part(NamedTuple):
@@ -37,32 +35,26 @@ class Part(NamedTuple):
     data: Any = None
 
 
-def part(item: Mapping[str, Any], name: str) -> Part:
-    """The part of a record. Raises `Problem` (400, 422)."""
-    found = item.get(name)
+def part(found: models.Part | None, name: str) -> Part:
+    """The part of a record; `name` is how messages call it. Raises `Problem` (400, 422)."""
     if found is None:
         return Part()
-    if not isinstance(found, dict):
-        raise Problem(400, 400, f"{name}: expected an object with type and data")
-    kind, data = found.get("type"), found.get("data")
-    given = [field for field in _SCHEMA_FIELDS if found.get(field) is not None]
+    kind, data = found.type, found.data
+    given = [field for field in _SCHEMA_FIELDS if getattr(found, field) is not None]
     if kind in _PLAIN_TYPES:
         if given:
             raise Problem(400, 400, f"{name}.{given[0]}: type {kind} has no schema")
         return Part(kind, _plain(kind, data, f"{name}.data"))
     if kind is None and data is None and not given:
         return Part()
-    if kind is not None and kind not in _SCHEMA_TYPES:
-        expected = ", ".join((*_PLAIN_TYPES, *_SCHEMA_TYPES))
-        raise Problem(422, 422, f"{name}.type: {str(kind)[:40]!r}: expected one of {expected}")
-    return Part(kind, None, _choice(found, name, kind), data)
+    return Part(kind, None, _choice(found, name), data)
 
 
-def _plain(kind: str, data: Any, place: str) -> bytes | None:
+def _plain(kind: str | None, data: Any, place: str) -> bytes | None:
     if kind == "BINARY":
-        return formats.decode(Format.BINARY, data, place)
+        return formats.base64_in(data, place)
     if kind == "JSON":
-        return formats.decode(Format.JSON, data, place)
+        return formats.json_in(data, place)
     if data is not None and not isinstance(data, str):
         raise Problem(422, 422, f"{place}: expected text")
     try:
@@ -71,47 +63,28 @@ def _plain(kind: str, data: Any, place: str) -> bytes | None:
         raise Problem(422, 422, f"{place}: text with a half surrogate pair has no UTF-8") from error
 
 
-def _choice(found: Mapping[str, Any], name: str, kind: str | None) -> Choice:
-    text, subject = (_text(found, name, field) for field in ("schema", "subject"))
-    naming = _text(found, name, "subject_name_strategy")
-    if naming is not None and naming not in Naming.__members__:
-        expected = ", ".join(Naming.__members__)
-        raise Problem(400, 400, f"{name}.subject_name_strategy: {naming[:40]!r}: expected one of {expected}")
-    if naming is not None and subject is not None:
+def _choice(found: models.Part, name: str) -> Choice:
+    if found.subject_name_strategy is not None and found.subject is not None:
         raise Problem(400, 400, f"{name}: only one of subject and subject_name_strategy may be given")
-    schema_id, version = _number(found, name, "schema_id"), _version(found, name)
-    if sum(one is not None for one in (text, schema_id, version)) > 1:
+    if sum(one is not None for one in (found.schema, found.schema_id, found.schema_version)) > 1:
         raise Problem(400, 400, f"{name}: only one of schema, schema_id and schema_version may be given")
-    if text is not None and kind is None:
+    if found.schema is not None and found.type is None:
         raise Problem(400, 400, f"{name}.type: a schema needs its type: expected one of {', '.join(_SCHEMA_TYPES)}")
     return Choice(
-        type=None if kind is None else _SCHEMA_TYPES[kind],
-        text=text,
-        id=schema_id,
-        version=version,
-        subject=subject,
-        naming=Naming.TOPIC_NAME if naming is None else Naming[naming],
+        type=None if found.type is None else _SCHEMA_TYPES[found.type],
+        text=found.schema,
+        id=found.schema_id,
+        version=_version(found, name),
+        subject=found.subject,
+        naming=Naming[found.subject_name_strategy or "TOPIC_NAME"],
     )
 
 
-def _text(found: Mapping[str, Any], name: str, field: str) -> str | None:
-    value = found.get(field)
-    if value is not None and not isinstance(value, str):
-        raise Problem(400, 400, f"{name}.{field}: expected text")
-    return value
-
-
-def _number(found: Mapping[str, Any], name: str, field: str) -> int | None:
-    value = found.get(field)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _NUMBER_MAX:
-        raise Problem(400, 400, f"{name}.{field}: expected a number from 1")
-    return value
-
-
-def _version(found: Mapping[str, Any], name: str) -> int | None:
+def _version(found: models.Part, name: str) -> int | None:
     """A version's number; `latest`, or -1, is said by name."""
-    if found.get("schema_version") in ("latest", -1):
+    version = found.schema_version
+    if version == "latest" or version == -1:
         return names.LATEST
-    return _number(found, name, "schema_version")
+    if version is not None and version < 1:
+        raise Problem(400, 400, f"{name}.schema_version: expected a number from 1, -1 or latest, found {version}")
+    return version

@@ -6,22 +6,20 @@
 Keys and values: see `parts.py`. Source: Confluent, "REST Proxy API Reference v3", Produce Records.
 """
 
-import base64
-import binascii
 import codecs
 import json
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from bearlake.errors import TooLarge
 from bearlake.protocols.rest.problems import Problem
+from bearlake.protocols.rest.v3 import models
 from bearlake.protocols.rest.v3.parts import Part, part
+from bearlake.serving.http.models import Misfit
 
 _SPACE = " \t\r\n"
 _CUT_LENGTH_MAX = 12
 """How far before the end the decoder may complain when only the rest is missing (a number, a word, an escape)."""
-_INDEX_MAX = 2**31 - 1
 
 
 class Wanted(NamedTuple):
@@ -86,54 +84,19 @@ class Objects:
 
 
 def wanted(item: Any, now_ms: int) -> Wanted:
-    """What an object says. Raises `Problem` (400, 422)."""
-    if not isinstance(item, dict):
-        raise Problem(400, 400, "a record: expected an object with key, value, headers, partition_id and timestamp")
-    partition = item.get("partition_id")
-    if partition is not None and not (_is_int(partition) and 0 <= partition <= _INDEX_MAX):
-        raise Problem(400, 400, "partition_id: expected a number from 0")
-    headers = item.get("headers")
-    timestamp = item.get("timestamp")
+    """What an object says (Any: JSON). Raises `Problem` (400, 422)."""
+    try:
+        asked = models.RECORD.convert(item)
+    except Misfit as error:
+        code = 422 if error.place.endswith(".type") else 400
+        raise Problem(code, code, str(error)) from error
     return Wanted(
-        partition,
-        part(item, "key"),
-        part(item, "value"),
-        _headers(headers) if headers is not None else (),
-        now_ms if timestamp is None else _milliseconds(timestamp),
+        asked.partition_id,
+        part(asked.key, "key"),
+        part(asked.value, "value"),
+        tuple((header.name, header.value) for header in asked.headers or ()),
+        now_ms if asked.timestamp is None else int(asked.timestamp.timestamp() * 1000),
     )
-
-
-def _headers(items: Any) -> tuple[tuple[str, bytes | None], ...]:
-    if not isinstance(items, list):
-        raise Problem(400, 400, "headers: expected a list")
-    found = []
-    for item in items:
-        name = item.get("name") if isinstance(item, dict) else None
-        if not isinstance(name, str):
-            raise Problem(400, 400, "headers: expected objects with name and value")
-        value = item.get("value")
-        if value is not None and not isinstance(value, str):
-            raise Problem(400, 400, f"headers: {name[:100]}: expected base64 text")
-        try:
-            found.append((name, None if value is None else base64.b64decode(value, validate=True)))
-        except (binascii.Error, ValueError) as error:
-            raise Problem(422, 422, f"headers: {name[:100]}: not base64: {error}") from error
-    return tuple(found)
-
-
-def _milliseconds(timestamp: Any) -> int:
-    if isinstance(timestamp, str):
-        try:
-            moment = datetime.fromisoformat(timestamp)
-            if moment.tzinfo is not None:
-                return int(moment.timestamp() * 1000)
-        except (ValueError, OverflowError):
-            pass
-    raise Problem(400, 400, "timestamp: expected RFC 3339 with a zone, such as 2026-01-31T12:00:00Z")
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _refuse(constant: str) -> None:

@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 from aiohttp import web
 
 from bearlake.errors import NotFound
+from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.problems import JSON_TYPE, Problem
+from bearlake.serving.http.models import Reader
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation
@@ -16,8 +18,8 @@ from bearlake.streams.service import Streams
 
 CLUSTERS = "/v3/clusters"
 CLUSTER = "/v3/clusters/{cluster_id}"
-_INDEX_MAX = 2**31 - 1
-_KINDS: Mapping[type, str] = {str: "text", int: "a number", bool: "true or false", list: "a list", dict: "an object"}
+
+T = TypeVar("T")
 
 
 class Site:
@@ -80,19 +82,6 @@ def index_of(request: web.Request, view: StreamView) -> int:
     return int(text)
 
 
-def field(body: Mapping[str, Any], name: str, kind: type, default: Any = None) -> Any:
-    """A field of a request (Any: of that type, or the default). Raises `Problem` (400)."""
-    value = body.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise Problem(400, 400, f"{name}: expected {_KINDS[kind]}")
-    return value
-
-
-def count(body: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """A number from 1 on. Raises `Problem` (400)."""
-    value: int | None = field(body, name, int, default)
-    if value is None or not 1 <= value <= _INDEX_MAX:
-        raise Problem(400, 400, f"{name}: expected a number from 1")
-    return value
+async def body(request: web.Request, reader: Reader[T], bytes_max: int) -> T:
+    """The model in the body. Raises `Problem` (400, 415), `TooLarge`."""
+    return bodies.parse_optional(reader, await bodies.read(request, bytes_max), status=400, code=400)

@@ -1,17 +1,14 @@
 """/v3/clusters, …/brokers, …/topics and their partitions: look, create, grow, delete."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from aiohttp import web
 
 from bearlake.errors import AlreadyExists, Invalid
 from bearlake.metadata.model import PartitionKey, Server
-from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
-from bearlake.protocols.rest.v3.resources import CLUSTER, CLUSTERS, Site, answer, count, field, find, index_of
+from bearlake.protocols.rest.v3 import models
+from bearlake.protocols.rest.v3.resources import CLUSTER, CLUSTERS, Site, answer, body, find, index_of
 from bearlake.serving import routing
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.catalog import StreamView
@@ -82,14 +79,12 @@ class TopicRoutes:
     async def create(self, request: web.Request) -> web.Response:
         """Create a topic; with `validate_only` only look whether that would succeed."""
         site = Site(request, self._servers)
-        body = await self._body(request)
-        name = field(body, "topic_name", str)
-        if name is None:
-            raise Problem(400, 400, "topic_name: expected a topic's name")
-        partition_count = count(body, "partitions_count", self._settings.default_partition_count)
-        configs = _configs(field(body, "configs", list, []))
+        asked = await body(request, models.NEW_TOPIC, self._settings.request_bytes_max)
+        name = asked.topic_name
+        partition_count = asked.partitions_count or self._settings.default_partition_count
+        configs = {one.name: str(one.value) for one in asked.configs or () if one.value is not None}
         try:
-            if field(body, "validate_only", bool, False):
+            if asked.validate_only:
                 self._streams.catalog.check_new(name, partition_count, configs)
                 if self._streams.catalog.peek(name) is not None:
                     raise AlreadyExists(name)
@@ -109,12 +104,12 @@ class TopicRoutes:
     async def grow(self, request: web.Request) -> web.Response:
         """More partitions."""
         site = Site(request, self._servers)
-        body = await self._body(request)
+        asked = await body(request, models.GROWTH, self._settings.request_bytes_max)
         name = (await find(self._streams, request, Operation.DESCRIBE)).name
         who = principal_of(request)
         try:
             view = await self._streams.resolve(who, Operation.ALTER, name)
-            grown = await self._streams.add_partitions(who, view.stream, count(body, "partitions_count"))
+            grown = await self._streams.add_partitions(who, view.stream, asked.partitions_count)
         except Invalid as error:
             raise Problem(400, 40002, str(error)) from error
         return answer(_topic(site, grown))
@@ -141,9 +136,6 @@ class TopicRoutes:
         view = await find(self._streams, request, Operation.DESCRIBE)
         return answer(self._partition(site, view, index_of(request, view)))
 
-    async def _body(self, request: web.Request) -> Mapping[str, Any]:
-        return await bodies.read_object(request, self._settings.request_bytes_max)
-
     def _cluster(self, site: Site) -> dict[str, object]:
         links = {name: site.related(f"/{name}") for name in ("brokers", "topics")}
         links["consumer_groups"] = site.related("/consumer-groups")
@@ -166,17 +158,6 @@ class TopicRoutes:
     def _leader(self, partition: PartitionKey) -> int:
         live = list(self._servers.live())
         return routing.choose(partition, routing.candidates(live, "rest") or live).ref.node_id
-
-
-def _configs(items: list[Any]) -> dict[str, str]:
-    configs = {}
-    for item in items:
-        if not isinstance(item, dict) or not isinstance(item.get("name"), str):
-            raise Problem(400, 400, "configs: expected a list of objects with name and value")
-        value = item.get("value")
-        if value is not None:
-            configs[item["name"]] = str(value)
-    return configs
 
 
 def _topic(site: Site, view: StreamView) -> dict[str, object]:

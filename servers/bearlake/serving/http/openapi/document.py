@@ -1,16 +1,17 @@
-"""The OpenAPI document: one operation per route, its summary from the handler's docstring, bodies and statuses from a `Description`.
+"""The OpenAPI document: one operation per route. Its summary is the handler's docstring, its statuses a `Description`, its bodies models.
 
 A route without an entry there cannot be described, which a test finds. Source: OpenAPI Specification 3.1.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aiohttp import web
 
 from bearlake import __version__
-from bearlake.protocols.rest.openapi.model import CODES, TEXT, Description, Operation
+from bearlake.serving.http import models
+from bearlake.serving.http.openapi.model import CODES, TEXT, Description, Operation
 
 _NAME = {**TEXT, "minLength": 1}
 _PARAMETER = re.compile(r"\{(\w+)\}")
@@ -36,29 +37,42 @@ def routes_of(app: web.Application) -> list[Route]:
 
 def build(description: Description, routes: Sequence[Route]) -> dict[str, Any]:
     """The document. Raises `KeyError` for a route that the description does not know."""
+    schemas = _Schemas(description)
     paths: dict[str, dict[str, Any]] = {}
     described = {(route.method, route.path) for route in routes}
     for method, path, summary in routes:
         if method == "HEAD" and ("HEAD", path) not in description.operations and ("GET", path) in described:
             continue  # what answers GET answers HEAD, too
-        paths.setdefault(path, {})[method.lower()] = _operation(description, method, path, summary)
+        paths.setdefault(path, {})[method.lower()] = _operation(description, schemas, method, path, summary)
     return {
         "openapi": "3.1.0",
         "info": {"title": description.title, "version": __version__},
         "paths": paths,
-        "components": {
-            "schemas": {
-                "Error": {
-                    "type": "object",
-                    "required": ["error_code", "message"],
-                    "properties": {"error_code": {"type": "integer"}, "message": {"type": "string"}},
-                }
-            }
-        },
+        "components": {"schemas": schemas.named},
     }
 
 
-def _operation(description: Description, method: str, path: str, summary: str) -> dict[str, Any]:
+class _Schemas:
+    """Schemas of all bodies and answers of a description: `of` refers to those in `named`."""
+
+    def __init__(self, description: Description) -> None:
+        operations = description.operations.values()
+        found = [body for operation in operations for body in (operation.body or {}).values()]
+        found += [operation.answer for operation in operations]
+        wanted: dict[int, Any] = {id(one): one for one in (*found, description.error) if not _is_schema(one)}
+        made, self.named = models.components([*wanted.values()])
+        self._made = dict(zip(wanted, made, strict=True))
+
+    def of(self, body: Any) -> Mapping[str, Any]:
+        """The schema of a model, or the schema itself (Any: either)."""
+        return body if _is_schema(body) else self._made[id(body)]
+
+
+def _is_schema(body: object) -> bool:
+    return isinstance(body, Mapping)
+
+
+def _operation(description: Description, schemas: _Schemas, method: str, path: str, summary: str) -> dict[str, Any]:
     operation = description.operations[method, path]
     shown: dict[str, Any] = {
         "summary": summary.split("\n")[0],
@@ -69,20 +83,22 @@ def _operation(description: Description, method: str, path: str, summary: str) -
         ]
         + [dict(parameter) for parameter in operation.parameters],
         "responses": {
-            str(status): _response(description, operation, status) for status in (*operation.done, *operation.failed)
+            str(status): _response(description, schemas, operation, status)
+            for status in (*operation.done, *operation.failed)
         },
     }
     if operation.body is not None:
-        content = {kind: {"schema": schema} for kind, schema in operation.body.items()}
+        content = {kind: {"schema": schemas.of(body)} for kind, body in operation.body.items()}
         shown["requestBody"] = {"required": operation.is_body_required, "content": content}
     return shown
 
 
-def _response(description: Description, operation: Operation, status: int) -> dict[str, Any]:
+def _response(description: Description, schemas: _Schemas, operation: Operation, status: int) -> dict[str, Any]:
     shown: dict[str, Any] = {"description": CODES[status]}
     if status in operation.failed and status != 304:
-        error = {"schema": {"$ref": "#/components/schemas/Error"}}
+        error = {"schema": schemas.of(description.error)}
         shown["content"] = dict.fromkeys(description.error_types, error)
-    elif status == 200 and operation.answers:
-        shown["content"] = {kind: {} for kind in operation.answers}
+    elif status in (200, 201, 207) and operation.answers:
+        schema = schemas.of(operation.answer)
+        shown["content"] = {kind: {"schema": schema} if schema else {} for kind in operation.answers}
     return shown

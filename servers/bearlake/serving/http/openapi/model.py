@@ -1,4 +1,4 @@
-"""What a description of a route is made of: statuses, bodies, parameters; and shorthands for the schemas in it."""
+"""What a description of a route is made of: statuses, models of bodies, parameters; and shorthands for the schemas of parameters."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -8,15 +8,22 @@ Schema = Mapping[str, Any]
 """A JSON schema (Any: as it stands in the document)."""
 
 
+ANYTHING: Schema = {}
+"""The schema of any JSON value."""
+
+
 class Operation(NamedTuple):
     """A route's statuses, bodies by content type, and parameters beside those of the path."""
 
     done: tuple[int, ...]
     failed: tuple[int, ...]
     answers: tuple[str, ...] = ()
-    body: Mapping[str, Schema] | None = None
+    body: Mapping[str, Any] | None = None
+    """By content type, a model or a schema (Any: models are types, and unions of types)."""
     is_body_required: bool = True
     parameters: tuple[Schema, ...] = ()
+    answer: Any = ANYTHING
+    """The model or schema of what is answered with 200, 201 or 207."""
 
 
 class Description(NamedTuple):
@@ -29,25 +36,15 @@ class Description(NamedTuple):
     """Path parameters that are not any text."""
     error_types: tuple[str, ...]
     """Content types of errors."""
+    error: Any
+    """The model of errors."""
 
 
 CODES = {status.value: status.phrase for status in HTTPStatus}
 """Descriptions of statuses."""
 TEXT: Schema = {"type": "string"}
-NULLABLE_TEXT: Schema = {"type": ["string", "null"]}
 FLAG: Schema = {"type": "boolean"}
 INDEX: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
-ID: Schema = {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}
-
-
-def object_of(*required: str, **properties: Schema) -> Schema:
-    """An object with these properties."""
-    return {"type": "object", "required": list(required), "properties": properties}
-
-
-def list_of(items: Schema) -> Schema:
-    """A list."""
-    return {"type": "array", "items": items}
 
 
 def query(name: str, schema: Schema) -> Schema:

@@ -7,8 +7,8 @@ from typing import Any
 
 from aiohttp import web
 
-from bearlake.protocols.rest.openapi import document
-from bearlake.protocols.rest.openapi.model import Description
+from bearlake.serving.http.openapi import document
+from bearlake.serving.http.openapi.model import Description
 
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"

@@ -2,20 +2,10 @@
 
 from collections.abc import Mapping
 
-from bearlake.protocols.rest.openapi.model import (
-    FLAG,
-    ID,
-    INDEX,
-    NULLABLE_TEXT,
-    TEXT,
-    Description,
-    Operation,
-    Schema,
-    header,
-    list_of,
-    object_of,
-    query,
-)
+from bearlake.protocols.rest.problems import Error
+from bearlake.protocols.rest.proxy import models as v2
+from bearlake.protocols.rest.v3 import models as v3
+from bearlake.serving.http.openapi.model import INDEX, TEXT, Description, Operation, Schema, header, query
 
 V2 = "application/vnd.kafka.v2+json"
 BINARY = "application/vnd.kafka.binary.v2+json"
@@ -24,7 +14,6 @@ WITH_SCHEMA = tuple(f"application/vnd.kafka.{name}.v2+json" for name in ("avro",
 JSON = "application/json"
 ANY = "*/*"
 
-_OFFSET: Schema = {"type": "integer", "minimum": 0, "maximum": 2**62}
 PARAMETERS: Mapping[str, Schema] = {"partition": INDEX, "broker": INDEX}
 """Schemas of path parameters that are not any text."""
 
@@ -33,54 +22,20 @@ _WRITE = (400, 403, 404, 408, 409, 413, 415, 422, 503)
 _CREATION = ("Closed", "TTL", "Expires-At", "Forked-From", "Fork-Offset", "Fork-Sub-Offset")
 _INSTANCE = (400, 403, 404, 408, 409, 413, 415, 422, 503)
 
-_BINARY_RECORD = object_of(key=NULLABLE_TEXT, value=NULLABLE_TEXT, partition=INDEX)
-_JSON_RECORD = object_of(key={}, value={}, partition=INDEX)
-_PLACE = object_of("topic", "partition", topic=TEXT, partition=INDEX)
-_PLACES = {V2: object_of("partitions", partitions=list_of(_PLACE))}
-_POSITION = object_of("topic", "partition", "offset", topic=TEXT, partition=INDEX, offset=_OFFSET, metadata=TEXT)
-_POSITIONS = {V2: object_of("offsets", offsets=list_of(_POSITION))}
-_WITH_SCHEMA_RECORDS = object_of(
-    "records",
-    key_schema=TEXT,
-    key_schema_id=ID,
-    value_schema=TEXT,
-    value_schema_id=ID,
-    records={**list_of(_JSON_RECORD), "minItems": 1},
-)
-_PRODUCED = {
-    BINARY: object_of("records", records={**list_of(_BINARY_RECORD), "minItems": 1}),
-    JSON_RECORDS: object_of("records", records={**list_of(_JSON_RECORD), "minItems": 1}),
-    **dict.fromkeys(WITH_SCHEMA, _WITH_SCHEMA_RECORDS),
+_JSON_BODY = v2.Produce[v2.JsonRecord]
+_JSON_PAIRS = v2.Produce[v2.JsonPair]
+_TO_TOPIC = {
+    BINARY: v2.Produce[v2.BinaryRecord],
+    JSON_RECORDS: _JSON_BODY,
+    **dict.fromkeys(WITH_SCHEMA, _JSON_BODY),
 }
-_PART = object_of(
-    type={"enum": ["BINARY", "JSON", "STRING", "AVRO", "JSONSCHEMA", "PROTOBUF"]},
-    schema=TEXT,
-    schema_id=ID,
-    schema_version=ID,
-    subject=TEXT,
-    subject_name_strategy={"enum": ["TOPIC_NAME", "RECORD_NAME", "TOPIC_RECORD_NAME"]},
-    data={},
-)
-_RECORD = object_of(
-    partition_id=INDEX,
-    key=_PART,
-    value=_PART,
-    headers=list_of(object_of("name", name=TEXT, value=TEXT)),
-    timestamp={"type": "string", "format": "date-time"},
-)
-_CONFIG = object_of("name", "value", name=TEXT, value=NULLABLE_TEXT)
-_CHANGE = object_of("name", name=TEXT, value=NULLABLE_TEXT, operation={"enum": ["SET", "DELETE"]})
-_CONSUMER = object_of(
-    name=TEXT,
-    format={"enum": ["binary", "json", "avro", "jsonschema", "protobuf"]},
-    **{
-        "auto.offset.reset": {"enum": ["earliest", "latest", "none"]},
-        "auto.commit.enable": {"enum": ["true", "false"]},
-        "fetch.min.bytes": INDEX,
-        "consumer.request.timeout.ms": INDEX,
-    },
-)
-_SUBSCRIPTION = object_of(topics=list_of(TEXT), topic_pattern=TEXT)
+_TO_PARTITION = {
+    BINARY: v2.Produce[v2.BinaryPair],
+    JSON_RECORDS: _JSON_PAIRS,
+    **dict.fromkeys(WITH_SCHEMA, _JSON_PAIRS),
+}
+_PLACES = {V2: v2.Places}
+_POSITIONS = {V2: v2.Positions}
 
 _CLUSTER = "/v3/clusters/{cluster_id}"
 _TOPIC = _CLUSTER + "/topics/{topic}"
@@ -111,13 +66,15 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     **_looks("/topics", "/topics/{topic}", "/topics/{topic}/partitions", "/brokers", kind=V2),
     **_looks("/topics/{topic}/partitions/{partition}", kind=V2),
     **_looks("/topics/{topic}/partitions/{partition}/offsets", kind=V2),
-    ("POST", "/topics/{topic}"): Operation((200,), _WRITE, (V2,), _PRODUCED),
-    ("POST", "/topics/{topic}/partitions/{partition}"): Operation((200,), _WRITE, (V2,), _PRODUCED),
-    ("POST", "/consumers/{group}"): Operation((200,), (*_WRITE, 429), (V2,), {V2: _CONSUMER}, False),
+    ("POST", "/topics/{topic}"): Operation((200,), _WRITE, (V2,), _TO_TOPIC, answer=v2.Produced),
+    ("POST", "/topics/{topic}/partitions/{partition}"): Operation(
+        (200,), _WRITE, (V2,), _TO_PARTITION, answer=v2.Produced
+    ),
+    ("POST", "/consumers/{group}"): Operation((200,), (*_WRITE, 429), (V2,), {V2: v2.NewConsumer}, False),
     ("HEAD", _CONSUMER_PATH): Operation((204,), (403, 404, 503)),
     ("DELETE", _CONSUMER_PATH): Operation((204,), _INSTANCE),
     **_looks(f"{_CONSUMER_PATH}/subscription", f"{_CONSUMER_PATH}/assignments", kind=V2),
-    ("POST", f"{_CONSUMER_PATH}/subscription"): Operation((204,), _INSTANCE, body={V2: _SUBSCRIPTION}),
+    ("POST", f"{_CONSUMER_PATH}/subscription"): Operation((204,), _INSTANCE, body={V2: v2.Subscription}),
     ("DELETE", f"{_CONSUMER_PATH}/subscription"): Operation((204,), _INSTANCE),
     ("POST", f"{_CONSUMER_PATH}/assignments"): Operation((204,), _INSTANCE, body=_PLACES),
     ("GET", f"{_CONSUMER_PATH}/records"): Operation(
@@ -140,26 +97,14 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         (200, 201),
         _WRITE,
         (JSON,),
-        {
-            JSON: object_of(
-                "topic_name",
-                topic_name=TEXT,
-                partitions_count={"type": "integer", "minimum": 1, "maximum": 16},
-                configs=list_of(_CONFIG),
-                validate_only=FLAG,
-            )
-        },
+        {JSON: v3.NewTopic},
     ),
-    ("PATCH", _TOPIC): Operation(
-        (200,), _WRITE, (JSON,), {JSON: object_of("partitions_count", partitions_count=INDEX)}
-    ),
+    ("PATCH", _TOPIC): Operation((200,), _WRITE, (JSON,), {JSON: v3.Growth}),
     ("DELETE", _TOPIC): Operation((204,), _WRITE),
-    ("PUT", f"{_TOPIC}/configs/{{config}}"): Operation((204,), _WRITE, body={JSON: object_of("value", value=TEXT)}),
+    ("PUT", f"{_TOPIC}/configs/{{config}}"): Operation((204,), _WRITE, body={JSON: v3.NewValue}),
     ("DELETE", f"{_TOPIC}/configs/{{config}}"): Operation((204,), _WRITE),
-    ("POST", f"{_TOPIC}/configs:alter"): Operation(
-        (204,), _WRITE, body={JSON: object_of("data", data=list_of(_CHANGE), validate_only=FLAG)}
-    ),
-    ("POST", f"{_TOPIC}/records"): Operation((200,), _WRITE, (JSON,), {JSON: _RECORD}),
+    ("POST", f"{_TOPIC}/configs:alter"): Operation((204,), _WRITE, body={JSON: v3.Changes}),
+    ("POST", f"{_TOPIC}/records"): Operation((200,), _WRITE, (JSON,), {JSON: v3.Record}),
     ("PUT", "/v1/stream/{name}"): Operation(
         (200, 201),
         _WRITE,
@@ -175,5 +120,5 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
 }
 """Every route."""
 
-DESCRIPTION = Description("Bearlake REST", OPERATIONS, PARAMETERS, (V2, JSON))
+DESCRIPTION = Description("Bearlake REST", OPERATIONS, PARAMETERS, (V2, JSON), Error)
 """The REST server's application."""

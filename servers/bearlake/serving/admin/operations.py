@@ -1,0 +1,63 @@
+"""What the admin API's routes take and answer with, for its OpenAPI document: one entry per method and path.
+
+A process has some of these routes: those of streams are in servers, those of groups in servers with consumer groups.
+"""
+
+from collections.abc import Mapping
+
+from bearlake.serving.admin import models, problems
+from bearlake.serving.http.openapi.model import INDEX, TEXT, Description, Operation, Schema, query
+
+JSON = "application/json"
+_ANY_OBJECT: Schema = {"type": "object"}
+_LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": 1000}
+_FAILED = (400, 401, 403, 404, 500, 503)
+_WRITE = (400, 401, 403, 409, 413, 500, 503)
+_PAGE = query("limit", _LIMIT)
+_STREAMS = query("streams", {"type": "array", "items": TEXT})
+
+
+def _look(*parameters: Schema, answer: object = _ANY_OBJECT) -> Operation:
+    return Operation((200,), _FAILED, (JSON,), parameters=parameters, answer=answer)
+
+
+def _batch(body: object, *parameters: Schema) -> Operation:
+    is_required = not parameters
+    return Operation((200, 207), _WRITE, (JSON,), {JSON: body}, is_required, parameters, models.Results)
+
+
+def _between_servers() -> Operation:
+    """A request of another server about a group; 202: ask again, 409: refused, 412: the sender's view is outdated."""
+    return Operation((200, 202), (400, 401, 403, 404, 409, 412, 413, 500, 503), (JSON,), {JSON: _ANY_OBJECT})
+
+
+OPERATIONS: Mapping[tuple[str, str], Operation] = {
+    ("GET", "/livez"): _look(),
+    ("GET", "/healthz"): _look(),
+    ("GET", "/readyz"): _look(),
+    ("GET", "/metrics"): Operation((200,), _FAILED, ("text/plain",)),
+    ("GET", "/v1/servers"): _look(),
+    ("GET", "/v1/config"): _look(),
+    ("GET", "/v1/streams"): _look(query("prefix", TEXT), query("after", TEXT), _PAGE, query("usage", TEXT)),
+    ("POST", "/v1/streams"): _batch(models.Batch[models.NewStream]),
+    ("PATCH", "/v1/streams"): _batch(models.Batch[models.StreamChange]),
+    ("DELETE", "/v1/streams"): _batch(
+        models.Batch[models.StreamToDelete], query("name", {"type": "array", "items": TEXT})
+    ),
+    ("GET", "/v1/streams/{name}"): _look(answer=models.Stream),
+    ("GET", "/v1/streams/{name}/partitions"): _look(query("after", INDEX), _PAGE),
+    ("GET", "/v1/compaction/backlog"): _look(_PAGE, _STREAMS),
+    ("GET", "/v1/compaction/commits"): _look(_PAGE, _STREAMS),
+    ("GET", "/v1/compaction/tasks"): _look(query("stream", TEXT), query("after", INDEX), _PAGE),
+    ("POST", "/v1/compaction/tasks/{id}/retry"): _look(),
+    **{
+        ("POST", f"/v1/groups/{name}"): _between_servers()
+        for name in ("join", "sync", "heartbeat", "leave", "commit", "describe")
+    },
+    ("GET", "/openapi.json"): _look(),
+    ("GET", "/docs"): Operation((200,), _FAILED, ("text/html",)),
+}
+"""Every route that a process may have."""
+
+DESCRIPTION = Description("Bearlake admin", OPERATIONS, {"id": INDEX}, (problems.CONTENT_TYPE,), models.Problem)
+"""The admin API's application."""

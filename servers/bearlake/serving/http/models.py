@@ -1,0 +1,100 @@
+"""Bodies as typed models: one declaration from which both the check of a body and its JSON Schema follow. The door to msgspec.
+
+A `Model` names its fields and their types; `Meta` adds ranges, lengths and descriptions. `Reader` turns JSON into a model, or raises
+
+    Malformed   the bytes are not JSON
+    Misfit      the JSON does not fit the model; the message names the field, what was expected, and what was found:
+                records[2].partition: expected a whole number from 0 to 2147483647, found -1
+
+`components` gives the schemas for an OpenAPI document. Each API translates the two errors into its own status and code.
+
+Source: RFC 8259 (JSON), JSON Schema 2020-12, RFC 4648 (base64: how JSON carries the type `bytes`).
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType, field
+
+from bearlake.errors import Invalid
+from bearlake.serving.http.misfits import Misfit, misfit
+
+__all__ = ["UNSET", "Meta", "Misfit", "Raw", "UnsetType", "field"]
+
+T = TypeVar("T")
+
+
+class Model(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A JSON object. A field that the model does not have is refused."""
+
+
+class OpenModel(msgspec.Struct, kw_only=True):
+    """A JSON object. Fields that the model does not have are ignored."""
+
+
+class Malformed(Invalid):
+    """A body is not JSON."""
+
+
+class Reader(Generic[T]):
+    """Reads bodies of one model."""
+
+    def __init__(self, model: Any) -> None:
+        """`model` is the type `T` (Any: unions and generic models are types that `type[T]` does not cover)."""
+        self._model = model
+        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(model)
+
+    def read(self, body: bytes | Raw) -> T:
+        """The model in a JSON text. Raises `Malformed`, `Misfit`."""
+        try:
+            return self._decoder.decode(body)
+        except msgspec.ValidationError as error:
+            raise misfit(self._model, str(error), _whole(body)) from error
+        except RecursionError as error:
+            raise _malformed(error) from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            _whole(body)
+            # What is JSON by its grammar, and yet refused, names half of a surrogate pair (RFC 8259, 8.2).
+            raise Misfit("the body: half a surrogate pair has no UTF-8") from error
+
+    def convert(self, value: Any) -> T:
+        """The model of a JSON value that is parsed already (Any: JSON). Raises `Misfit`."""
+        try:
+            converted: T = msgspec.convert(value, type=self._model)
+        except msgspec.ValidationError as error:
+            raise misfit(self._model, str(error), value) from error
+        return converted
+
+
+def _whole(body: bytes | Raw) -> Any:
+    """The JSON value of a body that does not fit its model (Any: JSON). Raises `Malformed`: a misfit is found before the rest is read."""
+    try:
+        return json.loads(bytes(body).decode(), parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise _malformed(error) from error
+
+
+def _malformed(error: Exception) -> Malformed:
+    return Malformed(f"Malformed JSON: {str(error).removeprefix('JSON is malformed: ')[:200]}")
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+ANY: Reader[Any] = Reader(Any)
+"""Reads any JSON value; one with a number that no double can hold, or with half a surrogate pair, is a `Misfit`."""
+
+
+def components(models: Sequence[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """A schema for each model, which may refer to the named schemas that come second; names are `#/components/schemas/…`."""
+    schemas, named = msgspec.json.schema_components(models, ref_template="#/components/schemas/{name}")
+    return list(schemas), dict(named)
+
+
+def fields_given(model: msgspec.Struct) -> dict[str, Any]:
+    """The fields that a body gave, by their names in JSON; those that are `UNSET` are left out (Any: JSON)."""
+    builtins: dict[str, Any] = msgspec.to_builtins(model)
+    return builtins

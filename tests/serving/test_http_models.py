@@ -1,0 +1,104 @@
+"""Models of bodies: a body that does not fit is refused with the field, what is expected there, and what was found."""
+
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from bearlake.serving.http import models
+from bearlake.serving.http.models import UNSET, Malformed, Meta, Misfit, Reader, UnsetType, field
+
+
+class Item(models.Model):
+    key: Any = None
+    octets: bytes | None = None
+    partition: Annotated[int, Meta(ge=0, le=9)] | None = None
+
+
+class Body(models.Model):
+    items: Annotated[list[Item], Meta(min_length=1)]
+    kind: Literal["a", "b"] = "a"
+    name: Annotated[str, Meta(pattern="^[a-z]+$", description="letters from a to z")] | None = None
+    configs: dict[str, str] | None = None
+    version: int | Literal["latest"] | None = None
+    alias: str | UnsetType | None = UNSET
+    reset: str | None = field(name="auto.offset.reset", default=None)
+
+
+class Lenient(models.OpenModel):
+    flag: bool = False
+
+
+READER = Reader[Body](Body)
+
+
+def test_a_body_that_fits_is_its_model() -> None:
+    body = READER.read(b'{"items": [{"key": {"a": [1]}, "octets": "AAE=", "partition": 3}], "auto.offset.reset": "x"}')
+
+    assert (body.items[0].key, body.items[0].octets, body.items[0].partition) == ({"a": [1]}, b"\0\1", 3)
+    assert (body.reset, body.alias) == ("x", UNSET)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"[]", "the body: expected a JSON object with items, kind, name, configs, version, alias and "),
+        (b"{}", "items: expected a list that is not empty, found nothing"),
+        (b'{"items": []}', "items: expected a list that is not empty, found an empty list"),
+        (b'{"items": null}', "items: expected a list that is not empty, found null"),
+        (b'{"items": [7]}', "items[0]: expected an object with key, octets and partition, found 7"),
+        (b'{"items": [{}, {"partition": -1}]}', "items[1].partition: expected a whole number from 0 to 9, found -1"),
+        (b'{"items": [{"partition": true}]}', "items[0].partition: expected a whole number from 0 to 9, found true"),
+        (b'{"items": [{"partition": 1.5}]}', "items[0].partition: expected a whole number from 0 to 9, found 1.5"),
+        (b'{"items": [{"octets": "A!"}]}', 'items[0].octets: expected base64 text, found "A!"'),
+        (b'{"items": [{"nmae": 1}]}', "Unrecognized field: items[0].nmae: expected key, octets and partition"),
+        (b'{"items": [{}], "kind": "c"}', 'kind: expected one of a, b, found "c"'),
+        (b'{"items": [{}], "name": "A1"}', 'name: expected letters from a to z, found "A1"'),
+        (b'{"items": [{}], "name": ["a"]}', "name: expected letters from a to z, found a list"),
+        (b'{"items": [{}], "configs": {"a": "1", "b.c": 2}}', "configs.b.c: expected text, found 2"),
+        (b'{"items": [{}], "version": {}}', "version: expected a whole number or latest, found an empty object"),
+        (b'{"items": [{}], "alias": 1}', "alias: expected text, found 1"),
+        (b'{"items": [{}], "auto.offset.reset": 1}', "auto.offset.reset: expected text, found 1"),
+        (b'{"items": [{"key": 1e999}]}', "items[0].key: Number out of range"),
+        (b'{"items": [{"key": "\\ud800"}]}', "half a surrogate pair has no UTF-8"),
+        (b'{"items": [{"key": "\\ud800 and more text"}]}', "half a surrogate pair has no UTF-8"),
+    ],
+)
+def test_a_misfit_names_the_field_what_is_expected_and_what_was_found(body: bytes, message: str) -> None:
+    with pytest.raises(Misfit) as refused:
+        READER.read(body)
+
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"{} x", b'{"items": NaN}', b"\xff", b'{"items": "\xff"}', b"[" * 100_000, b"\xef\xbb\xbf{}"]
+)
+def test_bytes_that_are_not_json_are_malformed(body: bytes) -> None:
+    with pytest.raises(Malformed, match="Malformed JSON"):
+        READER.read(body)
+
+
+def test_what_was_found_is_cut_short() -> None:
+    with pytest.raises(Misfit) as refused:
+        READER.read(b'{"items": [{"partition": "' + b"x" * 10_000 + b'"}]}')
+
+    assert len(str(refused.value)) < 200
+
+
+def test_an_open_model_ignores_fields_that_it_does_not_have() -> None:
+    assert Reader[Lenient](Lenient).read(b'{"flag": true, "more": 1}').flag
+
+
+def test_a_parsed_value_is_checked_as_its_text_is() -> None:
+    with pytest.raises(Misfit, match=r"items\[0\]\.partition: expected a whole number from 0 to 9, found 10"):
+        READER.convert({"items": [{"partition": 10}]})
+
+
+def test_schemas_say_what_is_checked() -> None:
+    (reference,), named = models.components([Body])
+
+    assert reference == {"$ref": "#/components/schemas/Body"}
+    assert named["Body"]["required"] == ["items"]
+    assert named["Body"]["additionalProperties"] is False
+    assert named["Item"]["properties"]["partition"]["anyOf"][0] == {"type": "integer", "minimum": 0, "maximum": 9}
+    assert named["Body"]["properties"]["auto.offset.reset"]["anyOf"] == [{"type": "string"}, {"type": "null"}]
