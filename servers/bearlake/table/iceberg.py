@@ -144,7 +144,9 @@ class IcebergTables:
         def delete() -> int:
             before_ms = now_ms - self.settings.metadata_grace_ms
             current = table.catalog.load_table(table.name())
-            return upkeep.delete_unnamed(current, listed, released, self.bridge, self._names, before_ms=before_ms)
+            return upkeep.delete_unnamed(
+                current, listed, released, self.bridge, self._committer, self._names, before_ms=before_ms
+            )
 
         return await self.run(stream.name, delete)
 
