@@ -209,3 +209,57 @@ async def test_rows_that_another_engine_adds_during_an_expiry_stay(
         await tables.expire(work.stream, keep_ms=HOUR_MS, keep_count_min=1)
 
     assert offsets(tmp_path) == [0, 1, 2, 100, 101]
+
+
+async def test_a_late_drop_spares_the_table_of_the_new_stream_with_the_same_name(
+    tmp_path: Path, tables: IcebergTables, rival: IcebergTables, work: Work
+) -> None:
+    await appended(tables, work, 0)
+    new = Work(work._store, a_stream(number=8))
+
+    async def recreate() -> None:
+        await rival.drop(work.stream)
+        await rival.ensure(new.stream)
+        await appended(rival, new, 0, 1)
+
+    with meanwhile(tables, "drop_version", recreate):
+        await tables.drop(work.stream)
+
+    assert offsets(tmp_path) == [0, 1]
+    assert await tables.state(work.stream) is None
+
+
+async def test_a_table_that_is_committed_to_while_it_is_dropped_goes(
+    tables: IcebergTables, rival: IcebergTables, work: Work
+) -> None:
+    async def commit() -> None:
+        await appended(rival, work, 0)
+
+    with meanwhile(tables, "drop_version", commit):
+        await tables.drop(work.stream)
+
+    assert await tables.state(work.stream) is None
+
+
+async def test_a_renamed_table_is_not_absent(tmp_path: Path, tables: IcebergTables, work: Work) -> None:
+    await appended(tables, work, 0)
+    foreign(tmp_path).catalog.rename_table("streams.orders", "streams.mine")
+
+    assert await tables.state(work.stream) is None
+    assert await tables.is_absent(work.stream) is False
+    assert await tables.is_absent(a_stream()) is True
+
+
+async def test_two_expiries_of_one_table_do_no_harm(
+    tmp_path: Path, tables: IcebergTables, rival: IcebergTables, work: Work, clock: ManualClock
+) -> None:
+    await appended(tables, work, 0, 1, 2)
+    clock.advance(2 * HOUR_MS)
+
+    async def expire() -> None:
+        await rival.expire(work.stream, keep_ms=HOUR_MS, keep_count_min=1)
+
+    with meanwhile(tables, "commit_table", expire):
+        await tables.expire(work.stream, keep_ms=HOUR_MS, keep_count_min=1)
+
+    assert offsets(tmp_path) == [0, 1, 2]

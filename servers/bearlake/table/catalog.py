@@ -75,8 +75,8 @@ def lighten(metadata: TableMetadata) -> TableMetadata:
     return metadata
 
 
-class _Sql(SqlCatalog):
-    """A SQL catalog on an engine with deadlines."""
+class ConditionalCatalog(SqlCatalog):
+    """A SQL catalog on an engine with deadlines, which drops a table on the condition of its version."""
 
     def __init__(
         self, settings: TableSettings, properties: Mapping[str, str], url: URL, arguments: Mapping[str, Any]
@@ -100,6 +100,7 @@ class _Sql(SqlCatalog):
         """Register what every new connection does first."""
 
     def load_table(self, identifier: str | Identifier) -> Table:
+        """See `Catalog.load_table`."""
         table: Table = super().load_table(identifier)
         table.metadata = lighten(table.metadata)
         return table
@@ -111,7 +112,8 @@ class _Sql(SqlCatalog):
         expired = [update for update in updates if isinstance(update, RemoveSnapshotsUpdate)]
         if expired:
             ids = {snapshot_id for update in expired for snapshot_id in update.snapshot_ids}
-            requirements = (*requirements, _AssertSeen(refs=set(table.metadata.refs), snapshot_ids=ids))
+            seen: Any = _AssertSeen(refs=set(table.metadata.refs), snapshot_ids=ids)  # Any: their union is closed
+            requirements = (*requirements, seen)
         response: CommitTableResponse = super().commit_table(table, requirements, updates)
         return response
 
@@ -158,7 +160,7 @@ class _AssertSeen(ValidatableTableRequirement):
             raise CommitFailedException("a snapshot was expired concurrently")
 
 
-class _Sqlite(_Sql):
+class _Sqlite(ConditionalCatalog):
     def __init__(self, settings: TableSettings, properties: Mapping[str, str]) -> None:
         path = Path(unquote(urlsplit(settings.catalog_url).path))
         if urlsplit(settings.catalog_url).netloc or not path.is_absolute() or path == Path("/"):
@@ -176,7 +178,7 @@ class _Sqlite(_Sql):
             connection.execute("pragma synchronous = extra").close()
 
 
-class _Postgresql(_Sql):
+class _Postgresql(ConditionalCatalog):
     def __init__(self, settings: TableSettings, properties: Mapping[str, str]) -> None:
         url = make_url(settings.catalog_url)
         arguments: dict[str, Any] = {

@@ -5,6 +5,7 @@ kept, a stream with a similar name, a table of somebody else), the stream's tabl
 Everything in this file blocks.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -14,15 +15,17 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import Table
 from sqlalchemy.exc import IntegrityError
 
-from bearlake.errors import Conflict
+from bearlake.errors import Conflict, Unavailable
 from bearlake.metadata.model import Stream
 from bearlake.table import schema
+from bearlake.table.catalog import ConditionalCatalog
 from bearlake.table.io import Locations, Outside
 from bearlake.table.marks import STREAM_ID_PROPERTY
 from bearlake.table.naming import location_key, table_identifiers
 from bearlake.table.settings import TableSettings
 
 _CREATE_TRIES = 3
+_DROP_TRIES = 10
 
 
 @dataclass(slots=True)
@@ -50,8 +53,8 @@ class Lookup:
         self._found.pop(str(stream.id), None)
         return None
 
-    def ensure(self, stream: Stream) -> Table:
-        """The stream's table, made when absent.
+    def ensure(self, stream: Stream, has_predecessor: Callable[[], bool] = lambda: False) -> Table:
+        """The stream's table, made when absent; see `Tables.ensure`.
 
         Raises:
             Conflict: both names are taken by others, or its columns are not ours.
@@ -59,7 +62,10 @@ class Lookup:
         for _ in range(_CREATE_TRIES):
             if (table := self.find(stream)) is not None:
                 return table
-            name = next((one for one in table_identifiers(stream) if not self._belongs_to_others(one, stream)), None)
+            names: tuple[tuple[str, str], ...] = table_identifiers(stream)
+            if not isinstance(self.catalog, ConditionalCatalog) and has_predecessor():
+                names = names[1:]
+            name = next((one for one in names if not self._belongs_to_others(one, stream)), None)
             if name is None:
                 raise Conflict(f"stream {stream.name}: the tables {table_identifiers(stream)} belong to others")
             try:
@@ -68,9 +74,28 @@ class Lookup:
                 continue
         raise Conflict(f"stream {stream.name}: its table's name is taken again and again")
 
-    def forget(self, stream: Stream) -> None:
-        """The stream's table was dropped."""
-        self._found.pop(str(stream.id), None)
+    def drop(self, stream: Stream) -> None:
+        """Drop the stream's table from the catalog; absent: no effect. See `Tables.drop`.
+
+        Raises:
+            Unavailable: others commit to it again and again.
+        """
+        for _ in range(_DROP_TRIES):
+            if (table := self.find(stream)) is None:
+                return
+            if not isinstance(self.catalog, ConditionalCatalog):
+                self.catalog.drop_table(table.name())
+            elif not self.catalog.drop_version(table):
+                continue  # somebody committed to it, renamed it or dropped it
+            self._found.pop(str(stream.id), None)
+            return
+        raise Unavailable(f"stream {stream.name}: its table changes again and again")
+
+    def is_absent(self, stream: Stream) -> bool | None:
+        """See `Tables.is_absent`."""
+        if isinstance(self.catalog, ConditionalCatalog):
+            return not self.catalog.has_table_under(location_key(stream))
+        return None if self.find(stream) is None else False
 
     def _load(self, identifier: tuple[str, str]) -> Table | None:
         try:

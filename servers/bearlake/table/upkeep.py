@@ -68,7 +68,8 @@ def expire(
         if snapshots:
             ids = [snapshot.snapshot_id for snapshot in snapshots]
             heads = tuple(
-                AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in seen.metadata.refs.items()
+                AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id})
+                for name, ref in seen.metadata.refs.items()
             )
             transaction._apply((RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}),), heads)
 
