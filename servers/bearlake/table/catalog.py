@@ -132,14 +132,14 @@ class ConditionalCatalog(SqlCatalog):
         with self.engine.begin() as connection:
             return bool(connection.execute(statement).rowcount)
 
-    def has_table_under(self, key: str) -> bool:
-        """Whether any table of the catalog has its metadata under a location that ends in `key`, under whatever name. One statement."""
-        statement = select(IcebergTables.table_name).where(
+    def identifiers_under(self, key: str) -> list[tuple[str, str]]:
+        """(namespace, name) of the tables whose metadata lies in the folder `key`, under whatever name they are now. One statement."""
+        statement = select(IcebergTables.table_namespace, IcebergTables.table_name).where(
             IcebergTables.catalog_name == self.name,
             IcebergTables.metadata_location.contains(f"/{key}/metadata/", autoescape=True),
         )
         with self.engine.connect() as connection:
-            return connection.execute(statement.limit(1)).first() is not None
+            return [(row[0], row[1]) for row in connection.execute(statement)]
 
     def close(self) -> None:
         """Close the connections."""

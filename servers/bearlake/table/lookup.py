@@ -1,7 +1,8 @@
 """Which table is a stream's: its name, its location, its owner; and making it.
 
 A table belongs to the stream whose id is in its properties. When the name is taken by another (an older incarnation whose table was
-kept, a stream with a similar name, a table of somebody else), the stream's table is `<name>_<first 8 hex digits of its id>`.
+kept, a stream with a similar name, a table of somebody else), the stream's table is `<name>_<first 8 hex digits of its id>`. A table
+that another engine renamed is found by its folder in SQL catalogs; a REST catalog cannot be asked so.
 Everything in this file blocks.
 """
 
@@ -26,6 +27,7 @@ from bearlake.table.settings import TableSettings
 
 _CREATE_TRIES = 3
 _DROP_TRIES = 10
+_FIND_TRIES = 3
 
 
 @dataclass(slots=True)
@@ -38,10 +40,11 @@ class Lookup:
     _found: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def find(self, stream: Stream) -> Table | None:
-        """The stream's table, freshly loaded; None when there is none.
+        """The stream's table, freshly loaded; None when there is none: a SQL catalog is asked by folder, too.
 
         Raises:
             Conflict: its columns are not ours.
+            Unavailable: it is renamed again and again.
         """
         known = self._found.get(str(stream.id))
         candidates = table_identifiers(stream)
@@ -51,7 +54,7 @@ class Lookup:
                 _check_columns(table)
                 return table
         self._found.pop(str(stream.id), None)
-        return None
+        return self._find_renamed(stream)
 
     def ensure(self, stream: Stream, has_predecessor: Callable[[], bool] = lambda: False) -> Table:
         """The stream's table, made when absent; see `Tables.ensure`.
@@ -93,9 +96,26 @@ class Lookup:
 
     def is_absent(self, stream: Stream) -> bool | None:
         """See `Tables.is_absent`."""
-        if isinstance(self.catalog, ConditionalCatalog):
-            return not self.catalog.has_table_under(location_key(stream))
-        return None if self.find(stream) is None else False
+        if self.find(stream) is not None:
+            return False
+        return True if isinstance(self.catalog, ConditionalCatalog) else None
+
+    def _find_renamed(self, stream: Stream) -> Table | None:
+        """The stream's table under a name that somebody gave it: a second table in its folder would take the files of the first."""
+        if not isinstance(self.catalog, ConditionalCatalog):
+            return None
+        for _ in range(_FIND_TRIES):
+            identifiers = self.catalog.identifiers_under(location_key(stream))
+            if not identifiers:
+                return None
+            for identifier in identifiers:
+                table = self._load(identifier)
+                if table is not None and _is_owned(table, stream):
+                    _check_columns(table)
+                    return table
+        raise Unavailable(
+            f"stream {stream.name}: tables {identifiers} lie in its table's folder, and none of them can be loaded as its own"
+        )
 
     def _load(self, identifier: tuple[str, str]) -> Table | None:
         try:
