@@ -4,7 +4,7 @@ Promised to readers of the table: each acknowledged record is a row once, and th
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
 from bearlake.clock import ManualClock, SystemClock
-from bearlake.errors import Unavailable
-from bearlake.objects import ObjectStore
+from bearlake.errors import NotFound, Unavailable
+from bearlake.objects import ObjectInfo, ObjectStore
 from bearlake.table.iceberg import IcebergTables, open_tables
 from bearlake.table.lookup import Lookup
 from fixtures.late_requests import kept_requests, meanwhile
-from fixtures.tables import Work, a_stream, commit_of, local_store, rows, sqlite_settings
+from fixtures.tables import START_MS, Work, a_stream, commit_of, local_store, rows, sqlite_settings
 
 HOUR_MS = 3_600_000
 
@@ -304,3 +304,54 @@ async def test_two_expiries_of_one_table_do_no_harm(
         await tables.expire(work.stream, keep_ms=HOUR_MS, keep_count_min=1)
 
     assert offsets(tmp_path) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("operation", ["commit", "fence", "delete_before", "expire"])
+async def test_what_is_tried_again_spares_another_table_that_has_the_name_now(
+    tmp_path: Path, tables: IcebergTables, rival: IcebergTables, work: Work, clock: ManualClock, operation: str
+) -> None:
+    await appended(tables, work, 0, 1)
+    clock.advance(2 * HOUR_MS)
+    change = await work.append(9, 2, 3)
+    new = Work(work._store, a_stream(number=8))
+
+    async def recreate() -> None:
+        await rival.drop(work.stream)
+        await rival.ensure(new.stream)
+        await appended(rival, new, 0, 1)
+
+    calls: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+        "commit": lambda: tables.commit(work.stream, commit_of(change), closed_tasks=[]),
+        "fence": lambda: tables.fence(work.stream),
+        "delete_before": lambda: tables.delete_before(work.stream, START_MS + HOUR_MS),
+        "expire": lambda: tables.expire(work.stream, keep_ms=HOUR_MS, keep_count_min=1),
+    }
+    with meanwhile(tables, "commit_table", recreate), suppress(NotFound):
+        await calls[operation]()
+
+    state = await tables.state(new.stream)
+    assert state is not None
+    assert (state.ends, len(foreign(tmp_path).metadata.snapshots)) == ({0: 2}, 2)
+    assert offsets(tmp_path) == [0, 1]
+
+
+async def test_a_table_that_is_renamed_during_its_upkeep_stays_readable(
+    tmp_path: Path, tables: IcebergTables, rival: IcebergTables, work: Work, clock: ManualClock
+) -> None:
+    """Another stream's table has its name when upkeep looks what is named."""
+    await appended(tables, work, 0)
+    clock.advance(100 * HOUR_MS)
+    store, theirs = work._store, foreign(tmp_path).catalog
+    listing = store.list
+
+    async def renamed_first(prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
+        theirs.rename_table("streams.orders", "streams.mine")
+        await rival.ensure(a_stream(number=8))
+        async for found in listing(prefix, after):
+            yield found
+
+    with pytest.MonkeyPatch.context() as patch, suppress(NotFound):
+        patch.setattr(store, "list", renamed_first)
+        await tables.expire(work.stream, keep_ms=0, keep_count_min=1)
+
+    assert theirs.load_table("streams.mine").scan().to_arrow().num_rows == 1

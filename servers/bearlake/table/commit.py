@@ -34,7 +34,7 @@ from pyiceberg.table.update import AssertTableUUID
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT, Record
 
-from bearlake.errors import BearlakeError, Conflict, Unavailable
+from bearlake.errors import BearlakeError, Conflict, NotFound, Unavailable
 from bearlake.table import schema
 from bearlake.table.foreign import translated
 from bearlake.table.io import Locations
@@ -99,8 +99,7 @@ class Committer:
                 if attempt > 0:
                     if self.stopping.wait(self._pause_s(attempt)):
                         break
-                    with translated(table_name(table)):
-                        table = table.catalog.load_table(table.name())
+                    table = reload(table)
                 with translated(table_name(table)):
                     transaction = Attempt(table)
                     stage(transaction)
@@ -162,6 +161,19 @@ def _sort_order_id(metadata: TableMetadata) -> int | None:
 
 class _Lost(Exception):
     """Another commit was faster, and this one certainly did not happen."""
+
+
+def reload(table: Table) -> Table:
+    """The same table as it is now. Catalogs load by name, and the name may have become another table's meanwhile.
+
+    Raises:
+        NotFound: the table is not there under that name any more.
+    """
+    with translated(table_name(table)):
+        found = table.catalog.load_table(table.name())
+    if found.metadata.table_uuid != table.metadata.table_uuid:
+        raise NotFound(f"{table_name(table)}: another table has that name now")
+    return found
 
 
 def table_name(table: Table) -> str:

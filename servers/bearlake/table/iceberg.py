@@ -22,7 +22,7 @@ from bearlake.metadata.model import Stream
 from bearlake.objects import ObjectStore
 from bearlake.table import CommitCheck, PredecessorCheck, no_predecessor, unchecked, upkeep
 from bearlake.table.catalog import open_catalog
-from bearlake.table.commit import Committer
+from bearlake.table.commit import Committer, reload
 from bearlake.table.foreign import translated
 from bearlake.table.io import Locations, StoreBridge
 from bearlake.table.lookup import Lookup
@@ -153,9 +153,8 @@ class IcebergTables:
 
         def delete() -> int:
             before_ms = now_ms - self.settings.metadata_grace_ms
-            current = table.catalog.load_table(table.name())
             return upkeep.delete_unnamed(
-                current, listed, released, self.bridge, self._committer, self._names, before_ms=before_ms
+                reload(table), listed, released, self.bridge, self._committer, self._names, before_ms=before_ms
             )
 
         return await self.run(stream.name, delete)
