@@ -4,12 +4,17 @@ A catalog cannot make a table on a condition of the metadata store. So the strea
 that stood still between look and creation drops what it has made. One that never comes back leaves an empty table, which upkeep drops.
 """
 
+from bearlake.compaction.all_streams import all_streams
 from bearlake.errors import NotFound
 from bearlake.metadata import StreamCatalog
 from bearlake.metadata.model import Stream
 from bearlake.streams import configs as stream_configs
 from bearlake.table import Tables
 from bearlake.table.model import TableState
+from bearlake.table.naming import table_identifiers
+
+PAGE_COUNT = 1_000
+"""Streams that are read at once."""
 
 
 class StreamDeleted(NotFound):
@@ -30,7 +35,11 @@ async def ensure_table(stream: Stream, streams: StreamCatalog, tables: Tables) -
     now = await _living(stream, streams)
     if not stream_configs.table_rules(now.name, now.configs).is_enabled:
         return None
-    state = await tables.ensure(now)
+
+    async def has_predecessor() -> bool:
+        return await _has_predecessor(now, streams)
+
+    state = await tables.ensure(now, has_predecessor=has_predecessor)
     try:
         await _living(now, streams)
     except StreamDeleted:
@@ -38,6 +47,17 @@ async def ensure_table(stream: Stream, streams: StreamCatalog, tables: Tables) -
             await tables.drop(now)
         raise
     return state
+
+
+async def _has_predecessor(stream: Stream, streams: StreamCatalog) -> bool:
+    """Whether an older stream, deleted or not, may have had a table of the name that this stream's has first."""
+    name = table_identifiers(stream)[0]
+    async for older in all_streams(streams, PAGE_COUNT):
+        if older.number >= stream.number:
+            return False
+        if name in table_identifiers(older):
+            return True
+    return False
 
 
 async def _living(stream: Stream, streams: StreamCatalog) -> Stream:

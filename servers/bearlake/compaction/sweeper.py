@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 TABLE_PREFIX = "table/"
 _DATA_FILE = re.compile(r"table/[^/]+/[^/]+-([0-9a-f]{8})/data/[0-9a-f]{16}-[^/]+\.parquet")
 """A data file that compaction wrote; other engines may have files of their own beside them. The group begins its stream's id."""
+_METADATA_FILE = re.compile(r"table/[^/]+/[^/]+-([0-9a-f]{8})/metadata/(?!00000-)[^/]+(\.avro|\.metadata\.json)")
+"""A metadata file of a table, but for its first one: a catalog may execute a table's creation at any later time."""
 
 
 class Sweeper:
@@ -95,13 +97,16 @@ class Sweeper:
 
     async def _dead(self, stream: Stream, keys: Collection[str]) -> list[str]:
         """Those of the stream's data files that no table names, nor will."""
-        rules = stream_configs.table_rules(stream.name, stream.configs)
-        if await self._tables.state(stream) is None:
-            # Somebody else dropped the table of a stream that should have one: its files may be wanted for its return.
-            is_wanted = rules.is_enabled and not (stream.is_deleted and rules.is_dropped_on_delete)
-            return [] if is_wanted else sorted(keys)
         live = await self._tables.live_files(stream, keys)
-        return sorted(set(keys) - live)
+        if live is not None:
+            return sorted(set(keys) - live)
+        # Somebody else dropped the table of a stream that should have one: its files may be wanted for its return.
+        return sorted(keys) if not _is_wanted(stream) and await self._is_absent(stream) else []
+
+    async def _is_absent(self, stream: Stream) -> bool:
+        """Whether the stream has no table, also none that was renamed. Where the catalog cannot tell: whether it should have none."""
+        is_absent = await self._tables.is_absent(stream)
+        return not _is_wanted(stream) if is_absent is None else is_absent
 
     async def _delete(self, keys: Collection[str], kind: str) -> None:
         if keys:
@@ -137,7 +142,10 @@ class Sweeper:
 
     async def _sweep_data_files(self, old: Collection[str]) -> None:
         forbidden = await self._metadata.objects.forbid([key for key in old if _DATA_FILE.fullmatch(key)])
-        await self._delete_orphans(await self._unlisted(forbidden))
+        dead = await self._unlisted(forbidden)
+        await self._delete_orphans(
+            [*dead, *await self._of_dropped([key for key in old if _METADATA_FILE.fullmatch(key)])]
+        )
 
     async def _next_old(self, prefix: str) -> list[str]:
         """Keys that are old enough, of the next page of a listing."""
@@ -158,20 +166,30 @@ class Sweeper:
 
     async def _unlisted(self, keys: Collection[str]) -> list[str]:
         """Without those that a live snapshot names: a stream may be deleted, and its task dropped, between table commit and swap."""
-        if not keys:
-            return []
+        dead: list[str] = []
+        async for stream, some in self._by_stream(keys):
+            async with self._orphan_table_isolation.of(stream.name):
+                dead += await self._never_listed(stream, some)
+        return dead
+
+    async def _of_dropped(self, keys: Collection[str]) -> list[str]:
+        """Those of the metadata files whose table was dropped with its stream: no commit can bring it back, a table has another UUID."""
+        dead: list[str] = []
+        async for stream, some in self._by_stream(keys):
+            if stream.is_deleted and not _is_wanted(stream):
+                async with self._orphan_table_isolation.of(stream.name):
+                    dead += some if await self._tables.state(stream) is None and await self._is_absent(stream) else []
+        return dead
+
+    async def _by_stream(self, keys: Collection[str]) -> AsyncIterator[tuple[Stream, list[str]]]:
+        """The streams whose table folders the files are in, and which files those are."""
         by_id: dict[str, list[str]] = {}
         for key in keys:
-            found = _DATA_FILE.fullmatch(key)
-            assert found is not None
-            by_id.setdefault(found[1], []).append(key)
-        dead: list[str] = []
-        async for stream in all_streams(self._metadata.streams, self._settings.page_count):
-            some = by_id.get(stream.id.hex[:8])
-            if some:
-                async with self._orphan_table_isolation.of(stream.name):
-                    dead += await self._never_listed(stream, some)
-        return dead
+            by_id.setdefault(key.split("/")[2][-8:], []).append(key)
+        if by_id:
+            async for stream in all_streams(self._metadata.streams, self._settings.page_count):
+                if some := by_id.get(stream.id.hex[:8]):
+                    yield stream, some
 
     async def _never_listed(self, stream: Stream, forbidden: Collection[str]) -> list[str]:
         """Those of the forbidden data files that no table names, nor will.
@@ -179,12 +197,16 @@ class Sweeper:
         The tasks that prepared one of them are closed. A table commit of theirs that is still under way replaces a version from before
         that, so it cannot happen after the fence (decision 79).
         """
-        if await self._tables.state(stream) is None:
-            return sorted(forbidden)
-        dead = set(forbidden) - await self._tables.live_files(stream, forbidden)
+        live = await self._tables.live_files(stream, forbidden)
+        if live is None:
+            return sorted(forbidden) if await self._is_absent(stream) else []
+        dead = set(forbidden) - live
         if dead:
-            await self._tables.fence(stream)
-            dead -= await self._tables.live_files(stream, dead)
+            fenced = await self._tables.fence(stream)
+            live = await self._tables.live_files(stream, dead)
+            if fenced is None or live is None:
+                return []  # it was renamed or dropped meanwhile: the next look tells
+            dead -= live
         return sorted(dead)
 
     async def _delete_orphans(self, keys: Collection[str]) -> None:
@@ -192,6 +214,12 @@ class Sweeper:
             await self._store.delete(sorted(keys))
             metrics.SWEEP_OBJECTS.labels("orphan").inc(len(keys))
             log.info("orphans deleted", extra={"count": len(keys)})
+
+
+def _is_wanted(stream: Stream) -> bool:
+    """Whether the stream should have a table, by its configs."""
+    rules = stream_configs.table_rules(stream.name, stream.configs)
+    return rules.is_enabled and not (stream.is_deleted and rules.is_dropped_on_delete)
 
 
 def _is_newer_by_key(key: str, before_ms: int) -> bool:

@@ -1,7 +1,8 @@
 """Upkeep of tables, and of tasks that were set aside: slow rounds over all streams, deleted ones too.
 
 A table is created with its stream (at the next round, or by the first task), its old snapshots are expired, rows older than
-`table.retention_ms` leave it, and it is dropped with its stream if `table.on_delete` says so; the bytes go by `sweeper.py`.
+`table.retention_ms` leave it, and it is dropped with its stream if `table.on_delete` says so; the bytes go by `sweeper.py`. The kept
+table of a deleted stream is kept up, too: commits that were under way when the stream was deleted leave metadata files in its folder.
 """
 
 import logging
@@ -23,9 +24,9 @@ from bearlake.telemetry.isolation import Isolation
 
 log = logging.getLogger(__name__)
 LOOK_COUNT = 3
-"""Rounds in which a deleted stream's table must have been gone, until it is looked at in turn only."""
+"""Rounds in which nothing was to be done for a deleted stream's table, until it is looked at in turn only."""
 TURN_COUNT = 20
-"""Deleted streams per round that are looked at in turn: a catalog may execute the creation of a table at any later time."""
+"""Deleted streams per round that are looked at in turn: a catalog may execute a commit, or a table's creation, at any later time."""
 
 
 class TableUpkeep:
@@ -40,7 +41,7 @@ class TableUpkeep:
         self._settings = settings
         self._table_settings = table_settings
         self._clock = clock
-        self._gone_counts: dict[int, int] = {}
+        self._quiet_counts: dict[int, int] = {}
         self._looked_at = self._turns_left = 0
         self._isolation = Isolation(log, "tables", metadata.log.head)
 
@@ -57,8 +58,7 @@ class TableUpkeep:
     async def _keep_up(self, stream: Stream) -> None:
         rules = stream_configs.table_rules(stream.name, stream.configs)
         if stream.is_deleted:
-            if rules.is_dropped_on_delete:
-                await self._drop(stream)
+            await self._keep_up_deleted(stream, is_dropped=rules.is_dropped_on_delete)
             return
         try:
             if await ensure_table(stream, self._metadata.streams, self._tables) is None:
@@ -67,21 +67,32 @@ class TableUpkeep:
             return
         if rules.retention_ms is not None:
             await self._tables.delete_before(stream, self._clock.now_ms() - rules.retention_ms)
+        await self._expire(stream)
+
+    async def _expire(self, stream: Stream) -> int:
+        """Expire snapshots, and delete metadata files; how many."""
         expired = await self._tables.expire(
             stream,
             keep_ms=self._table_settings.snapshot_keep_ms,
             keep_count_min=self._table_settings.snapshot_count_min,
         )
         metrics.SWEEP_SNAPSHOTS.inc(expired)
+        return expired
 
-    async def _drop(self, stream: Stream) -> None:
-        """Drop a deleted stream's table; more than once, since a worker that was slow may have made it anew."""
-        gone_count = self._gone_counts.get(stream.number, 0)
-        if gone_count < LOOK_COUNT or self._has_turn(stream.number):
-            is_gone = await self._tables.state(stream) is None
-            self._gone_counts[stream.number] = gone_count + 1 if is_gone else 0
-            if not is_gone:
-                await self._tables.drop(stream)
+    async def _keep_up_deleted(self, stream: Stream, *, is_dropped: bool) -> None:
+        """Drop a deleted stream's table, or keep it up; more than once, since what a slow worker asked for may come late."""
+        quiet_count = self._quiet_counts.get(stream.number, 0)
+        if quiet_count >= LOOK_COUNT and not self._has_turn(stream.number):
+            return
+        is_quiet = await self._drop(stream) if is_dropped else await self._expire(stream) == 0
+        self._quiet_counts[stream.number] = quiet_count + 1 if is_quiet else 0
+
+    async def _drop(self, stream: Stream) -> bool:
+        """Drop a stream's table; returns whether it was gone already."""
+        if await self._tables.state(stream) is None:
+            return True
+        await self._tables.drop(stream)
+        return False
 
     def _has_turn(self, number: int) -> bool:
         """Whether it is this deleted stream's turn; streams come by number."""

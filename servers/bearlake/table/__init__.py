@@ -33,14 +33,26 @@ async def unchecked() -> None:
     """The `CommitCheck` of a caller that nobody can overtake."""
 
 
+PredecessorCheck: TypeAlias = Callable[[], Awaitable[bool]]
+"""Whether an older stream, deleted or not, may have had a table of the name that a stream's new table would have."""
+
+
+async def no_predecessor() -> bool:
+    """The `PredecessorCheck` of a caller that knows all streams."""
+    return False
+
+
 class Tables(Protocol):
     """The tables of all streams in one catalog. Every method raises `Unavailable` when the catalog or the object store did not answer.
 
     The catalog's libraries block: implementations call them on their own threads, bounded, and with deadlines.
     """
 
-    async def ensure(self, stream: Stream) -> TableState:
+    async def ensure(self, stream: Stream, *, has_predecessor: PredecessorCheck = no_predecessor) -> TableState:
         """The stream's table, created if it does not exist.
+
+        `has_predecessor` is asked before a creation if the catalog drops tables by name only, as Iceberg REST does: a late drop of a
+        predecessor's table would hit a new one of the same name, so that one is `<name>_<first 8 digits of the id>` (decision 97).
 
         Raises:
             Conflict: the table exists and belongs to somebody else, or its columns are not ours.
@@ -79,8 +91,14 @@ class Tables(Protocol):
             Unavailable: it may or may not have happened: call again.
         """
 
-    async def live_files(self, stream: Stream, keys: Collection[str]) -> set[str]:
-        """Those of the data files that any snapshot of the table still names."""
+    async def is_absent(self, stream: Stream) -> bool | None:
+        """Whether no table of the catalog, under any name, has its files in the stream's folder.
+
+        None: there is none under the stream's names, but the catalog cannot tell whether it was renamed.
+        """
+
+    async def live_files(self, stream: Stream, keys: Collection[str]) -> set[str] | None:
+        """Those of the data files that any snapshot of the table still names; None if the table is not under the stream's names now."""
 
     async def expire(self, stream: Stream, *, keep_ms: int, keep_count_min: int) -> int:
         """Expire snapshots older than `keep_ms` (the newest `keep_count_min` stay) and delete metadata files nothing names; how many."""
@@ -89,7 +107,10 @@ class Tables(Protocol):
         """Remove data files from the table whose newest `_timestamp` is older: the table's own retention. How many were removed."""
 
     async def drop(self, stream: Stream) -> None:
-        """Drop the table from the catalog; its files stay for the sweeper. Absent: no effect."""
+        """Drop the table from the catalog; its files stay for the sweeper. Absent: no effect.
+
+        Drops no table of anybody else, however late the catalog executes it: see `ensure` for catalogs that drop by name.
+        """
 
     async def summary(self, stream: Stream) -> TableSummary | None:
         """Figures for people: files, rows, sizes, snapshots; None when there is no table."""
@@ -98,4 +119,14 @@ class Tables(Protocol):
         """Release threads and connections."""
 
 
-__all__ = ["CommitCheck", "TableCommit", "TableState", "TableSummary", "Tables", "Unmergeable", "unchecked"]
+__all__ = [
+    "CommitCheck",
+    "PredecessorCheck",
+    "TableCommit",
+    "TableState",
+    "TableSummary",
+    "Tables",
+    "Unmergeable",
+    "no_predecessor",
+    "unchecked",
+]

@@ -14,18 +14,20 @@ import logging
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table import Table
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV2, TableMetadataV3
+from pyiceberg.table.update import RemoveSnapshotsUpdate, TableRequirement, TableUpdate, ValidatableTableRequirement
 from pyiceberg.typedef import Identifier
 from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
-from sqlalchemy import URL, create_engine, event, make_url
+from sqlalchemy import URL, create_engine, delete, event, make_url, select
 from sqlalchemy.exc import InvalidatePoolError, OperationalError, ProgrammingError
 
 from bearlake.errors import Invalid, Unavailable
@@ -73,8 +75,8 @@ def lighten(metadata: TableMetadata) -> TableMetadata:
     return metadata
 
 
-class _Sql(SqlCatalog):
-    """A SQL catalog on an engine with deadlines."""
+class ConditionalCatalog(SqlCatalog):
+    """A SQL catalog on an engine with deadlines, which drops a table on the condition of its version."""
 
     def __init__(
         self, settings: TableSettings, properties: Mapping[str, str], url: URL, arguments: Mapping[str, Any]
@@ -98,16 +100,67 @@ class _Sql(SqlCatalog):
         """Register what every new connection does first."""
 
     def load_table(self, identifier: str | Identifier) -> Table:
+        """See `Catalog.load_table`."""
         table: Table = super().load_table(identifier)
         table.metadata = lighten(table.metadata)
         return table
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """See `Catalog.commit_table`. An expiry finds the branches, tags and snapshots that `table` has, or is refused."""
+        expired = [update for update in updates if isinstance(update, RemoveSnapshotsUpdate)]
+        if expired:
+            ids = {snapshot_id for update in expired for snapshot_id in update.snapshot_ids}
+            seen: Any = _AssertSeen(refs=set(table.metadata.refs), snapshot_ids=ids)  # Any: their union is closed
+            requirements = (*requirements, seen)
+        response: CommitTableResponse = super().commit_table(table, requirements, updates)
+        return response
+
+    def drop_version(self, table: Table) -> bool:
+        """Drop the table if the catalog has that version of it under that name; False: nothing was changed.
+
+        One conditional statement. No version returns, so a late one can drop nothing but what its caller saw.
+        """
+        namespace, name = Catalog.namespace_from(table.name()), Catalog.table_name_from(table.name())
+        statement = delete(IcebergTables).where(
+            IcebergTables.catalog_name == self.name,
+            IcebergTables.table_namespace == Catalog.namespace_to_string(namespace),
+            IcebergTables.table_name == name,
+            IcebergTables.metadata_location == table.metadata_location,
+        )
+        with self.engine.begin() as connection:
+            return bool(connection.execute(statement).rowcount)
+
+    def identifiers_under(self, key: str) -> list[tuple[str, str]]:
+        """(namespace, name) of the tables whose metadata lies in the folder `key`, under whatever name they are now. One statement."""
+        statement = select(IcebergTables.table_namespace, IcebergTables.table_name).where(
+            IcebergTables.catalog_name == self.name,
+            IcebergTables.metadata_location.contains(f"/{key}/metadata/", autoescape=True),
+        )
+        with self.engine.connect() as connection:
+            return [(row[0], row[1]) for row in connection.execute(statement)]
 
     def close(self) -> None:
         """Close the connections."""
         self.engine.dispose()
 
 
-class _Sqlite(_Sql):
+class _AssertSeen(ValidatableTableRequirement):
+    """The table has exactly these branches and tags, and all of these snapshots. No part of the REST specification."""
+
+    type: Literal["bearlake-assert-seen"] = "bearlake-assert-seen"
+    refs: set[str]
+    snapshot_ids: set[int]
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]  # PyIceberg's own name
+        if base_metadata is None or set(base_metadata.refs) != self.refs:
+            raise CommitFailedException("a branch or tag was made or removed concurrently")
+        if not self.snapshot_ids <= {snapshot.snapshot_id for snapshot in base_metadata.snapshots}:
+            raise CommitFailedException("a snapshot was expired concurrently")
+
+
+class _Sqlite(ConditionalCatalog):
     def __init__(self, settings: TableSettings, properties: Mapping[str, str]) -> None:
         path = Path(unquote(urlsplit(settings.catalog_url).path))
         if urlsplit(settings.catalog_url).netloc or not path.is_absolute() or path == Path("/"):
@@ -125,7 +178,7 @@ class _Sqlite(_Sql):
             connection.execute("pragma synchronous = extra").close()
 
 
-class _Postgresql(_Sql):
+class _Postgresql(ConditionalCatalog):
     def __init__(self, settings: TableSettings, properties: Mapping[str, str]) -> None:
         url = make_url(settings.catalog_url)
         arguments: dict[str, Any] = {

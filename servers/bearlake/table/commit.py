@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io import OutputFile
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import (
     DataFileContent,
@@ -33,7 +34,7 @@ from pyiceberg.table.update import AssertTableUUID
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT, Record
 
-from bearlake.errors import BearlakeError, Conflict, Unavailable
+from bearlake.errors import BearlakeError, Conflict, NotFound, Unavailable
 from bearlake.table import schema
 from bearlake.table.foreign import translated
 from bearlake.table.io import Locations
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 
 FORMAT_VERSION: Final = 2
 """Of Iceberg's table format: the newest that PyIceberg writes."""
+MANIFEST_PREFIX: Final = "bearlake-"
+"""How the names of our manifests begin. Upkeep deletes no other engine's: Spark and Flink commit a manifest long after they wrote it."""
 
 Stage: TypeAlias = Callable[["Attempt"], None]
 """Stages updates into a try, or none when nothing is left to do."""
@@ -96,8 +99,7 @@ class Committer:
                 if attempt > 0:
                     if self.stopping.wait(self._pause_s(attempt)):
                         break
-                    with translated(table_name(table)):
-                        table = table.catalog.load_table(table.name())
+                    table = reload(table)
                 with translated(table_name(table)):
                     transaction = Attempt(table)
                     stage(transaction)
@@ -159,6 +161,19 @@ def _sort_order_id(metadata: TableMetadata) -> int | None:
 
 class _Lost(Exception):
     """Another commit was faster, and this one certainly did not happen."""
+
+
+def reload(table: Table) -> Table:
+    """The same table as it is now. Catalogs load by name, and the name may have become another table's meanwhile.
+
+    Raises:
+        NotFound: the table is not there under that name any more.
+    """
+    with translated(table_name(table)):
+        found = table.catalog.load_table(table.name())
+    if found.metadata.table_uuid != table.metadata.table_uuid:
+        raise NotFound(f"{table_name(table)}: another table has that name now")
+    return found
 
 
 def table_name(table: Table) -> str:
@@ -237,6 +252,8 @@ class Attempt(Transaction):
 
     def _clean(self, table: Table) -> None:
         """Delete the manifests of a lost try, unless the table has its snapshots after all (a proxy repeated the request)."""
+        if not self._made:
+            return
         try:
             with translated(table_name(table)):
                 current = table.catalog.load_table(table.name())
@@ -256,10 +273,23 @@ def _forget(table: Table, locations: Collection[str]) -> None:
             log.info("a metadata file stays until the next upkeep", extra={"file": location, "why": str(error)})
 
 
+def _new_manifest(producer: "_SnapshotProducer[Any]") -> OutputFile:  # Any: producers are generic over themselves
+    """A manifest under a name that tells who wrote it. Every try has a `commit_uuid` of its own."""
+    number = next(producer._manifest_num_counter)
+    name = f"{MANIFEST_PREFIX}{producer.commit_uuid}-m{number}.avro"
+    location = producer._transaction._table.location_provider().new_metadata_location(name)
+    producer._written_manifests.append(location)
+    return producer._io.new_output(location)
+
+
 class _Append(_MergeAppendFiles):
     """PyIceberg's append with manifest merging, without its own retry; `merged` are manifests that it wrote only to merge them."""
 
     merged: frozenset[str] = frozenset()
+
+    def new_manifest_output(self) -> OutputFile:
+        """See `_new_manifest`."""
+        return _new_manifest(self)
 
     def commit(self) -> None:
         """Stage the snapshot."""
@@ -303,6 +333,10 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
         has_deletes = any(manifest.content == ManifestContent.DELETES for manifest in manifests)
         if has_deletes and self._operation == Operation.REPLACE:
             self._refuse_deleted_rows(keys, locations)
+
+    def new_manifest_output(self) -> OutputFile:
+        """See `_new_manifest`."""
+        return _new_manifest(self)
 
     def commit(self) -> None:
         """Stage the snapshot."""

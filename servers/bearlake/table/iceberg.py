@@ -20,9 +20,9 @@ from bearlake.clock import Clock, SystemClock
 from bearlake.errors import NotFound, Unavailable
 from bearlake.metadata.model import Stream
 from bearlake.objects import ObjectStore
-from bearlake.table import CommitCheck, unchecked, upkeep
+from bearlake.table import CommitCheck, PredecessorCheck, no_predecessor, unchecked, upkeep
 from bearlake.table.catalog import open_catalog
-from bearlake.table.commit import Committer
+from bearlake.table.commit import Committer, reload
 from bearlake.table.foreign import translated
 from bearlake.table.io import Locations, StoreBridge
 from bearlake.table.lookup import Lookup
@@ -77,9 +77,15 @@ class IcebergTables:
         self._catalog: Catalog | None = None
         self._lookup: Lookup | None = None
 
-    async def ensure(self, stream: Stream) -> TableState:
-        """See `Tables.ensure`."""
-        return await self.run(stream.name, lambda: self._state(self.lookup().ensure(stream)))
+    async def ensure(self, stream: Stream, *, has_predecessor: PredecessorCheck = no_predecessor) -> TableState:
+        """See `Tables.ensure`. The loop asks `has_predecessor`."""
+
+        async def ask() -> bool:
+            return await has_predecessor()
+
+        return await self.run(
+            stream.name, lambda: self._state(self.lookup().ensure(stream, lambda: self.bridge.call(ask)))
+        )
 
     async def state(self, stream: Stream) -> TableState | None:
         """See `Tables.state`."""
@@ -113,12 +119,16 @@ class IcebergTables:
 
         return await self.run(stream.name, fence)
 
-    async def live_files(self, stream: Stream, keys: Collection[str]) -> set[str]:
+    async def is_absent(self, stream: Stream) -> bool | None:
+        """See `Tables.is_absent`."""
+        return await self.run(stream.name, lambda: self.lookup().is_absent(stream))
+
+    async def live_files(self, stream: Stream, keys: Collection[str]) -> set[str] | None:
         """See `Tables.live_files`."""
 
-        def live() -> set[str]:
+        def live() -> set[str] | None:
             table = self.lookup().find(stream)
-            return set() if table is None else upkeep.live_files(table, keys, self._names)
+            return None if table is None else upkeep.live_files(table, keys, self._names)
 
         return await self.run(stream.name, live)
 
@@ -143,8 +153,9 @@ class IcebergTables:
 
         def delete() -> int:
             before_ms = now_ms - self.settings.metadata_grace_ms
-            current = table.catalog.load_table(table.name())
-            return upkeep.delete_unnamed(current, listed, released, self.bridge, self._names, before_ms=before_ms)
+            return upkeep.delete_unnamed(
+                reload(table), listed, released, self.bridge, self._committer, self._names, before_ms=before_ms
+            )
 
         return await self.run(stream.name, delete)
 
@@ -159,14 +170,8 @@ class IcebergTables:
 
     async def drop(self, stream: Stream) -> None:
         """See `Tables.drop`."""
-
-        def drop() -> None:
-            if (table := self.lookup().find(stream)) is not None:
-                table.catalog.drop_table(table.name())
-                self.lookup().forget(stream)
-
         try:
-            await self.run(stream.name, drop)
+            await self.run(stream.name, lambda: self.lookup().drop(stream))
         except NotFound:
             return  # somebody else was faster
 

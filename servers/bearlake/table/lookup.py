@@ -1,10 +1,12 @@
 """Which table is a stream's: its name, its location, its owner; and making it.
 
 A table belongs to the stream whose id is in its properties. When the name is taken by another (an older incarnation whose table was
-kept, a stream with a similar name, a table of somebody else), the stream's table is `<name>_<first 8 hex digits of its id>`.
+kept, a stream with a similar name, a table of somebody else), the stream's table is `<name>_<first 8 hex digits of its id>`. A table
+that another engine renamed is found by its folder in SQL catalogs; a REST catalog cannot be asked so.
 Everything in this file blocks.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -14,15 +16,18 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import Table
 from sqlalchemy.exc import IntegrityError
 
-from bearlake.errors import Conflict
+from bearlake.errors import Conflict, Unavailable
 from bearlake.metadata.model import Stream
 from bearlake.table import schema
+from bearlake.table.catalog import ConditionalCatalog
 from bearlake.table.io import Locations, Outside
 from bearlake.table.marks import STREAM_ID_PROPERTY
 from bearlake.table.naming import location_key, table_identifiers
 from bearlake.table.settings import TableSettings
 
 _CREATE_TRIES = 3
+_DROP_TRIES = 10
+_FIND_TRIES = 3
 
 
 @dataclass(slots=True)
@@ -35,10 +40,11 @@ class Lookup:
     _found: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def find(self, stream: Stream) -> Table | None:
-        """The stream's table, freshly loaded; None when there is none.
+        """The stream's table, freshly loaded; None when there is none: a SQL catalog is asked by folder, too.
 
         Raises:
             Conflict: its columns are not ours.
+            Unavailable: it is renamed again and again.
         """
         known = self._found.get(str(stream.id))
         candidates = table_identifiers(stream)
@@ -48,10 +54,10 @@ class Lookup:
                 _check_columns(table)
                 return table
         self._found.pop(str(stream.id), None)
-        return None
+        return self._find_renamed(stream)
 
-    def ensure(self, stream: Stream) -> Table:
-        """The stream's table, made when absent.
+    def ensure(self, stream: Stream, has_predecessor: Callable[[], bool] = lambda: False) -> Table:
+        """The stream's table, made when absent; see `Tables.ensure`.
 
         Raises:
             Conflict: both names are taken by others, or its columns are not ours.
@@ -59,7 +65,10 @@ class Lookup:
         for _ in range(_CREATE_TRIES):
             if (table := self.find(stream)) is not None:
                 return table
-            name = next((one for one in table_identifiers(stream) if not self._belongs_to_others(one, stream)), None)
+            names: tuple[tuple[str, str], ...] = table_identifiers(stream)
+            if not isinstance(self.catalog, ConditionalCatalog) and has_predecessor():
+                names = names[1:]
+            name = next((one for one in names if not self._belongs_to_others(one, stream)), None)
             if name is None:
                 raise Conflict(f"stream {stream.name}: the tables {table_identifiers(stream)} belong to others")
             try:
@@ -68,9 +77,45 @@ class Lookup:
                 continue
         raise Conflict(f"stream {stream.name}: its table's name is taken again and again")
 
-    def forget(self, stream: Stream) -> None:
-        """The stream's table was dropped."""
-        self._found.pop(str(stream.id), None)
+    def drop(self, stream: Stream) -> None:
+        """Drop the stream's table from the catalog; absent: no effect. See `Tables.drop`.
+
+        Raises:
+            Unavailable: others commit to it again and again.
+        """
+        for _ in range(_DROP_TRIES):
+            if (table := self.find(stream)) is None:
+                return
+            if not isinstance(self.catalog, ConditionalCatalog):
+                self.catalog.drop_table(table.name())
+            elif not self.catalog.drop_version(table):
+                continue  # somebody committed to it, renamed it or dropped it
+            self._found.pop(str(stream.id), None)
+            return
+        raise Unavailable(f"stream {stream.name}: its table changes again and again")
+
+    def is_absent(self, stream: Stream) -> bool | None:
+        """See `Tables.is_absent`."""
+        if self.find(stream) is not None:
+            return False
+        return True if isinstance(self.catalog, ConditionalCatalog) else None
+
+    def _find_renamed(self, stream: Stream) -> Table | None:
+        """The stream's table under a name that somebody gave it: a second table in its folder would take the files of the first."""
+        if not isinstance(self.catalog, ConditionalCatalog):
+            return None
+        for _ in range(_FIND_TRIES):
+            identifiers = self.catalog.identifiers_under(location_key(stream))
+            if not identifiers:
+                return None
+            for identifier in identifiers:
+                table = self._load(identifier)
+                if table is not None and _is_owned(table, stream):
+                    _check_columns(table)
+                    return table
+        raise Unavailable(
+            f"stream {stream.name}: tables {identifiers} lie in its table's folder, and none of them can be loaded as its own"
+        )
 
     def _load(self, identifier: tuple[str, str]) -> Table | None:
         try:

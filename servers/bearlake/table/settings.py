@@ -74,7 +74,8 @@ class TableSettings:
     """Older metadata files that a table keeps. They let engines go on that hold one; each is as large as the list of snapshots."""
 
     metadata_grace_ms: int = 3_600_000
-    """A metadata file that nothing names is deleted at this age. Must be far longer than the longest commit, which writes files first."""
+    """A metadata file that nothing names is deleted at this age, and costs a snapshot then (decision 96). If it is too short, commits under
+    way are tried again, but nothing is lost."""
 
     manifests_merged_count_min: int = 50
     """Manifests that gather before a commit merges them. More make commits cheaper and planning of queries slower."""

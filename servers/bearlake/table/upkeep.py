@@ -1,29 +1,40 @@
 """Keeping tables small: snapshot expiry, retention, which files live snapshots name, figures. Data files are never deleted here (I7).
 
 Metadata files are deleted by what is seen: those of the table's `metadata/` folder that neither the table's metadata nor any of its
-snapshots names. Those that an expiry has just released go at once, the others after a grace period, because a commit under way has
-written its files before anything names them. The order matters: list first, then look at what is named.
+snapshots names. Files that an expiry has just released go at once: whoever could still name them replaces a version whose head they
+belong to. The others may belong to a commit under way. So the table is fenced first: the commit loaded the table before the
+fence, and can no longer happen (decision 96). The grace period only keeps upkeep from fencing for every commit that it meets.
+
+Not deleted: manifests of other engines that no snapshot of ours released, because Spark and Flink commit again with manifests that they
+wrote before; and the first metadata file of a table, because its creation may still be under way and no fence stops a creation.
 
 Everything in this file blocks. Source: Apache Iceberg table spec, "Snapshot Retention Policy"; Java's `RemoveSnapshots`, by its docs.
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import Final
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
-from pyiceberg.table.update import RemoveSnapshotsUpdate
+from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotsUpdate
 from pyiceberg.types import TimestamptzType
 
 from bearlake.objects import ObjectInfo
 from bearlake.table import schema
-from bearlake.table.commit import Attempt, Committer
+from bearlake.table.commit import FORMAT_VERSION, MANIFEST_PREFIX, Attempt, Committer
 from bearlake.table.io import METADATA_SUFFIXES, Locations, StoreBridge
 from bearlake.table.marks import TASKS_SUMMARY
 from bearlake.table.model import SnapshotSummary, TableState, TableSummary
 from bearlake.table.names import MetadataNames
+
+METADATA_JSON_SUFFIX: Final = ".metadata.json"
+FIRST_VERSION_PREFIX: Final = "00000-"
+"""How the name of a table's first metadata file begins, in PyIceberg and in Iceberg's Java library."""
+MANIFEST_LIST_PREFIX: Final = "snap-"
+"""How the name of a manifest list begins: each try of a commit writes its own, in every engine."""
 
 
 def live_files(table: Table, keys: Collection[str], names: MetadataNames) -> set[str]:
@@ -43,19 +54,24 @@ def expire(
 ) -> tuple[Table, set[str]]:
     """Remove old snapshots from the table; the table afterwards, and the locations of metadata files that this released.
 
-    Heads of branches and tags stay, and so do the newest `keep_count_min` of the main branch.
+    Heads of branches and tags stay, and so do the newest `keep_count_min` of the main branch. The commit requires that every branch
+    and tag is where it was seen: a catalog removes those whose snapshot expires, and the table would be empty without its main branch.
     """
-    released: set[str] = set()
+    released: set[str] = set()  # of all tries: one that was not answered may have happened
 
     def stage(transaction: Attempt) -> None:
-        snapshots = _expirable(table_of(transaction), before_ms, keep_count_min, committer.settings.snapshot_count_max)
-        released.clear()
+        seen = table_of(transaction)
+        snapshots = _expirable(seen, before_ms, keep_count_min, committer.settings.snapshot_count_max)
         for snapshot in snapshots:
             released.add(snapshot.manifest_list)
             released.update(names.manifests(table, snapshot))
         if snapshots:
             ids = [snapshot.snapshot_id for snapshot in snapshots]
-            transaction._apply((RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}),))
+            heads = tuple(
+                AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id})
+                for name, ref in seen.metadata.refs.items()
+            )
+            transaction._apply((RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}),), heads)
 
     return committer.repeat(table, stage), released
 
@@ -93,26 +109,39 @@ def delete_unnamed(
     listed: Collection[ObjectInfo],
     released: Collection[str],
     bridge: StoreBridge,
+    committer: Committer,
     names: MetadataNames,
     *,
     before_ms: int,
 ) -> int:
-    """Delete the metadata files among `listed` that `table` does not name, if `released` or last changed `before_ms`; how many.
+    """Delete the metadata files among `listed` that the table does not name and no commit will; how many.
 
-    `table` must have been loaded after `listed`.
+    Files that are not `released` are candidates when they last changed `before_ms`, and the table is fenced for them. `table` must
+    have been loaded after `listed`.
     """
     released_keys = {bridge.locations.key_or_none(location) for location in released}
-    named = {bridge.locations.key_or_none(location) for location in _metadata_locations(table, names)}
-    unused = [
-        found.key
-        for found in listed
-        if found.key.endswith(METADATA_SUFFIXES)
-        and found.key not in named
-        and (found.key in released_keys or found.modified_ms < before_ms)
-    ]
-    if unused:
-        bridge.delete(unused)
-    return len(unused)
+    suspects = [found for found in listed if found.key.endswith(METADATA_SUFFIXES)]
+    unnamed = {found.key for found in suspects} - _named(table, bridge.locations, names)
+    dead = unnamed & released_keys
+    old = {found.key for found in suspects if found.modified_ms < before_ms and _is_fenced_off(found.key)}
+    if (old & unnamed) - dead and table.metadata.format_version == FORMAT_VERSION:
+        dead |= (old & unnamed) - _named(committer.fence(table), bridge.locations, names)
+    if dead:
+        bridge.delete(sorted(dead))
+    return len(dead)
+
+
+def _is_fenced_off(key: str) -> bool:
+    """Whether a fence keeps out every commit that may come to name the file: it is of one try, which replaces one version."""
+    name = key.rpartition("/")[2]
+    if name.endswith(METADATA_JSON_SUFFIX):
+        return not name.startswith(FIRST_VERSION_PREFIX)
+    return name.startswith((MANIFEST_PREFIX, MANIFEST_LIST_PREFIX))
+
+
+def _named(table: Table, locations: Locations, names: MetadataNames) -> set[str | None]:
+    """Keys of the metadata files that the table and its snapshots name."""
+    return {locations.key_or_none(location) for location in _metadata_locations(table, names)}
 
 
 def _metadata_locations(table: Table, names: MetadataNames) -> Iterator[str]:

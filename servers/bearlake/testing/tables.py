@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar, cast
 from bearlake.clock import Clock
 from bearlake.errors import Conflict, Corrupt, NotFound
 from bearlake.metadata.model import Stream
-from bearlake.table import CommitCheck, Tables, Unmergeable, unchecked
+from bearlake.table import CommitCheck, PredecessorCheck, Tables, Unmergeable, no_predecessor, unchecked
 from bearlake.table import naming as table_naming
 from bearlake.table.marks import Marks, decide
 from bearlake.table.model import DataFile, SnapshotSummary, TableCommit, TableState, TableSummary
@@ -112,9 +112,11 @@ class MemoryTables:
         self._on_change = on_change
         self._on_drop = on_drop
         self.tables: dict[int, MemoryTable] = {}
+        self.renamed: dict[int, MemoryTable] = {}
+        """Tables that somebody gave a name which is not their stream's."""
 
-    async def ensure(self, stream: Stream) -> TableState:
-        """See `Tables.ensure`."""
+    async def ensure(self, stream: Stream, *, has_predecessor: PredecessorCheck = no_predecessor) -> TableState:
+        """See `Tables.ensure`. A drop is by stream here, and never late."""
         await asyncio.sleep(0)
         table = self.tables.get(stream.number)
         if table is None:
@@ -157,12 +159,26 @@ class MemoryTables:
             self._on_change(table, by.commit)
         return table.state()
 
-    async def live_files(self, stream: Stream, keys: Collection[str]) -> set[str]:
+    def rename_away(self, stream: Stream) -> None:
+        """Another engine renames the table."""
+        self.renamed[stream.number] = self.tables.pop(stream.number)
+
+    def rename_back(self, stream: Stream) -> None:
+        """The table gets its name again."""
+        self.tables[stream.number] = self.renamed.pop(stream.number)
+
+    async def is_absent(self, stream: Stream) -> bool | None:
+        """See `Tables.is_absent`."""
+        await asyncio.sleep(0)
+        return stream.number not in self.tables and stream.number not in self.renamed
+
+    async def live_files(self, stream: Stream, keys: Collection[str]) -> set[str] | None:
         """See `Tables.live_files`."""
         await asyncio.sleep(0)
         table = self.tables.get(stream.number)
-        snapshots = [] if table is None else table.snapshots
-        return {key for key in keys if any(key in snapshot.files for snapshot in snapshots)}
+        if table is None:
+            return None
+        return {key for key in keys if any(key in snapshot.files for snapshot in table.snapshots)}
 
     async def expire(self, stream: Stream, *, keep_ms: int, keep_count_min: int) -> int:
         """See `Tables.expire`."""
