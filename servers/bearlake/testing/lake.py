@@ -146,7 +146,7 @@ class WorkerNode:
     async def _beat(self, server: ServerRef) -> None:
         tenure = Tenure(self._metadata.servers, server, boot_time_s=self._world.loop.time)
         try:
-            await Beats(self._metadata.servers, tenure, HEARTBEAT_MS).run()
+            await Beats(self._metadata.servers, tenure, HEARTBEAT_MS, WORKER_TIMEOUT_MS).run()
         except Fenced:
             self._fenced()
 

@@ -192,9 +192,7 @@ class Truth:
         """So many idle producers were forgotten, by an entry of the log if any was idempotent; `position` is the head after that."""
         if position > self.position:
             self._entry(position)
-        if count:
-            self._note("producers are forgotten", count=count, position=position)
-            self.has_forgotten = True
+        self.has_forgotten = self.has_forgotten or count > 0
 
     def fenced(self, commit: ObjectCommit, *, is_forgotten: bool) -> None:
         """A commit was refused as a whole; `is_forgotten`: for its age, whatever was decided about it."""
