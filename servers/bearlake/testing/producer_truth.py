@@ -60,7 +60,7 @@ def contradiction(partition: "Partition", batch: BatchCommit, kind: OutcomeKind,
 def is_for_forgotten(batch: BatchCommit, kind: OutcomeKind) -> bool:
     """Whether the outcome is a refusal that only producers without a state get, and that says nothing wrong."""
     if kind is OutcomeKind.UNSURE:
-        return batch.producer_id >= 0 and batch.base_sequence == 0 and not batch.flags & BATCH_NAMED
+        return batch.producer_id >= 0 and (batch.base_sequence == 0 or batch.flags & BATCH_NAMED != 0)
     return kind is OutcomeKind.UNKNOWN_PRODUCER and (batch.base_sequence > 0 or batch.flags & BATCH_NAMED != 0)
 
 
