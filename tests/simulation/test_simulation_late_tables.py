@@ -12,7 +12,6 @@ from bearlake.metadata.model import Stream
 from bearlake.table import unchecked
 from bearlake.table.model import TableState
 from bearlake.testing import simulate, tables
-from bearlake.testing.lake import LakeSettings
 from bearlake.testing.lake_scenario import draw_lake_settings
 from bearlake.testing.network import NetworkSettings
 from bearlake.testing.scenario import Report, ScenarioSettings, run_seed
@@ -56,15 +55,16 @@ def with_a_late_catalog(seed: int) -> ScenarioSettings:
     )
 
 
-def with_late_merges(seed: int) -> ScenarioSettings:
+def with_late_merges(seed: int, still_rate: float = 0.0) -> ScenarioSettings:
     """Merges are offered all the time, their commits reach the table late, and trims take their inputs away meanwhile.
 
-    Workers stand still in front of the table and are replaced; nothing else goes wrong.
+    `still_rate`: see `LakeSettings.still_before_load_rate`. Nothing else goes wrong.
     """
     drawn = draw_lake_settings(seed)
     assert drawn.lake is not None
     compaction = drawn.lake.compaction
-    lake = LakeSettings(
+    lake = replace(
+        drawn.lake,
         compaction=replace(
             compaction,
             planner=replace(
@@ -87,12 +87,16 @@ def with_late_merges(seed: int) -> ScenarioSettings:
             ),
             merge=replace(compaction.merge, file_bytes=100_000, fan_in=2, input_count_max=4, open_task_count_max=2),
         ),
-        table=drawn.lake.table,
-        limits=drawn.lake.limits,
+        unreadable="",
+        is_sweep_impatient=False,
+        poison_rate=0.0,
+        crash_rate=0.0,
+        crash_before_swap_rate=0.0,
+        absence_rate=0.0,
         worker_count=3,
         chaos_pause_s=QUIET_S,
         late_merge_rate=0.9,
-        still_before_load_rate=0.3,
+        still_before_load_rate=still_rate,
     )
     return replace(
         drawn,
@@ -114,6 +118,11 @@ def with_late_merges(seed: int) -> ScenarioSettings:
     )
 
 
+def with_late_workers(seed: int) -> ScenarioSettings:
+    """As with late merges; and workers stand still in front of the table, and are replaced."""
+    return with_late_merges(seed, still_rate=0.3)
+
+
 @pytest.mark.parametrize("seed", LATE_CATALOGS, ids=lambda seed: f"seed_{seed}")
 def test_a_late_catalog_breaks_nothing(seed: int) -> None:
     report = run_seed(seed, with_a_late_catalog(seed))
@@ -124,7 +133,7 @@ def test_a_late_catalog_breaks_nothing(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", LATE_MERGES, ids=lambda seed: f"seed_{seed}")
 def test_merges_that_are_committed_late_break_nothing(seed: int) -> None:
-    report = run_seed(seed, with_late_merges(seed))
+    report = run_seed(seed, with_late_workers(seed))
 
     assert_holds(report)
     assert report.faults["late table commit"]
@@ -176,7 +185,7 @@ def commit_to_a_table_without_asking_for_the_claim(patch: pytest.MonkeyPatch) ->
 
 LATE_MUTATIONS: dict[Callable[[pytest.MonkeyPatch], None], tuple[Callable[[int], ScenarioSettings], Sequence[int]]] = {
     drop_merges_without_a_fence: (with_late_merges, range(20)),
-    commit_to_a_table_without_asking_for_the_claim: (with_late_merges, range(20)),
+    commit_to_a_table_without_asking_for_the_claim: (with_late_workers, range(20)),
     sweep_orphans_without_a_fence: (with_a_late_catalog, (14, 16, 19, *range(40))),
 }
 """Each mutation that lets a late table commit through (decision 79), the scenario that shows it, and the seeds that are tried."""
