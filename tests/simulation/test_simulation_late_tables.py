@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from bearlake.compaction.commit import Committer
 from bearlake.compaction.sweeper import Sweeper
 from bearlake.metadata.model import Stream
 from bearlake.table import unchecked
@@ -166,10 +165,6 @@ def _give_unfenced_tables(patch: pytest.MonkeyPatch, owner: Any) -> None:
     patch.setattr(owner, "__init__", made)
 
 
-def drop_merges_without_a_fence(patch: pytest.MonkeyPatch) -> None:
-    _give_unfenced_tables(patch, Committer)
-
-
 def sweep_orphans_without_a_fence(patch: pytest.MonkeyPatch) -> None:
     _give_unfenced_tables(patch, Sweeper)
 
@@ -184,7 +179,6 @@ def commit_to_a_table_without_asking_for_the_claim(patch: pytest.MonkeyPatch) ->
 
 
 LATE_MUTATIONS: dict[Callable[[pytest.MonkeyPatch], None], tuple[Callable[[int], ScenarioSettings], Sequence[int]]] = {
-    drop_merges_without_a_fence: (with_late_merges, range(20)),
     commit_to_a_table_without_asking_for_the_claim: (with_late_workers, range(20)),
     sweep_orphans_without_a_fence: (with_a_late_catalog, (14, 16, 19, *range(40))),
 }
