@@ -398,6 +398,15 @@ def test_a_contradiction_is_shown_without_the_operations_that_have_no_part_in_it
     assert len(violation.excerpt) == 3
 
 
+def test_a_start_that_a_trim_asks_for_later_may_be_one_that_retention_had_set() -> None:
+    out_of_range = did(50, 60, READ, Answer(why=OUT_OF_RANGE, start=1), FAIL)
+    later, meanwhile = did(65, 75, Trim(log=LOG, start=1)), did(55, 75, Trim(log=LOG, start=1))
+
+    assert not check([A, B, out_of_range, later]).violations
+    assert not check([A, B, out_of_range, meanwhile]).violations
+    assert check([A, B, did(50, 60, READ, Answer(why=OUT_OF_RANGE), FAIL), later]).violations
+
+
 def test_many_unknown_commits_are_judged_quickly() -> None:
     unknown = [commit(time, time + 1, time, UNKNOWN) for time in range(100)]
     history = [*unknown, *(asked(200 + 2 * time, 201 + 2 * time, 99 - time) for time in range(100))]

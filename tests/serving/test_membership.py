@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bearlake.clock import ManualClock
-from bearlake.errors import Fenced, Unavailable
+from bearlake.errors import Fenced, Overloaded, Unavailable
 from bearlake.metadata import Membership, Metadata
 from bearlake.metadata.model import Server, ServerRef
 from bearlake.metadata.open import open_metadata
@@ -34,15 +34,16 @@ async def metadata(clock: ManualClock) -> AsyncIterator[Metadata]:
 class Flaky:
     """A membership store whose next calls fail."""
 
-    def __init__(self, inner: Membership, failures: int) -> None:
+    def __init__(self, inner: Membership, failures: int, error: Exception | None = None) -> None:
         self._inner = inner
+        self._error = error or Unavailable("the store sleeps")
         self.failures = failures
         self.calls = 0
 
     async def heartbeat(self, server: ServerRef) -> int:
         self.calls += 1
         if self.calls <= self.failures:
-            raise Unavailable("the store sleeps")
+            raise self._error
         return await self._inner.heartbeat(server)
 
     def __getattr__(self, name: str) -> Any:
@@ -271,6 +272,15 @@ async def test_a_failed_heartbeat_is_tried_again_at_once(metadata: Metadata) -> 
 
     assert await one.beat()
     assert store.calls == 3
+
+
+async def test_a_store_whose_queue_is_full_ends_no_server(metadata: Metadata) -> None:
+    """SQLite refuses calls that it has no room for; `run` ends the process with whatever a heartbeat raises."""
+    store = Flaky(metadata.servers, failures=4, error=Overloaded("full"))
+    one = await join(store, SETTINGS)
+
+    assert not await one.beat()
+    assert await one.beat()
 
 
 async def test_retries_of_a_heartbeat_are_bounded_and_it_goes_on_at_the_next_interval(metadata: Metadata) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bearlake import __version__, clock
-from bearlake.errors import Fenced, Unavailable
+from bearlake.errors import Fenced, Overloaded, Unavailable
 from bearlake.metadata import Membership
 from bearlake.metadata.model import Registration, Server, ServerRef
 from bearlake.metadata.registering import register
@@ -173,7 +173,7 @@ class Member:
                     await self.tenure.beat()
                     _SENT.inc()
                     await self.refresh()
-            except (Unavailable, TimeoutError) as error:
+            except (Unavailable, Overloaded, TimeoutError) as error:
                 _FAILED.inc()
                 self._note_failure(error)
             else:

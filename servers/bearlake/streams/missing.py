@@ -19,6 +19,7 @@ from bearlake.errors import BearlakeError
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import BATCH_NAMED, BatchCommit, ObjectCommit, OutcomeKind, PartitionKey
 from bearlake.streams.append import NOT_STORED, Result, Verdict
+from bearlake.telemetry.outage import Outage
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,11 @@ class Missing:
 
     def __init__(self, commit_log: CommitLog) -> None:
         self._commit_log = commit_log
+        self._outage = Outage(
+            log,
+            "batches of objects that were not stored are not judged",
+            "batches that were not stored are judged again",
+        )
         self._missing: dict[tuple[PartitionKey, int], tuple[int, bool]] = {}
         """Partition and producer id of a missing batch: the last object with batches that were sent before its client knew; whether the
         missing batch begins its epoch, so that the producer is new in the partition, not expired."""
@@ -69,9 +75,12 @@ class Missing:
         if any(map(_is_idempotent, commit.batches)):
             batches = [batch._replace(expected_offset=NEVER) for batch in commit.batches]
             try:
-                return (await self._commit_log.commit(replace(commit, batches=batches))).outcomes
+                outcomes = (await self._commit_log.commit(replace(commit, batches=batches))).outcomes
             except BearlakeError as error:
-                log.warning("batches of an object that was not stored are not judged", extra={"error": repr(error)})
+                self._outage.failed(error, key=commit.token)
+            else:
+                self._outage.over()
+                return outcomes
         return [NOT_STORED] * len(commit.batches)
 
     def _miss(self, batch: BatchCommit, last: int) -> None:

@@ -33,6 +33,7 @@ from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Resu
 from bearlake.streams.attempt import Attempt
 from bearlake.streams.buffer import Entry, Sealed, WriteBuffer, seal
 from bearlake.streams.missing import Missing
+from bearlake.streams.putting import Putting
 from bearlake.telemetry import metrics
 from bearlake.wal import keys as wal_keys
 
@@ -91,7 +92,7 @@ class Writer:
         `on_unknown` is called instead when a commit was not answered for `commit_unknown_ms_max`, or a bug ended a write.
         `head` is the newest log position that this server has heard of.
         """
-        self._store = store
+        self._store = Putting(store)
         self._loop = asyncio.get_running_loop()  # Python 3.11 asks the kernel for the process id each time
         self._commit_log = commit_log
         self._commit_here = commit_log.blocking_commit()
@@ -273,9 +274,8 @@ class Writer:
             attempt = Attempt(self._commit_here, commit) if is_next and self._commit_here is not None else None
             try:
                 await self._store.put(key, (buffer,), *(() if attempt is None else (attempt.run,)))
-            except BearlakeError as error:
+            except BearlakeError:
                 if attempt is None or attempt.claim():
-                    log.warning("object not stored, its batches fail", extra={"key": key, "error": repr(error)})
                     if before is not None:
                         await before
                     judged = await self._missing.judged(commit)

@@ -1,35 +1,36 @@
-"""Heartbeats of a simulated process, and its watch over the others: what `serving/membership.py` does in a real one."""
+"""Heartbeats of a simulated process, and its watch over the others, by the product's `Member`."""
 
 import asyncio
 
-from bearlake.errors import Overloaded, Unavailable
+from bearlake import __version__
 from bearlake.metadata import Membership
-from bearlake.serving.watching import Watcher
+from bearlake.metadata.model import Registration, Server
+from bearlake.serving.membership import Member, ServerSettings
 from bearlake.streams.tenure import Tenure
 
 
 class Beats:
-    """One process's heartbeats. Times are the loop's."""
+    """The membership of a process that has registered already, as `tenure` knows it. Times are the loop's."""
 
-    def __init__(self, servers: Membership, tenure: Tenure, interval_ms: int) -> None:
-        self._servers = servers
-        self._tenure = tenure
+    def __init__(self, servers: Membership, tenure: Tenure, interval_ms: int, timeout_ms: int) -> None:
+        """`timeout_ms` is the registration's."""
+        own = Server(
+            ref=tenure.server,
+            name="",
+            zone=None,
+            endpoints={},
+            version=__version__,
+            is_draining=False,
+            heartbeat_count=0,
+            timeout_ms=timeout_ms,
+        )
+        settings = ServerSettings(heartbeat_ms=interval_ms, timeout_ms=timeout_ms)
+        registration = Registration(server=tenure.server, cluster_id="")
         self._interval_ms = interval_ms
-        self._watcher = Watcher(tenure.server, interval_ms)
+        self._member = Member(servers, registration, settings, own, lambda: None, tenure)
 
     async def run(self) -> None:
-        """One heartbeat and one look at the others per interval. Raises `Fenced`."""
+        """One heartbeat and one look at the others per interval. Raises `Fenced`, where a process logs an error and stops."""
         while True:
             await asyncio.sleep(self._interval_ms / 1000)
-            try:
-                await self._tenure.beat()
-                await self._look()
-            except (Unavailable, Overloaded):
-                continue
-
-    async def _look(self) -> None:
-        loop = asyncio.get_running_loop()
-        started_ms = loop.time() * 1000
-        servers = await self._servers.live()
-        for server in self._watcher.saw(started_ms, loop.time() * 1000, servers):
-            await self._servers.lapse(server.ref, server.heartbeat_count)
+            await self._member.beat()

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 IN_FLIGHT_MAX = 5
 """Requests that a producer sends ahead (KIP-98: no more, so that the last five batches suffice to find duplicates)."""
 REQUEST_TIMEOUT_S = 4.0
+DELIVERY_TIMEOUT_S = 120.0
+"""Time after which a producer tells its application that a batch failed, and sends it no more (Kafka: `delivery.timeout.ms`)."""
 
 _GAPS = (Verdict.OUT_OF_ORDER, Verdict.UNKNOWN_PRODUCER)
 """Of the oldest batch without an answer: a new epoch is needed."""
@@ -103,6 +105,13 @@ class Unknown:
     sequence: int
     batch: bytes
     sent: Sent
+    made_s: float
+    """Loop time at which the application handed it over."""
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether its producer sends it no more."""
+        return asyncio.get_running_loop().time() - self.made_s > DELIVERY_TIMEOUT_S
 
 
 @dataclass(slots=True)
@@ -135,11 +144,20 @@ class IdempotentProducer(Client):
             except (Unavailable, Overloaded):
                 await self.rest(0.1)
         while self.world.is_producing or any(lane.unknown for lane in self._lanes):
-            if self.world.is_producing:
-                for lane in self._lanes:
+            for lane in self._lanes:
+                self._begin_epoch_if_due(lane)
+                if self.world.is_producing:
                     self._fill(lane)
             await self._round()
             await self.rest(self.world.settings.produce_pause_s)
+
+    def _begin_epoch_if_due(self, lane: Lane) -> None:
+        """Give up what is too old, and the epoch with it; an application that starts its producer anew begins one, too."""
+        rate = self.world.settings.renewal_rate
+        is_renewed = rate > 0 and not lane.unknown and self.random.random() < rate
+        if is_renewed or any(item.is_stale for item in lane.unknown):
+            lane.epoch += 1
+            self._forget(lane)
 
     def _fill(self, lane: Lane) -> None:
         while len(lane.unknown) < self.random.randint(0, IN_FLIGHT_MAX):
@@ -151,7 +169,7 @@ class IdempotentProducer(Client):
                 producer_id=self._producer_id,
                 is_undecodable=self._batches.is_undecodable,
             )
-            lane.unknown.append(Unknown(lane.next_sequence, batch, sent))
+            lane.unknown.append(Unknown(lane.next_sequence, batch, sent, self.world.loop.time()))
             lane.next_sequence += count
 
     async def _round(self) -> None:

@@ -74,6 +74,10 @@ class LakeSettings:
     """Per crash: all workers crash, and none comes back for longer than the orphan sweep's grace period."""
     late_commit_rate: float = 0.0
     """Per request to replace a table's version: the catalog executes it up to 5 s later, when its caller has given up."""
+    late_merge_rate: float = 0.0
+    """The same for requests that take files out of a table, if it is larger."""
+    still_before_load_rate: float = 0.0
+    """Per load of a table in a commit: the worker stands still before its request is sent, is replaced, and goes on up to 5 s later."""
     is_sweep_impatient: bool = False
     """Whether kept objects and data files are swept without any grace period, until the deployment is healed."""
     unreadable: str = ""
@@ -97,7 +101,7 @@ class WorkerNode:
         settings = lake.settings
         at_call = settings.crash_at_call if incarnation == 1 else 0
         # Any: it stands for the network
-        line = Fragile(world.network, self._random, settings, at_call, self.crash)
+        line = Fragile(world.network, self._random, settings, at_call, self.crash, self._stand_still)
         self._line = cast("Any", line)
         self._metadata = RemoteMetadata(self._line, world.metadata, can_be_late=world.settings.network.can_be_late)
         self._run = run_in(self.process, world.loop, self._main())
@@ -142,7 +146,7 @@ class WorkerNode:
     async def _beat(self, server: ServerRef) -> None:
         tenure = Tenure(self._metadata.servers, server, boot_time_s=self._world.loop.time)
         try:
-            await Beats(self._metadata.servers, tenure, HEARTBEAT_MS).run()
+            await Beats(self._metadata.servers, tenure, HEARTBEAT_MS, WORKER_TIMEOUT_MS).run()
         except Fenced:
             self._fenced()
 
@@ -166,6 +170,16 @@ class WorkerNode:
             self._world.events["worker crash"] += 1
             self._world.note("crashes", node=self.process.name)
             self._lake.crashed()
+
+    def _stand_still(self) -> None:
+        if not self.is_gone:
+            self._lake.overtake(self)
+
+    def resume(self) -> None:
+        """Go on, unless it crashed or stopped meanwhile."""
+        if not self.is_gone:
+            self._world.note("goes on", node=self.process.name)
+            self._world.loop.resume(self.process)
 
     async def stop(self, *, is_graceful: bool = True) -> None:
         """Stop (runs in this worker's process)."""
@@ -247,7 +261,7 @@ class Lake:
             await sweeper.sweep_prefix(self._random.choice([KEPT_PREFIX, TABLE_PREFIX]))
 
     async def _trouble(self) -> None:
-        deeds = [self._crash, self._zombie, self._freeze, self._stop]
+        deeds = [self._crash, self.overtake, self._freeze, self._stop]
         while True:
             await asyncio.sleep(self._random.expovariate(1.0) * self.settings.chaos_pause_s)
             found = [one for one in self._workers.values() if not one.is_gone and not one.process.is_paused]
@@ -257,24 +271,20 @@ class Lake:
     def _crash(self, worker: WorkerNode) -> None:
         worker.crash()
 
-    def _zombie(self, worker: WorkerNode) -> None:
+    def overtake(self, worker: WorkerNode) -> None:
+        """The worker stands still and another one starts under its name; later it goes on."""
         self._world.events["worker zombie"] += 1
         self._world.note("stands still and is replaced", node=worker.process.name)
         self._world.loop.pause(worker.process)
         self._zombies.append(worker)
         self._start_worker(worker.name)
-        self._world.loop.call_later(self._random.random() * 5, self._resume, worker)
+        self._world.loop.call_later(self._random.random() * 5, worker.resume)
 
     def _freeze(self, worker: WorkerNode) -> None:
         self._world.events["worker freeze"] += 1
         self._world.note("stands still", node=worker.process.name)
         self._world.loop.pause(worker.process)
-        self._world.loop.call_later(self._random.random() * 5, self._resume, worker)
-
-    def _resume(self, worker: WorkerNode) -> None:
-        if not worker.is_gone:
-            self._world.note("goes on", node=worker.process.name)
-            self._world.loop.resume(worker.process)
+        self._world.loop.call_later(self._random.random() * 5, worker.resume)
 
     def _stop(self, worker: WorkerNode) -> None:
         self._world.events["worker stop"] += 1

@@ -22,7 +22,8 @@ LATE_S = 5.0
 
 
 class Fragile:
-    """A worker's way to the stores, on which it may crash: before its call is sent, or after its effect."""
+    """A worker's way to the stores. On it the worker may crash: before its call is sent, or after its effect. It may stand still before it
+    loads a table, and the catalog may execute its request to replace a table's version late."""
 
     def __init__(
         self,
@@ -31,14 +32,21 @@ class Fragile:
         settings: "LakeSettings",
         at_call: int,
         crash: Callable[[], None],
+        stand_still: Callable[[], None],
     ) -> None:
+        """`stand_still` stops the worker's process for a while, from its next step on; another worker takes its place."""
         self._network = network
         self._random = randomness
         self._rate = settings.crash_rate
         self._swap_rate = settings.crash_before_swap_rate
-        self._late_rate = settings.late_commit_rate
+        self._late_rates = {
+            "tables.replace": settings.late_commit_rate,
+            "tables.merge": max(settings.late_commit_rate, settings.late_merge_rate),
+        }
+        self._still_rates = {"tables.look": settings.still_before_load_rate}
         self._at_call = at_call
         self._crash = crash
+        self._stand_still = stand_still
         self.call_count = 0
 
     async def call(
@@ -52,7 +60,10 @@ class Fragile:
     ) -> T:
         """See `Network.call`."""
         self.call_count += 1
-        if what == "tables.replace" and self._network.happens(self._late_rate, "late table commit"):
+        if self._network.happens(self._still_rates.get(what, 0.0), "worker stands still before it loads a table"):
+            self._stand_still()
+            await asyncio.sleep(0)
+        if self._network.happens(self._late_rates.get(what, 0.0), "late table commit"):
             effect = partial(_late, self._random.random() * LATE_S, effect)
         is_due = self.call_count == self._at_call or (self._rate > 0 and self._random.random() < self._rate)
         is_swap = what == "log.swap" and self._swap_rate > 0 and self._random.random() < self._swap_rate

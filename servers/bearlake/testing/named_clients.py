@@ -49,6 +49,9 @@ class NamedClient(Client):
         while self.world.is_producing or any(lane.unknown for lane in self._lanes):
             connection = await self.connection(keep_rate=0.8)
             for lane in self._lanes:
+                if any(item.is_stale for item in lane.unknown):
+                    self._forget(lane)
+                    lane.session = None
                 if lane.session is None or connection is not self._last:
                     await self._open(lane, connection)
                 if self.world.is_producing:
@@ -95,7 +98,7 @@ class NamedClient(Client):
             sequence = lane.next_sequence + (self.random.randint(0, 3) if self.random.random() < 0.3 else 0)
             batch, _ = self._batches.make()
             sent = Sent(connection=-1, number=sequence, is_undecodable=self._batches.is_undecodable)
-            lane.unknown.append(Unknown(sequence, batch, sent))
+            lane.unknown.append(Unknown(sequence, batch, sent, self.world.loop.time()))
             lane.next_sequence = sequence + 1
 
     async def _round(self, connection: Connection, lanes: Sequence[Lane]) -> None:

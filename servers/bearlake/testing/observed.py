@@ -17,6 +17,7 @@ from bearlake.metadata.model import (
     Stream,
     StreamSpec,
 )
+from bearlake.metadata.tokens import surely_not_stored
 from bearlake.objects import Buffer
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.testing.truth import Truth
@@ -58,8 +59,8 @@ class _Log(_Noun):
     async def commit(self, commit: ObjectCommit) -> ObjectCommitted:
         try:
             result: ObjectCommitted = await self._inner.commit(commit)
-        except Fenced:
-            self._truth.fenced(commit)
+        except Fenced as error:
+            self._truth.fenced(commit, is_forgotten=not surely_not_stored(error))
             raise
         except Conflict:
             self._truth.expect(
@@ -129,6 +130,15 @@ class _Servers(_Noun):
 
 
 class _Producers(_Noun):
+    def __init__(self, inner: Any, truth: Truth, log: Any) -> None:
+        super().__init__(inner, truth)
+        self._log = log
+
+    async def expire(self, **limits: Any) -> int:
+        count: int = await self._inner.expire(**limits)
+        self._truth.forgot(count, await self._log.head())
+        return count
+
     async def raise_epoch(self, partition: PartitionKey, lease: Lease) -> int:
         epoch: int = await self._inner.raise_epoch(partition, lease)
         known = self._truth.partition(partition)
@@ -151,7 +161,7 @@ class ObservedMetadata:
         self.log: Any = _Log(inner.log, truth)
         self.streams: Any = _Streams(inner.streams, truth)
         self.servers: Any = _Servers(inner.servers, truth)
-        self.producers: Any = _Producers(inner.producers, truth)
+        self.producers: Any = _Producers(inner.producers, truth, inner.log)
         self.groups: Any = inner.groups
         self.leases: Any = inner.leases
         self.tasks: Any = inner.tasks

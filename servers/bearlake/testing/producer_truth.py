@@ -3,6 +3,9 @@
 An idempotent producer was promised (KIP-98): each of its batches is stored at most once, none before those that it sent earlier, and no
 refusal without a reason. So a client may conclude from a success that everything before it is stored. Named producers: the table in
 `metadata/producers.py`.
+
+A producer that the store has forgotten may be refused, as one that is unknown or whose batch may be stored already. But it was promised the
+rest for ever: what is said here of its batches looks at all that it ever wrote.
 """
 
 from dataclasses import dataclass, field
@@ -52,6 +55,13 @@ def contradiction(partition: "Partition", batch: BatchCommit, kind: OutcomeKind,
         is_expected = batch.expected_offset in (-1, base)
         return None if base == partition.end and not is_expected else "the partition ends where it was expected to"
     return "no reason to refuse it"
+
+
+def is_for_forgotten(batch: BatchCommit, kind: OutcomeKind) -> bool:
+    """Whether the outcome is a refusal that only producers without a state get, and that says nothing wrong."""
+    if kind is OutcomeKind.UNSURE:
+        return batch.producer_id >= 0 and (batch.base_sequence == 0 or batch.flags & BATCH_NAMED != 0)
+    return kind is OutcomeKind.UNKNOWN_PRODUCER and (batch.base_sequence > 0 or batch.flags & BATCH_NAMED != 0)
 
 
 def is_repeated(partition: "Partition", batch: BatchCommit) -> bool:

@@ -26,6 +26,7 @@ from bearlake.testing.ending import ARRIVAL_DEADLINES, check_end
 from bearlake.testing.lake import LakeSettings
 from bearlake.testing.loop import SimulationLoop
 from bearlake.testing.members import MemberSettings
+from bearlake.testing.months import Months, MonthsSettings
 from bearlake.testing.named_clients import ConditionalProducer, NamedClient
 from bearlake.testing.network import NetworkSettings, run_in
 from bearlake.testing.queries import query, read_rows
@@ -63,6 +64,8 @@ class ScenarioSettings:
     conditional_count: int = 0
     inferring_count: int = 0
     """Idempotent producers that take a success for the success of all that they sent before, as librdkafka does."""
+    renewal_rate: float = 0.0
+    """Per round and partition of an idempotent producer that knows the fate of all its batches: it begins a new epoch."""
     consumer_count: int = 2
     produce_pause_s: float = 0.1
     consume_pause_s: float = 0.05
@@ -83,6 +86,8 @@ class ScenarioSettings:
     """Consumers of subscriptions; None: there are none."""
     members: MemberSettings | None = None
     """Members of consumer groups; None: there are none."""
+    months: MonthsSettings | None = None
+    """Months that pass while servers stand still, so that producers are forgotten; `duration_s` does not count then. None: none pass."""
     streams_class: type[Streams] = Streams
     wrap_metadata: MetadataWrapper = _unchanged
 
@@ -196,7 +201,9 @@ def run_seed(seed: int, settings: ScenarioSettings | None = None, **changes: Any
     report = Report(seed=seed)
     with _Errors(world):
         try:
-            loop.run(_run(world), time_max_s=TIME_MAX_S if drawn.members is None else float("inf"))
+            loop.run(
+                _run(world), time_max_s=TIME_MAX_S if drawn.members is None and drawn.months is None else float("inf")
+            )
             _judge(world)
         except Violation as violation:
             report.violation = violation
@@ -296,7 +303,10 @@ async def _run(world: World) -> None:
     else:
         world.lake.start()
         troubles.append(asyncio.create_task(query(world)))
-    await asyncio.sleep(settings.duration_s)
+    if settings.months is None:
+        await asyncio.sleep(settings.duration_s)
+    else:
+        await Months(world, settings.months).run()
     world.note("heals")
     world.is_producing = False
     world.network.is_healthy = True

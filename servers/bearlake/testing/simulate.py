@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bearlake.testing.expiry_scenario import draw_expiry_settings
 from bearlake.testing.group_scenario import draw_group_settings
 from bearlake.testing.lake_scenario import draw_lake_settings
 from bearlake.testing.scenario import Report, ScenarioSettings, draw_settings, run_seed
@@ -25,9 +26,10 @@ PROFILES: dict[str, Callable[[int], ScenarioSettings]] = {
     "compaction": draw_lake_settings,
     "subscriptions": draw_subscriber_settings,
     "groups": draw_group_settings,
+    "expiry": draw_expiry_settings,
 }
 """What a seed draws: the write and read path alone; with workers that compact, merge, trim and sweep; with consumers of subscriptions;
-servers that coordinate consumer groups."""
+servers that coordinate consumer groups; producers that are forgotten while batches of theirs hang."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -40,7 +40,7 @@ class BeatingStreams(Streams):
         loop = asyncio.get_running_loop()
         tenure = Tenure(metadata.servers, server, timeout_ms=LIVE_MS, boot_time_s=loop.time)
         self._on_fenced = on_fenced
-        self._beats = Beats(metadata.servers, tenure, HEARTBEAT_MS)
+        self._beats = Beats(metadata.servers, tenure, HEARTBEAT_MS, LIVE_MS)
         super().__init__(metadata, store, server, settings, on_fenced=on_fenced, tenure=tenure, **named)
 
     async def run(self) -> None:

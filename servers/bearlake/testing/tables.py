@@ -338,6 +338,12 @@ class RemoteTables:
         """See `Tables.fence`."""
         return await fence(cast("Versions", self), stream)
 
+    async def replace(self, stream: Stream, seen: Look, by: Replacement) -> TableState:
+        """See `MemoryTables.replace`; a request that takes files out of the table has a name of its own in the network."""
+        what = "tables.merge" if by.operation == "replace" else "tables.replace"
+        inner = cast("Versions", self._inner)
+        return await self._network.call("catalog", what, lambda: inner.replace(stream, seen, by))
+
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         method = getattr(self._inner, name)
 

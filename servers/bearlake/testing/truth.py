@@ -27,7 +27,7 @@ from bearlake.metadata.model import (
     stream_number,
 )
 from bearlake.testing.lake_truth import LakeTruth
-from bearlake.testing.producer_truth import Producer, contradiction, is_repeated, remember
+from bearlake.testing.producer_truth import Producer, contradiction, is_for_forgotten, is_repeated, remember
 from bearlake.testing.same import is_same_batch
 
 
@@ -100,6 +100,8 @@ class Truth:
         """Commits of which nothing was accepted: nothing ever will be (I8)."""
         self.forbidden: set[str] = set()
         self.sent: dict[bytes, Sent] = {}
+        self.has_forgotten = False
+        """Whether the store has ever forgotten a producer that was idle."""
         self.lake = LakeTruth(self)
         self.position = 0
         self.outcomes: Counter[str] = Counter()
@@ -186,12 +188,18 @@ class Truth:
             self._entry(position)
             self._note("swap", task=swap.claim.task_id, epoch=swap.claim.epoch, position=position)
 
-    def fenced(self, commit: ObjectCommit) -> None:
-        """A commit was refused as a whole."""
+    def forgot(self, count: int, position: int) -> None:
+        """So many idle producers were forgotten, by an entry of the log if any was idempotent; `position` is the head after that."""
+        if position > self.position:
+            self._entry(position)
+        self.has_forgotten = self.has_forgotten or count > 0
+
+    def fenced(self, commit: ObjectCommit, *, is_forgotten: bool) -> None:
+        """A commit was refused as a whole; `is_forgotten`: for its age, whatever was decided about it."""
         self._note("commit is fenced", server=commit.server, token=commit.token)
         is_old = self.epochs.get(commit.server.node_id) != commit.server.epoch
         self.expect(
-            is_old or commit.token in self.forbidden,
+            is_old or is_forgotten or commit.token in self.forbidden,
             "only servers of an old epoch are fenced",
             server=commit.server,
             token=commit.token,
@@ -259,6 +267,8 @@ class Truth:
                 return "what is stored is a duplicate" if is_repeated(partition, batch) else None
             if kind is not OutcomeKind.DUPLICATE:
                 return "a terminated stream takes no batches"
+        if self.has_forgotten and is_for_forgotten(batch, kind):
+            return None
         return contradiction(partition, batch, kind, base)
 
     def _append(self, batch: BatchCommit, base: int, stored: bytes) -> None:

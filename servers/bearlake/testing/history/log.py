@@ -74,12 +74,15 @@ class _Order:
             for operation in operations
             if isinstance(operation.call, Trim) and operation.outcome is not Outcome.FAIL
         ]
-        targets = {start for _, start in self._trims}
-        shown = (start for operation in operations for start in _shown_starts(operation))
-        self._ruled_start = max((start for start in shown if start not in targets), default=0)
+        shown = ((start, operation) for operation in operations for start in _shown_starts(operation))
+        self._ruled_start = max((start for start, by in shown if not self._is_asked_for(start, by)), default=0)
         self._ends = Frontier((end, operation) for operation in operations for end in self._shown_ends(operation))
         done = [operation for operation in operations if operation.is_ok]
         self._starts = Frontier((start, operation) for operation in done for start in _shown_starts(operation))
+
+    def _is_asked_for(self, start: int, shown_by: Operation) -> bool:
+        """Whether a trim asked for the start before the operation that shows it had ended."""
+        return any(begun < shown_by.returned for begun, asked in self._trims if asked == start)
 
     def _shown_ends(self, operation: Operation) -> Iterator[int]:
         """Ends that an operation proves: the log is at least that long when the operation ends."""
@@ -156,7 +159,7 @@ class _Order:
     def _start_max(self, operation: Operation | None = None) -> int:
         """The largest start that the log may have had when the operation ended: what trims had asked for, and what a rule may have done.
 
-        A start that was shown and that no trim asked for is a rule's, at any time.
+        A start that was shown before any trim asked for it is a rule's, at any time.
         """
         until = operation.end if operation is not None else None
         asked = [start for begun, start in self._trims if until is None or begun < until]

@@ -1,0 +1,37 @@
+"""The write path's way to the object store: an outage is logged once, however many objects fail in it.
+
+    put ✗ ─ WARNING ─ put ✗ ─ put ✗ ── put ✓ of one that began after the last failure ─ INFO, with the count ── put ✗ ─ WARNING
+
+A put that began before the last failure says nothing about the store as it is now.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from bearlake.errors import BearlakeError
+from bearlake.objects import Buffer, ObjectStore
+from bearlake.telemetry.outage import Outage
+
+log = logging.getLogger(__name__)
+
+
+class Putting:
+    """See the module. Used by one writer."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        """`store` retries by itself: what it raises, it has given up."""
+        self._store = store
+        self._failure_count = 0
+        self._outage = Outage(log, "objects are not stored, their batches fail", "objects are stored again")
+
+    async def put(self, key: str, parts: Sequence[Buffer], *on_durable: Callable[[], None]) -> None:
+        """See `ObjectStore.put`."""
+        failure_count = self._failure_count
+        try:
+            await self._store.put(key, parts, *on_durable)
+        except BearlakeError as error:
+            self._failure_count += 1
+            self._outage.failed(error, key=key)
+            raise
+        if self._failure_count == failure_count:
+            self._outage.over()
