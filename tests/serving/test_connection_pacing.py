@@ -56,10 +56,17 @@ class Register:
         return asyncio.ensure_future(work)
 
 
+class Seen:
+    """What the server knows of the log."""
+
+    position = 0
+
+
 class Budget:
     """Over its limit as long as a test says so."""
 
     def __init__(self) -> None:
+        self.seen = Seen()
         self.is_over_budget = False
         self.waiting: list[Callable[[], None]] = []
 

@@ -59,7 +59,8 @@ async def test_a_batch_whose_commit_hung_until_its_producer_expired_is_stored_on
         view = await create(other)
         await asyncio.sleep(2)
         told: list[Any] = []
-        first.submit(AppendCall([append_of(view, batch_of(b"a", producer=1))], lambda call: told.append(call.results)))
+        batch = append_of(view, batch_of(b"a", producer=1))
+        first.submit(AppendCall([batch], lambda call: told.append(call.results), first.seen.position))
         await asyncio.sleep(2)
         again = await append(other, view, batch_of(b"a", producer=1))
         await expire(stores)
