@@ -92,6 +92,27 @@ async def test_a_batch_that_waited_in_a_server_until_its_producer_expired_is_sto
 
 
 @virtual_time
+async def test_an_object_is_as_old_as_the_oldest_of_its_batches() -> None:
+    """A batch that waited before it was submitted joins batches that came later."""
+    async with deployment() as stores:
+        slow = await stores.serve(settings(linger_ms=10_000, flush_when_idle=False))
+        other = await stores.serve(settings())
+        view = await create(other)
+        await asyncio.sleep(2)
+        came = slow.seen.position
+        await append(other, view, batch_of(b"a", producer=1))
+        await expire(stores)
+        await asyncio.sleep(2)
+        younger = submit(slow, view, batch_of(b"b"))
+        older = submit(slow, view, batch_of(b"a", producer=1), seen=came)
+
+        assert slow.seen.position > came
+        assert verdicts_of(await older) == ["UNAVAILABLE"]
+        assert verdicts_of(await younger) == ["ACCEPTED"]
+        assert values_of(await fetch(other, view)) == [(0, b"a"), (1, b"b")]
+
+
+@virtual_time
 async def test_a_server_whose_follower_stands_still_stores_what_comes_again() -> None:
     """Batches behind the one that may be stored are surely not: their client sends them again, in order."""
     async with deployment(SlowStore(0.1)) as stores:
