@@ -67,7 +67,6 @@ class Receiver(asyncio.BufferedProtocol):
     def _received(self, nbytes: int) -> None:
         """`nbytes` more are in the slab."""
         slab, high = self._slab, self._high
-        assert slab is not None
         if high == self._low:
             self.arrived = self._emptied
         elif high - self._low <= self._last_bytes:
@@ -75,7 +74,7 @@ class Receiver(asyncio.BufferedProtocol):
         self._last_arrived = self._emptied
         self._last_bytes = nbytes
         self._high = high = high + nbytes
-        is_short = high < slab.size and nbytes < _READ_BYTES  # see `get_buffer`
+        is_short = slab is not None and high < slab.size and nbytes < _READ_BYTES  # see `get_buffer`
         if is_short and (not self._is_encrypted or self._is_socket_empty()):
             self._emptied = self._seen.position
 
@@ -83,7 +82,10 @@ class Receiver(asyncio.BufferedProtocol):
         """Ask the kernel. With TLS, what was read from the socket may wait for its decryption all the same."""
         if self._descriptor < 0:
             return False
-        unread = fcntl.ioctl(self._descriptor, termios.FIONREAD, bytes(_UNREAD.size))
+        try:
+            unread = fcntl.ioctl(self._descriptor, termios.FIONREAD, bytes(_UNREAD.size))
+        except OSError:  # it is closed
+            return False
         return _UNREAD.unpack(unread) == (0,)
 
     def _note_if_empty(self) -> None:
