@@ -5,6 +5,7 @@ forgotten. Then the first server goes on. It has heard of all that by then.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -18,6 +19,7 @@ from bearlake.streams.service import Streams
 from fixtures.deployment import append, batch_of
 from fixtures.grpc_server import MakeGrpc
 from fixtures.kafka_server import Make, Node, produce_request, until
+from fixtures.pulsar_server import PulsarCluster
 from fixtures.rest_server import MakeServers
 
 VERSION = 9
@@ -147,6 +149,34 @@ async def test_kafka_a_producer_that_comes_back_goes_on(kafka_cluster: Make) -> 
     connection.check(0.0)
 
     assert (await client.produce("t", batch_of(b"b", producer=1, epoch=1), version=VERSION)).error_code == 0
+
+
+# -- Pulsar --------------------------------------------------------------------------------------------------------
+
+
+async def test_pulsar_a_message_that_waited_for_memory(pulsar_cluster: Callable[..., Awaitable[PulsarCluster]]) -> None:
+    """Its producer is closed; what the client sends after it has opened the producer again is stored."""
+    cluster = await pulsar_cluster(2)
+    node, other = cluster[0], cluster[1]
+    first, second = await node.client(), await other.client()
+    await first.produce("t", producer_name="p")
+    memory = FullMemory(node.streams)
+    first.send_message(b"a", 0)
+    (connection,) = node.server.connections
+    await until(lambda: connection._waits_for_budget)
+    await second.produce("t", producer_name="p")
+    second.send_message(b"a", 0)
+    await second.receive("send_receipt")
+    await forget(node.streams, other.streams)
+    memory.relieve()
+    await first.receive("close_producer")
+    assert await end(other.streams, "t") == 1
+    await first.produce("t", producer_name="p", producer_id=2)
+    first.send_message(b"b", 1, producer_id=2)
+    receipt = await first.receive("send_receipt")
+
+    assert receipt.message_id.entry_id == 1
+    assert await end(other.streams, "t") == 2
 
 
 # -- gRPC ----------------------------------------------------------------------------------------------------------
