@@ -44,7 +44,7 @@ async def measure(folder: Path, count: int, rounds: int, size: int) -> None:
         cpu_s = time.process_time()
         for _ in range(count):
             started_s = time.perf_counter()
-            (result,) = await streams.append([append])
+            (result,) = await streams.append([append], streams.seen.position)
             walls.append(time.perf_counter() - started_s)
             assert result[0] == Verdict.ACCEPTED, result
         cpu_us = (time.process_time() - cpu_s) / count * 1e6

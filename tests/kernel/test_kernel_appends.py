@@ -44,7 +44,7 @@ def append(partition: int, batch: bytes, hold: Hold | None = None, producer_id: 
 
 def call_of(*appends: Append) -> tuple[AppendCall, list[AppendCall]]:
     answered: list[AppendCall] = []
-    return AppendCall(appends, answered.append), answered
+    return AppendCall(appends, answered.append, 0), answered
 
 
 # -- admission -------------------------------------------------------------------------------------------------------

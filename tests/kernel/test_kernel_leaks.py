@@ -31,7 +31,7 @@ def append_calls(native: ModuleType) -> list[Callable[[], Any]]:
     rules = (bytes(16), 0, 9, 10**6, -1, 2**62)
     appends: list[Any] = []
     native.admit_plain(Append, entries, 0, memoryview(BODY), None, rules, appends)
-    call = AppendCall(appends, lambda call: None)
+    call = AppendCall(appends, lambda call: None, 0)
     queued = [(call, at, item) for at, item in enumerate(appends)]
     batches = native.place_appends(BatchCommit, queued, 2**40)
     outcomes = [(0, 2**40, 0)] * 3

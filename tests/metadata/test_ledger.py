@@ -35,8 +35,8 @@ class EmptyCheckpoint:
     def partition(self, key: PartitionKey, stream: StreamState) -> PartitionState:
         return PartitionState(stream)
 
-    def is_registered(self, key: PartitionKey, producer_id: int) -> bool:
-        return True
+    def floor_of(self, key: PartitionKey, producer_id: int) -> int | None:
+        return 0
 
 
 @pytest.fixture

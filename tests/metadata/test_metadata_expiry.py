@@ -154,6 +154,7 @@ async def test_a_name_that_was_forgotten_begins_under_a_new_id(
     assert kinds(await scene.metadata.log.commit(late)) == [OutcomeKind.UNKNOWN_PRODUCER]
     opened = await peer.producers.named(key, "name")
     assert opened.last_sequence == -1
+    scene.seen = opened.floor  # the message comes to a session that is open
     message = scene.batch(key, producer=opened.producer_id, flags=flags)
     assert kinds(await scene.commit(message, by=peer)) == [OutcomeKind.ACCEPTED]
     again = await scene.metadata.producers.named(key, "name")
@@ -164,6 +165,76 @@ async def test_a_name_that_was_forgotten_begins_under_a_new_id(
         OutcomeKind.UNKNOWN_PRODUCER
     ]
     assert await end(scene, key) == before + 1
+
+
+@pytest.mark.parametrize("flags", [BATCH_NAMED, BATCH_NAMED | BATCH_IN_STEP])
+@pytest.mark.parametrize("is_terminated", [False, True])
+async def test_a_name_that_is_registered_anew_stores_nothing_that_came_before_it_was_forgotten(
+    scene: Any, key: Any, peer: Metadata, flags: int, is_terminated: bool
+) -> None:
+    """A message came to two servers. One stored it; the other one looks the name up when it has been forgotten."""
+    first = await scene.metadata.producers.named(key, "name")
+    came = await peer.log.head()
+    message = scene.batch(key, 3, producer=first.producer_id, flags=flags)
+    assert kinds(await scene.commit(message)) == [OutcomeKind.ACCEPTED]
+    await expire(scene)
+    before = await end(scene, key)
+    again = await peer.producers.named(key, "name")
+    repeat = scene.batch(key, 3, producer=again.producer_id, flags=flags)
+    if is_terminated:
+        await by_name.terminate(scene.metadata, "orders")
+    late = scene.seeing(scene.object(repeat), came)
+    told = await peer.log.commit(late)
+
+    assert again.floor > came
+    assert (told.position, kinds(told)) == (0, [OutcomeKind.UNSURE])
+    assert (await scene.metadata.log.commit(late)).outcomes == told.outcomes
+    assert await end(scene, key) == before
+
+
+@pytest.mark.parametrize("flags", [BATCH_NAMED, BATCH_NAMED | BATCH_IN_STEP])
+async def test_a_message_that_comes_after_its_name_was_forgotten_is_stored(scene: Any, key: Any, flags: int) -> None:
+    first = await scene.metadata.producers.named(key, "name")
+    await scene.commit(scene.batch(key, producer=first.producer_id, flags=flags))
+    await expire(scene)
+    again = await scene.metadata.producers.named(key, "name")
+    scene.seen = await scene.metadata.log.head()
+    assert kinds(await scene.commit(scene.batch(key, producer=again.producer_id, flags=flags))) == [
+        OutcomeKind.ACCEPTED
+    ]
+    scene.seen = 0
+
+    assert kinds(await scene.commit(scene.batch(key, producer=again.producer_id, sequence=1, flags=flags))) == [
+        OutcomeKind.ACCEPTED
+    ]
+    assert await scene.metadata.producers.named(key, "name") == again._replace(epoch=0, last_sequence=1)
+
+
+@pytest.mark.parametrize("flags", [BATCH_NAMED, BATCH_NAMED | BATCH_IN_STEP])
+async def test_names_that_were_registered_before_another_was_forgotten_go_on(
+    scene: Any, key: Any, peer: Metadata, flags: int
+) -> None:
+    """A server that lags behind stores their first messages."""
+    gone = await scene.metadata.producers.named(key, "gone")
+    await scene.commit(scene.batch(key, producer=gone.producer_id, flags=flags))
+    await scene.settle()
+    await scene.backend.advance(30 * DAY_MS)
+    kept = await peer.producers.named(key, "kept")
+    assert await scene.metadata.producers.expire(idle_ms=DAY_MS, limit=100) == 1
+    scene.seen = 0
+
+    assert kinds(await scene.commit(scene.batch(key, producer=kept.producer_id, flags=flags))) == [OutcomeKind.ACCEPTED]
+
+
+async def test_followers_hear_that_a_name_was_forgotten(scene: Any, key: Any, peer: Metadata) -> None:
+    name = await scene.metadata.producers.named(key, "name")
+    await scene.commit(scene.batch(key, producer=name.producer_id, flags=BATCH_NAMED))
+    before = await peer.log.head()
+    await expire(scene)
+    page = await peer.log.follow(before, limit=10)
+
+    assert [entry.position for entry in page.entries] == [before + 1]
+    assert (await peer.producers.named(key, "name")).floor == before + 1
 
 
 @pytest.mark.parametrize("flags", [BATCH_NAMED, BATCH_NAMED | BATCH_IN_STEP])

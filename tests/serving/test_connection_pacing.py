@@ -56,10 +56,17 @@ class Register:
         return asyncio.ensure_future(work)
 
 
+class Seen:
+    """What the server knows of the log."""
+
+    position = 0
+
+
 class Budget:
     """Over its limit as long as a test says so."""
 
     def __init__(self) -> None:
+        self.seen = Seen()
         self.is_over_budget = False
         self.waiting: list[Callable[[], None]] = []
 
@@ -255,3 +262,63 @@ async def test_a_request_that_fails_closes_its_connection(scene: Scene) -> None:
 
     assert scene.transport.is_aborted
     assert scene.closed("internal_error") == 1
+
+
+# -- what had been seen when bytes arrived ---------------------------------------------------------------------------
+
+
+def test_bytes_that_come_to_an_empty_socket_came_after_it_was_emptied() -> None:
+    scene = Scene()
+    scene.receive(b"0000")
+    assert scene.connection.arrived == 0
+    scene.budget.seen.position = 7
+    scene.receive(b"1111")
+    assert scene.connection.arrived == 0
+    scene.receive(b"2222")
+
+    assert scene.connection.arrived == 7
+
+
+def test_bytes_behind_a_read_that_was_filled_came_before_it_was_emptied() -> None:
+    """A full read says nothing of the socket: what follows may have waited there."""
+    scene = Scene()
+    scene.receive(b"0000")
+    scene.budget.seen.position = 7
+    space = len(scene.connection.get_buffer(-1))
+    scene.receive(b"1111" * (space // 4))
+    scene.budget.seen.position = 9
+    scene.receive(b"2222")
+    assert scene.connection.arrived == 0
+    scene.receive(b"3333")
+
+    assert scene.connection.arrived == 9
+
+
+def test_a_frame_came_when_its_first_byte_came() -> None:
+    scene = Scene()
+    scene.receive(b"0000")
+    scene.budget.seen.position = 7
+    scene.receive(b"1111")
+    scene.receive(b"22")
+    scene.budget.seen.position = 9
+    scene.receive(b"2")
+    scene.receive(b"2")
+    assert scene.connection.arrived == 7
+    scene.receive(b"3333")
+
+    assert scene.connection.arrived == 9
+
+
+def test_frames_that_wait_in_the_slab_do_not_become_younger() -> None:
+    scene = Scene()
+    scene.receive(b"0000")
+    scene.receive(b"1111")
+    scene.budget.is_over_budget = True
+    scene.receive(b"2222")
+    scene.budget.seen.position = 7
+    scene.receive(b"3333")
+    scene.receive(b"4444")
+    scene.budget.relieve()
+
+    assert scene.connection.taken[-3:] == [b"2222", b"3333", b"4444"]
+    assert scene.connection.arrived == 0

@@ -58,7 +58,7 @@ async def test_batches_of_many_partitions_share_one_object() -> None:
         streams = await stores.serve()
         view = await create(streams, partition_count=10)
 
-        results = await streams.append([append_of(view, batch_of(b"%d" % index), index) for index in range(10)])
+        results = await streams.append([append_of(view, batch_of(b"%d" % index), index) for index in range(10)], 0)
 
         assert [result.base_offset for result in results] == [0] * 10
         assert len([found async for found in stores.store.list("")]) == 1
@@ -73,7 +73,7 @@ async def test_batches_of_one_partition_keep_their_order_among_batches_of_others
         view = await create(streams, partition_count=3)
         values = [b"%d" % number for number in range(12)]
 
-        await streams.append([append_of(view, batch_of(value), number % 3) for number, value in enumerate(values)])
+        await streams.append([append_of(view, batch_of(value), number % 3) for number, value in enumerate(values)], 0)
 
         for index in range(3):
             assert [value for _, value in values_of(await fetch(streams, view, index=index))] == values[index::3]
@@ -84,7 +84,7 @@ async def test_a_call_without_batches_is_answered() -> None:
     async with deployment() as stores:
         streams = await stores.serve()
 
-        assert await streams.append([]) == []
+        assert await streams.append([], 0) == []
 
 
 @virtual_time

@@ -59,7 +59,8 @@ async def test_a_batch_whose_commit_hung_until_its_producer_expired_is_stored_on
         view = await create(other)
         await asyncio.sleep(2)
         told: list[Any] = []
-        first.submit(AppendCall([append_of(view, batch_of(b"a", producer=1))], lambda call: told.append(call.results)))
+        batch = append_of(view, batch_of(b"a", producer=1))
+        first.submit(AppendCall([batch], lambda call: told.append(call.results), first.seen.position))
         await asyncio.sleep(2)
         again = await append(other, view, batch_of(b"a", producer=1))
         await expire(stores)
@@ -88,6 +89,27 @@ async def test_a_batch_that_waited_in_a_server_until_its_producer_expired_is_sto
         assert not waiting.done()
         assert verdicts_of(await waiting) == ["UNAVAILABLE"]
         assert values_of(await fetch(other, view)) == [(0, b"a")]
+
+
+@virtual_time
+async def test_an_object_is_as_old_as_the_oldest_of_its_batches() -> None:
+    """A batch that waited before it was submitted joins batches that came later."""
+    async with deployment() as stores:
+        slow = await stores.serve(settings(linger_ms=10_000, flush_when_idle=False))
+        other = await stores.serve(settings())
+        view = await create(other)
+        await asyncio.sleep(2)
+        came = slow.seen.position
+        await append(other, view, batch_of(b"a", producer=1))
+        await expire(stores)
+        await asyncio.sleep(2)
+        younger = submit(slow, view, batch_of(b"b"))
+        older = submit(slow, view, batch_of(b"a", producer=1), seen=came)
+
+        assert slow.seen.position > came
+        assert verdicts_of(await older) == ["UNAVAILABLE"]
+        assert verdicts_of(await younger) == ["ACCEPTED"]
+        assert values_of(await fetch(other, view)) == [(0, b"a"), (1, b"b")]
 
 
 @virtual_time

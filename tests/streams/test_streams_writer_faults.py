@@ -204,7 +204,7 @@ async def test_callers_expire_one_by_one() -> None:
         times: list[float] = []
         loop = asyncio.get_running_loop()
         for number in range(3):
-            streams.submit(AppendCall([append_of(view, batch_of(b"a"))], lambda call: times.append(loop.time())))
+            streams.submit(AppendCall([append_of(view, batch_of(b"a"))], lambda call: times.append(loop.time()), 0))
             await asyncio.sleep(0.1 * number)
 
         await asyncio.sleep(2)
@@ -269,7 +269,7 @@ async def test_receive_buffers_are_let_go_when_the_object_is_sealed() -> None:
         hold = CountedHold()
         received = bytearray(batch_of(b"a"))
         item = append_of(view, bytes(received))._replace(batch=memoryview(received), hold=hold)
-        waiting = asyncio.ensure_future(streams.append([item, item._replace(partition=item.partition)]))
+        waiting = asyncio.ensure_future(streams.append([item, item._replace(partition=item.partition)], 0))
 
         await asyncio.sleep(0.5)
         count_while_put = hold.count

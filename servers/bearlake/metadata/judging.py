@@ -35,7 +35,7 @@ class Unknowns(NamedTuple):
     expired_id: int
     position_floor: int
     seen: int
-    is_registered: Callable[[PartitionKey, int], bool]
+    floor_of: Callable[[PartitionKey, int], int | None]
 
 
 def judged(
@@ -50,6 +50,7 @@ def judged(
     kind, base, made = ACCEPTED, -1, None
     if producer_id >= 0 and flags & BATCH_NAMED:
         is_in_step = flags & BATCH_IN_STEP != 0
+        floor = unknowns.floor_of(partition, producer_id) if known is None else 0
         kind, base = judge_named(
             known,
             state.epoch,
@@ -57,18 +58,19 @@ def judged(
             sequence,
             after,
             is_in_step=is_in_step,
-            is_registered=known is not None or unknowns.is_registered(partition, producer_id),
+            is_registered=floor is not None,
+            may_be_stored=floor is not None and unknowns.seen < floor,
         )
         made = advanced_named(known, now_ms, epoch, sequence, end, is_in_step=is_in_step)
     elif producer_id >= 0 and not flags & BATCH_CONTROL:
-        expired_id, floor, seen, _ = unknowns
+        expired_id, position_floor, seen, _ = unknowns
         kind, base = judge(
             known,
             epoch,
             sequence,
             count,
             may_have_expired=producer_id <= max(expired_id, state.stream.former_producer_id),
-            may_be_stored=is_unsure(producer_id, expired_id, seen, floor),
+            may_be_stored=is_unsure(producer_id, expired_id, seen, position_floor),
         )
         made = advanced(known, now_ms, epoch, sequence, count, end)
     if kind is ACCEPTED and expected >= 0 and expected != end:

@@ -62,8 +62,8 @@ class Checkpoint(Protocol):
     def partition(self, key: PartitionKey, stream: StreamState) -> PartitionState:
         """The partition's state; an empty one when nothing was ever written to it."""
 
-    def is_registered(self, key: PartitionKey, producer_id: int) -> bool:
-        """Whether a producer of the partition has this id and a name."""
+    def floor_of(self, key: PartitionKey, producer_id: int) -> int | None:
+        """The floor (`NamedProducer.floor`) of the partition's named producer of this id; None if no name has it."""
 
 
 class _States(dict[PartitionKey, PartitionState]):
@@ -144,7 +144,7 @@ class Ledger:
 
     def decide(self, batches: Iterable[BatchCommit], now_ms: int, *, seen: int = 0) -> Decision:
         """Judge the batches in order, each knowing what became of those before it; `seen` as in `ObjectCommit`. Changes nothing."""
-        unknowns = Unknowns(self.expired_id, self.position_floor, seen, self._checkpoint.is_registered)
+        unknowns = Unknowns(self.expired_id, self.position_floor, seen, self._checkpoint.floor_of)
         outcomes: list[Outcome] = []
         slices: list[Slice] = []
         rows: list[ProducerBatch] = []

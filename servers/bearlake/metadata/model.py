@@ -325,13 +325,16 @@ PRODUCER_NAME_BYTES_MAX = 1024
 class NamedProducer(NamedTuple):
     """A named producer of a partition: its id, and the newest epoch and sequence it has written with (-1: nothing that is remembered).
 
-    `partition_epoch` is the partition's (0: never raised): what a producer that may skip sequences writes with.
+    `partition_epoch` is the partition's (0: never raised): what a producer that may skip sequences writes with. `floor` is the log
+    position of the newest expiry of named producers before the name was registered (0: none): what a server received before it knew of
+    that position may be stored by a former producer of the name (`metadata/producers.py`).
     """
 
     producer_id: int
     epoch: int
     last_sequence: int
     partition_epoch: int
+    floor: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

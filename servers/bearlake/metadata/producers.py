@@ -22,13 +22,17 @@ that a server receives after the batch was stored, and whose commit then hangs, 
 | more than that | accepted: sequences may skip | out of order |
 | `after_sequence` > the last one | out of order: what was sent before is not stored | no such thing |
 | unknown producer, registered | accepted, after nothing | accepted at 0, else out of order |
+| … and may be stored | unsure, after nothing | unsure at 0, else out of order |
 | unknown producer, not registered | unknown producer | unknown producer |
 | older epoch than its own | fenced | fenced |
 | newer epoch | as in the same: the sequence goes on | accepted at 0, else out of order; the former epoch is forgotten |
 | epoch older than the partition's | fenced | the partition has no say |
 
 A named producer begins by registration (`ProducerIds.named`), which gives a name a new id, and its state and its registration are
-forgotten together. So an id that has neither never begins again: its client registers the name anew.
+forgotten together. So an id that has neither never begins again: its client registers the name anew. The expiry of a named producer that
+has written writes an entry to the log, too, and raises the *named floor* to it; a name remembers the floor as of its registration. A
+request may have come before the expiry, and the name may be registered anew on behalf of it afterwards. So the first batch under the new
+id is UNSURE if the position that its server had seen is below the floor that the name remembers.
 
 Where sequences may skip, a batch that got lost would not be missed, and when it is sent again it would pass for a duplicate. So each
 batch names the one that was sent before it.
@@ -112,10 +116,12 @@ def judge_named(
     *,
     is_in_step: bool,
     is_registered: bool = True,
+    may_be_stored: bool = False,
 ) -> tuple[OutcomeKind, int]:
     """What becomes of a named producer's batch sent behind that of sequence `after`, with a duplicate's original base offset (else -1).
 
-    `is_registered` matters only if `known` is None: whether the producer's id is that of a name.
+    The last two matter only if `known` is None. `is_registered`: the producer's id is that of a name. `may_be_stored`: the commit's server
+    received the batch before it knew that a former producer of that name was forgotten.
     Source: Apache Pulsar, MessageDeduplication and AbstractTopic (topic epoch); Durable Streams protocol, "Idempotent producers".
     """
     if epoch < (0 if is_in_step else partition_epoch):
@@ -123,7 +129,9 @@ def judge_named(
     if known is None:
         if not is_registered:
             return UNKNOWN_PRODUCER, -1
-        return (OUT_OF_ORDER if (sequence != 0 if is_in_step else after >= 0) else ACCEPTED), -1
+        if sequence != 0 if is_in_step else after >= 0:
+            return OUT_OF_ORDER, -1
+        return (UNSURE if may_be_stored else ACCEPTED), -1
     if epoch < known[0]:
         return FENCED, -1
     if is_in_step and epoch > known[0]:

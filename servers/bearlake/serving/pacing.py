@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
 
-from bearlake.serving.receiving import Receiver
+from bearlake.serving.receiving import LogPosition, Receiver
 from bearlake.serving.slabs import SlabPool
 from bearlake.telemetry.meters import Counter, Family, Gauge
 
@@ -66,7 +66,11 @@ class Register(Protocol[C_contra]):
 
 
 class Budget(Protocol):
-    """The bound on bytes that wait to be written: `streams.service.Streams`."""
+    """The bound on bytes that wait to be written, and what is known of the log: `streams.service.Streams`."""
+
+    @property
+    def seen(self) -> LogPosition:
+        """The newest log position that this server knows of."""
 
     @property
     def is_over_budget(self) -> bool:
@@ -84,7 +88,7 @@ class PacedConnection(Receiver, ABC):
 
     def __init__(self, register: Register[Self], budget: Budget, listener: str, stall_ms: int) -> None:
         """`listener` is the name of the endpoint that accepted the connection, such as `kafka:EXTERNAL`."""
-        super().__init__(register.slabs)
+        super().__init__(register.slabs, budget.seen)
         self.listener = listener
         self.peer = ""
         """`host:port` of the client."""
@@ -118,6 +122,9 @@ class PacedConnection(Receiver, ABC):
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
         sock = transport.get_extra_info("socket")
+        self._is_encrypted = transport.get_extra_info("sslcontext") is not None
+        if sock is not None:
+            self._descriptor = sock.fileno()
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not self._register.add(self):
@@ -127,6 +134,7 @@ class PacedConnection(Receiver, ABC):
         """Called by the event loop."""
         self._register.remove(self)
         self._transport = None
+        self._descriptor = -1
         for task in self._tasks:
             task.cancel()
         self._release()
@@ -151,6 +159,7 @@ class PacedConnection(Receiver, ABC):
         """Check for stalls and idleness; called every few seconds, `now` by the loop's clock (s)."""
 
     def _close_if_stalled(self, now: float) -> None:
+        self._note_if_empty()
         if self._frame_since and not self._is_reading_paused and now - self._frame_since > self._stall_s:
             self.close("a request did not arrive in time", "slow_request")
         elif self._is_write_paused and self._transport is not None:
@@ -165,7 +174,7 @@ class PacedConnection(Receiver, ABC):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Called by the event loop: `nbytes` more have arrived."""
-        self._high += nbytes
+        self._received(nbytes)
         self._meters.received_bytes.inc(nbytes)
         if self._high - self._low >= self._need:
             self._process()

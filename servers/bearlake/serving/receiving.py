@@ -5,20 +5,44 @@
 A connection begins with a small slab and grows with its traffic. Bytes of a frame under way move along; consumed ones stay where
 they are while somebody holds the slab. When memory is short, a frame that needs a larger slab waits for it in line
 (`serving/slabs.py`), and its socket is not read meanwhile.
+
+A request must not seem younger than it is (`AppendCall.seen`, decision 94), also when it waited unread in the socket. So bytes count as
+arrived right behind the moment at which the socket was last known to be empty: a read that got less than it asked for has emptied it.
 """
 
 import asyncio
+import fcntl
+import struct
+import termios
+from typing import Protocol
 
 from bearlake.serving.slabs import SIZES, SMALL_BYTES, Slab, SlabPool, Wish
 
 _READ_BYTES = 1024 * 1024
 _ROOM_BYTES_MIN = 16 * 1024
+_UNREAD = struct.Struct("i")
+
+
+class LogPosition(Protocol):
+    """The newest log position that this server knows of: `streams.outcomes.Seen`."""
+
+    @property
+    def position(self) -> int:
+        """A position that the log has reached."""
 
 
 class Receiver(asyncio.BufferedProtocol):
     """The receiving half of a connection; a protocol's `Connection` adds what to do with frames."""
 
-    def __init__(self, slabs: SlabPool) -> None:
+    def __init__(self, slabs: SlabPool, seen: LogPosition) -> None:
+        self.arrived = 0
+        """A log position that this server knew of before the first byte that is not consumed arrived; 0: none."""
+        self._seen = seen
+        self._emptied = 0  # the position when the socket was last known to be empty
+        self._last_arrived = 0  # as `arrived`, of what the last read got
+        self._last_bytes = 0  # how much that was
+        self._descriptor = -1  # the socket's; -1: not known
+        self._is_encrypted = False
         self._slabs = slabs
         self._slab: Slab | None = None
         self._low = 0  # first byte that is not consumed
@@ -39,6 +63,35 @@ class Receiver(asyncio.BufferedProtocol):
             slab = self._slab
             assert slab is not None
         return slab.view[self._high : self._high + _READ_BYTES]
+
+    def _received(self, nbytes: int) -> None:
+        """`nbytes` more are in the slab."""
+        slab, high = self._slab, self._high
+        if high == self._low:
+            self.arrived = self._emptied
+        elif high - self._low <= self._last_bytes:
+            self.arrived = self._last_arrived
+        self._last_arrived = self._emptied
+        self._last_bytes = nbytes
+        self._high = high = high + nbytes
+        is_short = slab is not None and high < slab.size and nbytes < _READ_BYTES  # see `get_buffer`
+        if is_short and (not self._is_encrypted or self._is_socket_empty()):
+            self._emptied = self._seen.position
+
+    def _is_socket_empty(self) -> bool:
+        """Ask the kernel. With TLS, what was read from the socket may wait for its decryption all the same."""
+        if self._descriptor < 0:
+            return False
+        try:
+            unread = fcntl.ioctl(self._descriptor, termios.FIONREAD, bytes(_UNREAD.size))
+        except OSError:  # it is closed
+            return False
+        return _UNREAD.unpack(unread) == (0,)
+
+    def _note_if_empty(self) -> None:
+        """A connection that is quiet looks into its socket, so that its next request does not seem older than it is."""
+        if not self._is_encrypted and self._is_socket_empty():
+            self._emptied = self._seen.position
 
     def _lacks_room(self, slab: Slab) -> bool:
         need = self._need

@@ -90,10 +90,12 @@ class AppendCall:
     become durable: their producer was told "unknown", and a retry with the same sequence is answered as a duplicate).
     """
 
-    __slots__ = ("_on_done", "appends", "deadline", "results", "waiting")
+    __slots__ = ("_on_done", "appends", "deadline", "results", "seen", "waiting")
 
-    def __init__(self, appends: Sequence[Append], on_done: Callable[["AppendCall"], None]) -> None:
+    def __init__(self, appends: Sequence[Append], on_done: Callable[["AppendCall"], None], seen: int) -> None:
+        """`seen` is a log position that this server knew of before it received any of the batches (`outcomes.Seen`, decision 94)."""
         self.appends = appends
+        self.seen = seen
         self.results: list[Result] = [UNAVAILABLE] * len(appends)
         self.deadline = 0.0
         """Loop time at which the writer gives up on this call; set by the writer."""

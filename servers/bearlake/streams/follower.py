@@ -7,6 +7,7 @@ truncated, it starts over at the head: what is older is looked up in the store.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from bearlake.errors import OutOfRange, Overloaded, Unavailable
@@ -43,7 +44,9 @@ class Follower:
         segments: SegmentIndex,
         catalog: Catalog,
         settings: FollowerSettings,
+        heard: Callable[[int], None],
     ) -> None:
+        """`heard` is told the newest position that this server has heard of."""
         self._log = commit_log
         self._tail = tail
         self._segments = segments
@@ -52,16 +55,17 @@ class Follower:
         self._is_lost = False
         self._changed: dict[int, None] = {}
         """Streams that entries said were changed, and that are not read again yet."""
-        self.head = 0
-        """Newest position that this server has heard of."""
+        self._head = 0
+        self._heard = heard
 
     async def start(self) -> None:
         """Take the head as the starting point and load the catalog, in this order: later changes are followed."""
-        self.head = await self._log.head()
-        self._tail.reset(self.head)
-        self._segments.reset(self.head)
+        head = await self._log.head()
+        self._hear(head)
+        self._tail.reset(head)
+        self._segments.reset(head)
         self._changed.clear()
-        await self._catalog.load(self.head)
+        await self._catalog.load(head)
 
     async def run(self) -> None:
         """Follow for ever; ends only by cancellation."""
@@ -86,10 +90,10 @@ class Follower:
             await self._refresh()  # the store did not answer last time; their entries are behind us
         position = self._tail.position
         await self._log.wait(position, wait_ms=self._settings.wait_ms)
-        if self._tail.position != position and self.head <= self._tail.position:
+        if self._tail.position != position and self._head <= self._tail.position:
             return  # the hint was our own commit, applied already
         page = await self._log.follow(self._tail.position, limit=self._settings.page_entry_count)
-        self.head = max(self.head, page.head)
+        self._hear(page.head)
         for entry in page.entries:
             if entry.position <= self._tail.position:
                 continue
@@ -99,7 +103,12 @@ class Follower:
                 self._changed[entry.stream_number] = None
         await self._refresh()
         metrics.LOG_FOLLOWED_POSITION.set(self._tail.position)
-        metrics.LOG_FOLLOW_LAG.set(self.head - self._tail.position)
+        metrics.LOG_FOLLOW_LAG.set(self._head - self._tail.position)
+
+    def _hear(self, position: int) -> None:
+        if position > self._head:
+            self._head = position
+            self._heard(position)
 
     async def _refresh(self) -> None:
         """Read the changed streams again; they stay marked until the store has answered."""
@@ -117,7 +126,7 @@ class Follower:
 
     def committed(self, ref: ObjectRef, result: ObjectCommitted) -> None:
         """Apply this server's own commit at once if it is the next entry; otherwise the log will bring it."""
-        self.head = max(self.head, result.position)
+        self._hear(result.position)
         if result.position == self._tail.position + 1:
             entry = Entry(
                 position=result.position,

@@ -1,7 +1,6 @@
 """Outcomes of commits: how they are counted, and what a server does about those that its own lag made undecidable."""
 
 import logging
-from collections.abc import Callable
 
 from bearlake.errors import BearlakeError
 from bearlake.metadata import CommitLog
@@ -25,25 +24,27 @@ def count(result: ObjectCommitted, size_bytes: int) -> list[OutcomeKind]:
 
 
 class Seen:
-    """The newest log position that this server knows of (`ObjectCommit.seen`).
+    """The newest log position that this server knows of: protocol servers note it when a request arrives (`AppendCall.seen`).
 
     A position that is too old costs availability, never safety: the commit finds batches UNSURE. A server whose follower stands still
     goes on all the same, because it reads the head then.
     """
 
-    def __init__(self, commit_log: CommitLog, head: Callable[[], int]) -> None:
-        """`head` is what the follower has heard of."""
-        self._log = commit_log
-        self._head = head
-        self._looked = 0
+    __slots__ = ("_log", "position")
 
-    def position(self) -> int:
+    def __init__(self, commit_log: CommitLog) -> None:
+        self._log = commit_log
+        self.position = 0
         """A position that the log has reached."""
-        return max(self._head(), self._looked)
+
+    def heard(self, position: int) -> None:
+        """The log has reached `position`."""
+        if position > self.position:
+            self.position = position
 
     async def look(self) -> None:
         """Read the log's head: what comes later is not UNSURE for want of it. Without an answer, the next refusal asks again."""
         try:
-            self._looked = max(self._looked, await self._log.head())
+            self.heard(await self._log.head())
         except BearlakeError as error:
             log.warning("the log's head is not known", extra={"error": repr(error)})

@@ -38,6 +38,7 @@ from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.groups.shared import Groups
 from bearlake.streams.history import History, HistorySettings
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, Offsets
+from bearlake.streams.outcomes import Seen
 from bearlake.streams.principal import AllowAll, Authorizer, Operation, Principal, Resource, require
 from bearlake.streams.subscriptions import Subscriptions
 from bearlake.streams.subscriptions.service import SubscriptionService
@@ -112,7 +113,9 @@ class Streams:
         self._tail = TailIndex(settings.tail_slice_count_max, self._on_gap)
         self._cache = ObjectCache(store, settings.cache, _count_lookup)
         segments = SegmentIndex(settings.history.piece_count_max)
-        self._follower = Follower(metadata.log, self._tail, segments, self.catalog, settings.follower)
+        self.seen = Seen(metadata.log)
+        """The newest log position that this server knows of: noted when a request arrives, for `AppendCall.seen`."""
+        self._follower = Follower(metadata.log, self._tail, segments, self.catalog, settings.follower, self.seen.heard)
         self._writer = Writer(
             store,
             metadata.log,
@@ -120,7 +123,7 @@ class Streams:
             settings.writer,
             self.clock,
             random_source or random.SystemRandom(),
-            lambda: self._follower.head,
+            self.seen,
             self._on_committed,
             on_fenced,
             on_unknown or on_fenced,
@@ -202,15 +205,16 @@ class Streams:
         """
         self._writer.submit(call)
 
-    async def append(self, appends: Sequence[Append]) -> list[Result]:
-        """Append batches and wait for their outcomes; durable and visible to readers when they are ACCEPTED.
+    async def append(self, appends: Sequence[Append], seen: int) -> list[Result]:
+        """Append batches and wait for their outcomes; durable and visible to readers when they are ACCEPTED. `seen`: as in `AppendCall`.
 
         One result per batch, in order. Cancelling the wait does not take the batches back.
         """
         if not appends:
             return []
         done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
-        self._writer.submit(AppendCall(appends, lambda call: None if done.done() else done.set_result(call.results)))
+        call = AppendCall(appends, lambda call: None if done.done() else done.set_result(call.results), seen)
+        self._writer.submit(call)
         return await done
 
     @property

@@ -7,7 +7,7 @@
 - A batch is acknowledged only after its object is durable and its commit is known (I1). A lost reply is neither success nor
   failure: the commit is asked again with the same token until it is known or this server is fenced. A server that does not know for
   `commit_unknown_ms_max` stops instead, so that its clients go elsewhere; the token is decided once, however late a commit comes (I8).
-- A commit names the log position that this server knew of when the object's first batch came (`metadata/producers.py`).
+- A commit names the oldest of the log positions that this server knew of when the object's batches arrived (`metadata/producers.py`).
 - Memory is bounded by `bytes_max`: over it, protocol servers stop reading their sockets (`is_over_budget`, `on_relief`).
 
 Flush policy ("natural batching"): at once when nothing is in flight and `flush_when_idle`; when `flush_bytes` are waiting and an
@@ -82,7 +82,7 @@ class Writer:
         settings: WriterSettings,
         clock: Clock,
         random_source: random.Random,
-        head: Callable[[], int],
+        seen: outcomes.Seen,
         on_committed: Callable[[ObjectRef, bytearray, ObjectCommitted], None],
         on_fenced: Callable[[], None],
         on_unknown: Callable[[], None],
@@ -90,7 +90,7 @@ class Writer:
         """`on_committed` gets every committed object (its buffer is given away); `on_fenced` is called once when fenced.
 
         `on_unknown` is called instead when a commit was not answered for `commit_unknown_ms_max`, or a bug ended a write.
-        `head` is the newest log position that this server has heard of.
+        `seen` is the newest log position that this server has heard of.
         """
         self._store = Putting(store)
         self._loop = asyncio.get_running_loop()  # Python 3.11 asks the kernel for the process id each time
@@ -100,7 +100,7 @@ class Writer:
         self._settings = settings
         self._keys = wal_keys.KeySource(clock, random_source.getrandbits)
         self._random = random_source
-        self._seen = outcomes.Seen(commit_log, head)
+        self._seen = seen
         self._on_committed = on_committed
         self._on_fenced = on_fenced
         self._on_unknown = on_unknown
@@ -144,7 +144,9 @@ class Writer:
             before = buffer.size
             if not before:
                 buffer.since = loop.time()
-                buffer.seen = self._seen.position()
+                buffer.seen = call.seen
+            elif call.seen < buffer.seen:
+                buffer.seen = call.seen
             first = at
             at, buffer.size = kernel.queue_appends(call, call.appends, at, buffer.partitions, before, limit)
             self._pending_bytes += buffer.size - before

@@ -188,7 +188,7 @@ class Connection:
         self.number = number
         self.is_lost = False
         self._world = node.world
-        self._inbox: deque[tuple[Sequence[Wanted] | Work, asyncio.Future[Any]]] = deque()
+        self._inbox: deque[tuple[Sequence[Wanted] | Work, asyncio.Future[Any], int]] = deque()
         self._is_blocked = False
         self._waiting: dict[asyncio.Future[Any], None] = {}
         self._last_arrival = 0.0
@@ -229,13 +229,14 @@ class Connection:
     # -- the node's side, in its process -------------------------------------------------------------------------
 
     def _arrive(self, request: Sequence[Wanted] | Work, reply: "asyncio.Future[Any]") -> None:
-        self._inbox.append((request, reply))
+        seen = 0 if self.node.streams is None else self.node.streams.seen.position
+        self._inbox.append((request, reply, seen))
         self._read()
 
     def _read(self) -> None:
         while self._inbox and not self._is_blocked:
             streams = self.node.streams
-            request, reply = self._inbox[0]
+            request, reply, seen = self._inbox[0]
             if streams is None:
                 self._answer(reply, None, Unavailable("connection refused"))
             elif callable(request):
@@ -246,7 +247,7 @@ class Connection:
                 streams.on_relief(self._unblock)
                 return
             elif all(streams.catalog.peek(wanted.name) for wanted in request):
-                self._submit(streams, request, reply)
+                self._submit(streams, request, reply, seen)
             else:
                 self._is_blocked = True
                 run_in(self.node.process, self._world.loop, self._look_up(streams, request, reply))
@@ -278,7 +279,7 @@ class Connection:
             self._answer(reply, None, error)
         self._unblock()
 
-    def _submit(self, streams: Streams, request: Sequence[Wanted], reply: "asyncio.Future[Any]") -> None:
+    def _submit(self, streams: Streams, request: Sequence[Wanted], reply: "asyncio.Future[Any]", seen: int) -> None:
         appends: list[Append] = []
         told: list[Told] = []
         for wanted in request:
@@ -296,7 +297,7 @@ class Connection:
             self._answer(reply, told)
             return
         size = sum(len(item.batch) for item in appends)
-        streams.submit(AppendCall(appends, done))
+        streams.submit(AppendCall(appends, done, seen))
         self.node.check_bounds(size)
 
     def _admit(self, streams: Streams, wanted: Wanted) -> Append | None:

@@ -25,6 +25,8 @@ from fixtures import by_name
 
 SEQUENCE_COUNT = 1 << 31
 FROZEN_MS = 1_700_000_000_000
+FLOORS = {5: 1, 6: 40, 7: 20}
+"""What the names of some producers remember of former ones."""
 
 
 class EmptyCheckpoint:
@@ -40,8 +42,8 @@ class EmptyCheckpoint:
     def partition(self, key: PartitionKey, stream: StreamState) -> PartitionState:
         return PartitionState(stream)
 
-    def is_registered(self, key: PartitionKey, producer_id: int) -> bool:
-        return key != self.unregistered
+    def floor_of(self, key: PartitionKey, producer_id: int) -> int | None:
+        return None if key == self.unregistered else FLOORS.get(producer_id, 0)
 
 
 class History:
@@ -130,7 +132,7 @@ async def test_random_commits_are_decided_as_the_ledger_decides(
     for key in partitions[:1] + partitions[2:]:
         for producer in range(4, 8):
             await postgresql_backend.execute(
-                f"insert into bearlake.producer_name values ({key}, 'p{producer}', {producer}, 0)"
+                f"insert into bearlake.producer_name values ({key}, 'p{producer}', {producer}, 0, {FLOORS.get(producer, 0)})"
             )
     history = History(seed, partitions)
     lease = await metadata.leases.acquire("dispatch", writer.server)

@@ -397,7 +397,7 @@ async def test_records_of_other_protocols_are_messages(client: Any, pulsar: Puls
     ]
     batch = record_codec.encode(records)
     append = Append(view.partition(0), view.id_bytes, batch, None, 3, 1_002, -1, -1, -1, 0)
-    await pulsar.streams.append([append])
+    await pulsar.streams.append([append], 0)
 
     def work() -> None:
         consumer = client.subscribe("t", "s", initial_position=EARLIEST)

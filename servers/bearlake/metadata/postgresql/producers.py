@@ -27,7 +27,7 @@ class PostgresqlProducerIds:
         """See `ProducerIds.named`."""
         check_name("a producer's name", name, PRODUCER_NAME_BYTES_MAX)
         row = await self._database.row(
-            "select producer_id, producer_epoch, last_sequence, partition_epoch from bearlake.named_producer($1, $2, $3)",
+            "select producer_id, producer_epoch, last_sequence, partition_epoch, floor from bearlake.named_producer($1, $2, $3)",
             partition,
             name,
             ASKED_STEP_MS,

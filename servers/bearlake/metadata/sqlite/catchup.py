@@ -79,12 +79,12 @@ class SqliteCheckpoint:
             stream, start=start, end=end, size=size, size_before=size_before, epoch=epoch, producers=producers
         )
 
-    def is_registered(self, key: PartitionKey, producer_id: int) -> bool:
-        """Whether the id is that of a name. Only looked at for the first batch of a named producer."""
+    def floor_of(self, key: PartitionKey, producer_id: int) -> int | None:
+        """The floor of the name that has this id. Only looked at for the first batch of a named producer."""
         row = self._connection.execute(
-            "SELECT 1 FROM producer_names WHERE partition = ? AND producer_id = ?", (key, producer_id)
+            "SELECT floor FROM producer_names WHERE partition = ? AND producer_id = ?", (key, producer_id)
         ).fetchone()
-        return row is not None
+        return None if row is None else row[0]
 
 
 class Follower:

@@ -60,20 +60,23 @@ class SqliteProducerIds:
 
     def _named(self, partition: PartitionKey, name: str) -> NamedProducer:
         now_ms = self._clock.now_ms()
-        find = "SELECT producer_id, asked_ms FROM producer_names WHERE partition = ? AND name = ?"
+        find = "SELECT producer_id, floor, asked_ms FROM producer_names WHERE partition = ? AND name = ?"
         with self._database.looking() as connection:  # mostly it is there: find it without the write lock
             row = connection.execute(find, (partition, name)).fetchone()
-            if row is not None and now_ms - row[1] < ASKED_STEP_MS:
-                return _described(self._existing(partition), row[0])
+            if row is not None and now_ms - row[2] < ASKED_STEP_MS:
+                return _described(self._existing(partition), *row[:2])
         with self._database.writing() as connection:
             state = self._existing(partition)
             row = connection.execute(find, (partition, name)).fetchone()
-            producer_id = _next_ids(connection, 1).start if row is None else row[0]
+            if row is None:
+                (floor,) = connection.execute("SELECT named_floor FROM store").fetchone()
+                row = (_next_ids(connection, 1).start, floor)
             connection.execute(
-                "INSERT INTO producer_names VALUES (?, ?, ?, ?) ON CONFLICT (partition, name) DO UPDATE SET asked_ms = excluded.asked_ms",
-                (partition, name, producer_id, now_ms),
+                "INSERT INTO producer_names (partition, name, producer_id, asked_ms, floor) VALUES (?, ?, ?, ?, ?)"
+                " ON CONFLICT (partition, name) DO UPDATE SET asked_ms = excluded.asked_ms",
+                (partition, name, row[0], now_ms, row[1]),
             )
-            return _described(state, producer_id)
+            return _described(state, *row[:2])
 
     def _raise_epoch(self, partition: PartitionKey, lease: Lease) -> int:
         with self._database.writing() as connection:
@@ -128,7 +131,7 @@ def _next_ids(connection: sqlite3.Connection, count: int) -> range:
     return range(end - count, end)
 
 
-def _described(state: PartitionState, producer_id: int) -> NamedProducer:
+def _described(state: PartitionState, producer_id: int, floor: int) -> NamedProducer:
     known = state.producers.get(producer_id)
     epoch, last = (-1, -1) if known is None else (known[0], known[HEAD_FIELDS + 1])
-    return NamedProducer(producer_id, epoch, last, state.epoch)
+    return NamedProducer(producer_id, epoch, last, state.epoch, floor)

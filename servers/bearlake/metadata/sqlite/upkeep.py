@@ -71,10 +71,9 @@ class Upkeep:
                 (before_ms, limit),
             ).fetchall()
             unused = [row for row in unused if row[0] not in unrolled]
-            idempotent = _idempotent(connection, idle)
-            if idempotent:
+            if idle:
                 position = head + 1
-                _raise_floors(connection, idempotent, position, now_ms)
+                _raise_floors(connection, idle, position, now_ms)
             connection.executemany("DELETE FROM partition_producers WHERE partition = ? AND producer_id = ?", idle)
             connection.executemany(
                 "DELETE FROM producer_names WHERE partition = ? AND producer_id = ?", [*idle, *unused]
@@ -85,18 +84,22 @@ class Upkeep:
 
 
 def _idempotent(connection: sqlite3.Connection, forgotten: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Those that have no name: named producers have rules of their own (I9)."""
+    """Those that have no name."""
     find = "SELECT 1 FROM producer_names WHERE partition = ? AND producer_id = ?"
     return [row for row in forgotten if connection.execute(find, row).fetchone() is None]
 
 
 def _raise_floors(connection: sqlite3.Connection, forgotten: list[tuple[int, int]], position: int, now_ms: int) -> None:
-    """Remember which idempotent producers may have lost a state, and when: by an entry of the log, so that all servers hear of it."""
+    """Remember which producers may have lost a state, and when: by an entry of the log, so that all servers hear of it."""
     connection.execute(
         "INSERT INTO log (position, kind, created_ms, stream_number) VALUES (?, ?, ?, ?)",
         (position, STREAM, now_ms, stream_number(PartitionKey(forgotten[0][0]))),
     )
-    connection.execute(
-        "UPDATE store SET expired_producer_id = max(expired_producer_id, ?), position_floor = ?",
-        (max(producer_id for _, producer_id in forgotten), position),
-    )
+    idempotent = _idempotent(connection, forgotten)
+    if idempotent:
+        connection.execute(
+            "UPDATE store SET expired_producer_id = max(expired_producer_id, ?), position_floor = ?",
+            (max(producer_id for _, producer_id in idempotent), position),
+        )
+    if len(idempotent) < len(forgotten):
+        connection.execute("UPDATE store SET named_floor = ?", (position,))

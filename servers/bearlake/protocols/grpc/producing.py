@@ -30,12 +30,13 @@ async def init_producer(node: Node, who: Principal, request: pb.InitProducerRequ
 
 async def produce(node: Node, who: Principal, request: pb.ProduceRequest) -> pb.ProduceResponse:
     """Append one batch. Raises error kinds, `Failure`."""
+    seen = node.streams.seen.position
     view = await writable(node, who, request.stream)
     await node.room()
     sequence = request.sequence if request.HasField("sequence") else None
     batch = await PayloadReader().batch(request.payload, sequence, node.streams.clock.now_ms())
     append = _append(node, view, request.partition, batch, _expected(request))
-    (result,) = await node.streams.append([append])
+    (result,) = await node.streams.append([append], seen)
     if result[0] not in _STORED:
         raise failure_of_result(result)
     return pb.ProduceResponse(base_offset=result[1], record_count=append.record_count)
@@ -94,12 +95,17 @@ class _Entry:
 
 
 class _Call:
-    """One ProduceStream call."""
+    """One ProduceStream call.
+
+    Messages may wait in gRPC's buffers, so all of them count as arrived when the call began (`AppendCall.seen`). After OUTCOME_UNKNOWN the
+    client begins another call.
+    """
 
     def __init__(self, node: Node, who: Principal, context: Context) -> None:
         self._node = node
         self._who = who
         self._context = context
+        self._seen = node.streams.seen.position
         self._payloads = PayloadReader()
         self._entries: deque[_Entry] = deque()
         self._bytes = 0
@@ -149,7 +155,7 @@ class _Call:
             if self._entries and self._entries[0] is entry:
                 self.wake()
 
-        self._node.streams.submit(AppendCall([append], done))
+        self._node.streams.submit(AppendCall([append], done, self._seen))
 
     async def _wait_for_room(self) -> None:
         settings = self._node.settings

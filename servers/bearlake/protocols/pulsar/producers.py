@@ -101,6 +101,7 @@ class Client(Protocol):
     """The client of a producer: its connection."""
 
     send_count: int
+    arrived: int  # the log position that this server knew of before the commands that are taken now arrived
     producers: "dict[int, Producer]"
 
     @property
@@ -159,7 +160,7 @@ class Producer:
         self._newest_sequence_id = -1
         """Of what is stored under its name or was appended since: the next SEND is not stored without that."""
         self._line: deque[Sends] = deque()
-        self._held: deque[tuple[Sends, Sequence[Append], bool]] = deque()
+        self._held: deque[tuple[Sends, AppendCall, bool]] = deque()
         """What is not appended yet, and whether it is a chunk; all of it is in the line."""
         self._close_request_id: int | None = None
         self._move_url: str | None = None
@@ -214,8 +215,7 @@ class Producer:
             if append is None:
                 send.fail(Verdict.NOT_FOUND)
             else:
-                self._held.append((send, (append,), command.is_chunk))
-                self._submit()
+                self._hold(send, (append,), command.is_chunk)
 
     def take_parsed(self, parsed: Sequence[SendEntry]) -> None:
         """Take SENDs that the kernel has read and made batches of: what is refused divides those that are appended together."""
@@ -245,8 +245,11 @@ class Producer:
 
     def _append_all(self, ids: list[SendIds], appends: Sequence[Append]) -> None:
         if ids:
-            self._held.append((self._queue(ids), appends, False))
-            self._submit()
+            self._hold(self._queue(ids), appends)
+
+    def _hold(self, sends: Sends, appends: Sequence[Append], is_chunk: bool = False) -> None:
+        self._held.append((sends, AppendCall(appends, sends.done, self.connection.arrived), is_chunk))
+        self._submit()
 
     def _queue(self, ids: list[SendIds]) -> Sends:
         """Put SENDs in line."""
@@ -264,11 +267,11 @@ class Producer:
         one of them could be lost, and the message sent again would pass for a duplicate.
         """
         while self._held:
-            sends, appends, is_chunk = self._held[0]
-            if is_chunk and appends[0].flags & BATCH_NAMED and self._line[0] is not sends:
+            sends, call, is_chunk = self._held[0]
+            if is_chunk and call.appends[0].flags & BATCH_NAMED and self._line[0] is not sends:
                 return
             self._held.popleft()
-            self.connection.context.streams.submit(AppendCall(appends, sends.done))
+            self.connection.context.streams.submit(call)
 
     def _append(self, command: CommandSend, message: memoryview) -> Append | None:
         """The entry as a batch for the waist; None when the stream is gone. Raises what it is refused with."""

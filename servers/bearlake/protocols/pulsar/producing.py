@@ -89,6 +89,7 @@ async def _open(connection: Connection, producer: Producer, shared_epoch: int | 
     if is_deduplicated or topic_epoch is not None:  # who is alone needs a name in any case: by it the commit fences it
         name = producer.stored_name if is_deduplicated else producer.fenced_name
         stored = await context.streams.metadata.producers.named(producer.partition, name)
+        context.streams.seen.heard(stored.floor)
     if request.initial_subscription_name:
         cursors = context.streams.metadata.cursors
         await create_cursor(cursors, producer.partition, request.initial_subscription_name, EARLIEST, {})

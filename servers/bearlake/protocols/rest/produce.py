@@ -60,6 +60,11 @@ class Writing:
         """A partition for records without a key; those of one request go together, so that they are one batch."""
         return self._random.randrange(view.partition_count)
 
+    @property
+    def seen(self) -> int:
+        """The newest log position that this server knows of: to be noted before anything of a request is waited for."""
+        return self._streams.seen.position
+
     def now_ms(self) -> int:
         """The time of records that bring none."""
         return self._streams.clock.now_ms()
@@ -104,7 +109,7 @@ class Writing:
                 else:
                     for at in chunk:
                         results[at] = Written(partition, -1, admitted)
-        outcomes = await self._streams.append(appends)
+        outcomes = await self._streams.append(appends, self.seen)  # without producers it decides nothing
         for (partition, chunk), (verdict, base_offset, _) in zip(members, outcomes, strict=True):
             error = error_of(verdict)
             for delta, at in enumerate(chunk):
@@ -121,8 +126,11 @@ class Writing:
         partition: int,
         records: Sequence[Record],
         sign: Callable[[Append], Append],
+        seen: int,
     ) -> Result:
         """Append records as one batch, which `sign` completes: its producer, its condition. Its outcome, as the waist says it.
+
+        `seen` is a log position that this server knew of before it received the records (`AppendCall`).
 
         Raises:
             Denied: `who` may not write to the stream.
@@ -133,7 +141,7 @@ class Writing:
         admitted = _admitted(view, partition, records, self.now_ms())
         if not isinstance(admitted, Append):
             raise admitted
-        (result,) = await self._streams.append([sign(admitted)])
+        (result,) = await self._streams.append([sign(admitted)], seen)
         metrics.REST_RECORDS.labels("in").inc(len(records))
         return result
 

@@ -137,5 +137,5 @@ class _Tiny:
     def partition(self, key: PartitionKey, stream: StreamState) -> PartitionState:
         return PartitionState(stream, end=self._end, producers={PRODUCER_ID: self._known} if self._known else {})
 
-    def is_registered(self, key: PartitionKey, producer_id: int) -> bool:
-        return False
+    def floor_of(self, key: PartitionKey, producer_id: int) -> int | None:
+        return None

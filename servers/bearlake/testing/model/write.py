@@ -114,10 +114,8 @@ class WriteGuards:
     position_floor_checked_in_commit: bool = guard(
         "a commit that had not seen the position floor decides no first batch of a producer that may have expired"
     )
-    seen_before_batches: bool = guard("a commit names a position that its server had seen before the batches came")
-    requests_end_before_expiry: bool = guard(
-        "(assumed) no request waits at a server for longer than its producer's state is kept"
-    )
+    seen_before_batches: bool = guard("a commit names a position that its server had seen before it sent the commit")
+    seen_at_arrival: bool = guard("that position is noted when the request arrives, not when the server takes it up")
     retries_end_before_expiry: bool = guard(
         "(assumed) no client sends a batch again after its producer's state has expired"
     )
@@ -209,7 +207,7 @@ class WritePart:
             epoch, sequence = (state.epoch, batch - state.first) if self._is_idempotent else (0, 0)
             is_first = all(one.batch != batch or one.epoch != epoch for one in state.attempts)
             for server in self._servers(state):
-                made = Attempt(batch, epoch, sequence, server, is_first)
+                made = Attempt(batch, epoch, sequence, server, is_first, seen=state.position)
                 after = state._replace(attempts=(*state.attempts, made), batches=batches)
                 found.append(Step(SEND, (batch, epoch, sequence, SERVERS[server], number), after))
 
@@ -259,8 +257,9 @@ class WritePart:
                 found.append(Step(PUT_FAILS, (server, at, ANSWERS[judged.answer]), state.with_attempt(at, judged)))
         if guards.commits_in_seal_order and any(other.stage == COMMITTING for other in earlier):
             return
+        seen = one.seen if guards.seen_at_arrival else state.position
         for is_recent in (False, True) if self._bounds.store_trouble else (True,):
-            sent = one._replace(stage=COMMITTING, is_sent=True, is_there=True, is_recent=is_recent, seen=state.position)
+            sent = one._replace(stage=COMMITTING, is_sent=True, is_there=True, is_recent=is_recent, seen=seen)
             if not guards.acknowledge_third:
                 sent = sent._replace(stage=ANSWERED, answer=STORED)
             found.append(Step(TAKE, (server, at, SPANS[is_recent]), state.with_attempt(at, sent)))
@@ -273,7 +272,7 @@ class WritePart:
         if not self._is_idempotent:
             return one
         known, end = state.producer, len(state.log)
-        behind = state.may_have_expired, state.position, state.position_floor
+        behind = state.may_have_expired, one.seen, state.position_floor
         kind, base, _ = self._judge(known, end, one.epoch, one.sequence, rules.NEVER, *behind)
         answer = ANSWER_OF[kind]
         if answer not in (STORED, UNKNOWN_PRODUCER, PRODUCER_FENCED):
@@ -358,14 +357,6 @@ class WritePart:
         after = state._replace(producer=(), may_have_expired=True, position=entry)
         if self._guards.expiry_raises_position_floor:
             after = after._replace(position_floor=entry)
-        if self._guards.requests_end_before_expiry:
-            attempts = tuple(
-                one._replace(stage=HEARD) if one.stage == REQUESTED and not one.is_awaited else one
-                for one in state.attempts
-            )
-            if any(one.stage == REQUESTED for one in attempts):
-                return
-            after = after._replace(attempts=attempts)
         found.append(Step(EXPIRE, (), after))
 
 

@@ -66,7 +66,7 @@ class Attempt(NamedTuple):
     is_recent: bool = False
     """Whether the token was made in the recent span of time, by its server's clock."""
     seen: int = 0
-    """The log position that its server had seen before it took the request."""
+    """The log position that its server had seen when the request arrived."""
     is_sent: bool = False
     """Whether the commit was sent."""
     is_there: bool = False

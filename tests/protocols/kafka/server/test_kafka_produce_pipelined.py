@@ -6,7 +6,7 @@ from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.settings import KafkaSettings
-from fixtures.kafka_server import batch_of, produce_request, values_of
+from fixtures.kafka_server import batch_of, produce_request, until, values_of
 
 GOOD = batch_of(b"good")
 BAD = GOOD[:-1] + bytes([GOOD[-1] ^ 1])
@@ -108,6 +108,8 @@ async def test_a_producer_that_expired_hears_so_with_the_log_start_offset(kafka)
     while await metadata.producers.expire(idle_ms=-1_000, limit=10):
         pass
 
+    head = await kafka.streams.metadata.log.head()
+    await until(lambda: kafka.streams.seen.position >= head)
     refused = await client.produce("t", batch_of(b"b", producer=(producer, 0, 1)))
     accepted = await client.produce("t", batch_of(b"b", producer=(producer, 1, 0)))
 

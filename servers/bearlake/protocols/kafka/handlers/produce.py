@@ -35,6 +35,8 @@ class Requester(Protocol):
     """The connection that sent Produce requests: `connection.Connection`."""
 
     produce_tail: asyncio.Task[None] | None
+    arrived: int
+    """The log position that this server knew of before the requests that are taken now arrived."""
 
     @property
     def context(self) -> KafkaContext:
@@ -81,6 +83,7 @@ class ProduceCall:
         "is_plain",
         "now_ms",
         "outcomes",
+        "seen",
         "slot",
         "stamped",
     )
@@ -100,6 +103,7 @@ class ProduceCall:
         self.correlation_id = correlation_id
         self.entries = entries
         self.now_ms = connection.context.streams.clock.now_ms()
+        self.seen = connection.arrived
         self.outcomes: list[Refusal | None] = [None] * len(entries)
         self.is_plain = False
         """Whether every batch was appended as it came."""
@@ -192,7 +196,7 @@ def receive(
     if acks not in (-1, 0, 1) or transactional_id is not None:
         code = NO_TRANSACTIONS if transactional_id is not None else Refusal(ErrorCode.INVALID_REQUIRED_ACKS)
         call.outcomes = [code] * len(entries)
-        call.done(AppendCall((), _ignore))
+        call.done(AppendCall((), _ignore, call.seen))
     elif connection.produce_tail is not None or not _submit(call, frame, slab, knows_all=False):
         _start_later(call, frame, slab)
     if acks == 0:
@@ -259,9 +263,9 @@ def _submit(call: ProduceCall, frame: memoryview, slab: Slab, *, knows_all: bool
             at += 1
     call.is_plain = len(appends) == count and not call.stamped
     if appends:
-        context.streams.submit(AppendCall(appends, call.done))
+        context.streams.submit(AppendCall(appends, call.done, call.seen))
     else:
-        call.done(AppendCall((), _ignore))
+        call.done(AppendCall((), _ignore, call.seen))
     return True
 
 

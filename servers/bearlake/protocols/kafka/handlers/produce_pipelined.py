@@ -83,7 +83,8 @@ def _append(
         if at < count and entries[at][0] == topic:
             return False
     connection.add(slot)
-    context.streams.submit(AppendCall(appends, ProduceCalls(connection, slot, caller, requests, entries).done))
+    calls = ProduceCalls(connection, slot, caller, requests, entries)
+    context.streams.submit(AppendCall(appends, calls.done, connection.arrived))
     return True
 
 

@@ -2,6 +2,7 @@
 
 Appends of one producer keep the order in which they came; those of others are not waited for. Whatever server takes a retry, the
 answer is that of the first time: producers and `Stream-Seq` are checked where offsets are given, and a close is noted in the stream.
+When a producer was forgotten after its append came, nobody knows whether a retry has stored that append meanwhile: 503.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,9 +11,9 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from bearlake.errors import Overloaded
+from bearlake.errors import Overloaded, Unavailable
 from bearlake.metadata import ProducerIds
-from bearlake.metadata.model import PartitionKey
+from bearlake.metadata.model import NamedProducer, PartitionKey
 from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.problems import Problem
@@ -37,13 +38,17 @@ _TRY_COUNT = 10
 
 
 class _Order(NamedTuple):
-    """Records to append to a partition, and who wants it; with a `Stream-Seq`, in its order."""
+    """Records to append to a partition, and who wants it; with a `Stream-Seq`, in its order.
+
+    `seen` is the log position that this server knew of when the request came.
+    """
 
     who: Principal
     view: StreamView
     partition: int
     records: Sequence[Record]
     sequence: str | None
+    seen: int
 
 
 class _Done(NamedTuple):
@@ -78,6 +83,7 @@ class AppendRoutes:
 
     async def append(self, request: web.Request) -> web.Response:
         """Append the body; with `Stream-Closed` close, too."""
+        seen = self._writing.seen
         claim = _claim(request)
         _text(request, "Stream-Seq")
         await self._writing.room()
@@ -87,12 +93,12 @@ class AppendRoutes:
             raise Problem(400, 400, "the body is empty")
         if body and "Content-Type" not in request.headers:
             raise Problem(400, 400, "Content-Type: expected that of the stream")
-        return await self._appending.undisturbed(self._append(request, view, index, body, claim))
+        return await self._appending.undisturbed(self._append(request, view, index, body, claim, seen))
 
     # -- inside --------------------------------------------------------------------------------------------------
 
     async def _append(
-        self, request: web.Request, view: StreamView, index: int, body: bytes, claim: Claim | None
+        self, request: web.Request, view: StreamView, index: int, body: bytes, claim: Claim | None, seen: int
     ) -> web.Response:
         closes = state.closes(request)
         await self._lives.use(view)
@@ -102,7 +108,7 @@ class AppendRoutes:
         if body and state.media_type(request.headers["Content-Type"]) != state.media_type(kind):
             raise Problem(409, 409, f"the stream has content type {kind}")
         records = self._appending.records(kind, body, is_first=False)
-        order = _Order(principal_of(request), view, index, records, request.headers.get("Stream-Seq"))
+        order = _Order(principal_of(request), view, index, records, request.headers.get("Stream-Seq"), seen)
         if claim is not None:
             done = await self._claimed(order, claim)
         else:
@@ -118,7 +124,7 @@ class AppendRoutes:
 
     async def _unclaimed(self, order: _Order) -> int:
         """Append what says nothing of its producer; the end of the log then."""
-        who, view, index, records, sequence = order
+        who, view, index, records, sequence, _ = order
         if sequence is None:
             end = await self._appending.write(who, view, index, records)
         else:
@@ -131,10 +137,11 @@ class AppendRoutes:
 
     async def _once(self, order: _Order, sign: Callable[[Append], Append]) -> Result:
         """Append as one batch; in the order of `Stream-Seq` if there is one."""
-        who, view, index, _, sequence = order
+        who, view, index, _, sequence, seen = order
 
         async def write(records: Sequence[Record], complete: Callable[[Append], Append]) -> Result:
-            return await self._writing.write_once(who, view, index, records, lambda append: complete(sign(append)))
+            signed = partial(_signed, sign, complete)
+            return await self._writing.write_once(who, view, index, records, signed, seen)
 
         if sequence is None:
             return await write(order.records, lambda append: append)
@@ -155,7 +162,7 @@ class AppendRoutes:
                     await self._appending.still_open(view, order.partition, base + len(records))
                     return _Done(base + len(records), _echo(claim.epoch, claim.sequence), is_last=True)
                 error = error_of(verdict)
-                # A name that was forgotten, with all that it wrote, has a new id.
+                # A name that was forgotten, with all that it wrote, has a new id. The commit then knows whether this came before.
                 if error is not None and verdict not in (
                     Verdict.OUT_OF_ORDER,
                     Verdict.FENCED,
@@ -169,6 +176,7 @@ class AppendRoutes:
                 is_last = bool(records) and claim.sequence == last.last_sequence
                 return _Done(None, _echo(last.epoch, last.last_sequence), is_last=is_last)
             if decision is not Decision.ACCEPT:
+                _check_known(order, last)
                 raise producers.problem_of(decision, claim, last)
             if not records:
                 return _Done(None, _echo(claim.epoch, claim.sequence), is_last=True)
@@ -195,6 +203,16 @@ class AppendRoutes:
         elif closes_only:
             return web.Response(status=204, headers=headers)
         raise Problem(409, 409, "the stream is closed", headers)
+
+
+def _signed(sign: Callable[[Append], Append], complete: Callable[[Append], Append], append: Append) -> Append:
+    return complete(sign(append))
+
+
+def _check_known(order: _Order, last: NamedProducer) -> None:
+    """Raise `Unavailable` if a producer of the name was forgotten since the request came: a retry of it may have been stored before."""
+    if last.epoch < 0 and order.seen < last.floor:
+        raise Unavailable("the producer was forgotten meanwhile; the records may or may not be stored")
 
 
 def _echo(epoch: int, sequence: int) -> dict[str, str]:

@@ -1,0 +1,137 @@
+"""What a Produce request costs in its connection alone: from bytes that have arrived to the answer's bytes, without a write path.
+
+    python bench/micro/produce.py [--count 20000] [--rounds 9] [--bytes 1024]
+
+A Kafka connection gets requests of one idempotent batch each, one per read or sixteen per read; instead of the write path, a function
+answers them at once. CPU time of one thread per request, the best round.
+"""
+
+import argparse
+import asyncio
+import random
+import time
+from typing import Any
+
+import uvloop
+
+from bearlake.clock import SystemClock
+from bearlake.metadata import registering
+from bearlake.metadata.open import open_metadata
+from bearlake.objects.memory import MemoryObjectStore
+from bearlake.protocols.kafka import codec, dispatch
+from bearlake.protocols.kafka import messages as m
+from bearlake.protocols.kafka.codec import ApiKey
+from bearlake.protocols.kafka.connection import Connection
+from bearlake.protocols.kafka.server import KafkaServer
+from bearlake.protocols.kafka.settings import KafkaSettings
+from bearlake.records.codec import Producer, Record, encode
+from bearlake.streams.append import AppendCall, Appended, Verdict
+from bearlake.streams.principal import ANONYMOUS
+from bearlake.streams.service import Streams
+
+_VERSION = 9
+
+
+class Transport:
+    """Counts what it is given."""
+
+    def __init__(self) -> None:
+        self.written_bytes = 0
+
+    def get_extra_info(self, name: str) -> Any:  # Any: as asyncio's
+        """Only the client's address is known."""
+        return ("127.0.0.1", 1) if name == "peername" else None
+
+    def is_closing(self) -> bool:
+        """Never."""
+        return False
+
+    def write(self, chunk: bytes) -> None:
+        """Take an answer."""
+        self.written_bytes += len(chunk)
+
+    def writelines(self, chunks: list[bytes]) -> None:
+        """Take answers."""
+        self.written_bytes += sum(map(len, chunks))
+
+    def pause_reading(self) -> None:
+        """Nothing is read here."""
+
+    def resume_reading(self) -> None:
+        """Nothing is read here."""
+
+
+def _answer(call: AppendCall) -> None:
+    call.results = [Appended(Verdict.ACCEPTED, 0, 0)] * len(call.appends)
+    for append in call.appends:
+        if append.hold is not None:
+            append.hold.release()
+    call.waiting = 0
+    call.done()
+
+
+def _frame(size: int) -> bytes:
+    batch = encode(
+        [Record(value=bytes(size), timestamp=time.time_ns() // 1_000_000)],
+        producer=Producer(id=7, epoch=0, base_sequence=0),
+    )
+    request = m.ProduceRequest(
+        acks=-1,
+        timeout_ms=1000,
+        topic_data=[
+            m.ProduceRequest.Topic(name="bench", partition_data=[m.ProduceRequest.Partition(index=0, records=batch)])
+        ],
+    )
+    return b"".join(codec.request(ApiKey.PRODUCE, _VERSION).frame(1, "bench", request))
+
+
+async def measure(count: int, rounds: int, size: int) -> None:
+    """Print a line per number of requests in one read."""
+    metadata = await open_metadata("memory:///")
+    registration = await registering.register(
+        metadata.servers, "bench", zone=None, endpoints={}, version="1", timeout_ms=600_000
+    )
+    streams = Streams(metadata, MemoryObjectStore(SystemClock()), registration.server, random_source=random.Random(1))
+    await streams.start()
+    await streams.create(ANONYMOUS, "bench", 1, {})
+    streams.submit = _answer  # type: ignore[method-assign]
+    server = KafkaServer(streams, registration, KafkaSettings(), [])  # type: ignore[arg-type]
+    await server.start()
+    frame = _frame(size)
+    for together in (1, 16):
+        connection = Connection(server.connections, server.context, dispatch.served(), "kafka")
+        transport = Transport()
+        connection.connection_made(transport)  # type: ignore[arg-type]
+        sent = frame * together
+        best = float("inf")
+        for _ in range(rounds):
+            spent = 0
+            for _ in range(count // together):
+                started = time.thread_time_ns()
+                view = connection.get_buffer(-1)
+                view[: len(sent)] = sent
+                connection.buffer_updated(len(sent))
+                connection._pump()
+                spent += time.thread_time_ns() - started
+                await asyncio.sleep(0)
+            best = min(best, spent / count / 1000)
+        assert transport.written_bytes
+        print(f"{together:3} per read   {best:6.2f} us per request")
+        connection.connection_lost(None)
+    await streams.close()
+    await metadata.close()
+
+
+def main() -> None:
+    """Run by hand."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--bytes", type=int, default=1024)
+    options = parser.parse_args()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(measure(options.count, options.rounds, options.bytes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""Requests that came to a server before their producer was forgotten, and were carried out afterwards: never stored a second time.
+
+Each time one server has the request, and does not get on with it; a second server stores the client's next try, and the producer is
+forgotten. Then the first server goes on. It has heard of all that by then.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from bearlake.metadata.model import ObjectCommit, ObjectCommitted
+from bearlake.protocols.grpc import methods
+from bearlake.protocols.grpc.proto import stream_pb2 as pb
+from bearlake.protocols.kafka.settings import KafkaSettings
+from bearlake.streams.service import Streams
+from fixtures.deployment import append, batch_of
+from fixtures.grpc_server import MakeGrpc
+from fixtures.kafka_server import Make, Node, produce_request, until
+from fixtures.pulsar_server import PulsarCluster
+from fixtures.rest_server import MakeServers
+
+VERSION = 9
+JSON = {"Content-Type": "application/json"}
+PLAIN, REPEATED = batch_of(b"plain"), batch_of(b"a", producer=1)
+
+
+async def forget(streams: Streams, other: Streams) -> None:
+    """All producers are forgotten, and the server has heard of it."""
+    while await other.metadata.producers.expire(idle_ms=-1, limit=100):
+        pass
+    head = await other.metadata.log.head()
+    await until(lambda: streams.seen.position >= head)
+
+
+async def end(streams: Streams, name: str) -> int:
+    key = (await streams.catalog.find(name)).partition(0)
+    return (await streams.bounds([key]))[key].end
+
+
+async def store_and_forget(streams: Streams, other: Streams) -> None:
+    """The client's next try is stored by the other server."""
+    view = await other.catalog.find("t")
+    ((verdict, _, _),) = await append(other, view, REPEATED)
+    assert verdict == 0
+    await forget(streams, other)
+
+
+class FullMemory:
+    """The write path of a server that has no room."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._writer = streams._writer
+        self._writer._pending_bytes += 1 << 40
+
+    def relieve(self) -> None:
+        self._writer._release(1 << 40)
+
+
+# -- Kafka ---------------------------------------------------------------------------------------------------------
+
+
+async def pair_of(kafka_cluster: Make, **settings: Any) -> tuple[Node, Node, Any, Any]:
+    """Two servers that know the topic, and a client of the first one with its connection there."""
+    cluster = await kafka_cluster(2, settings=KafkaSettings(**settings))
+    node, other = cluster.nodes
+    await node.create("t")
+    await until(lambda: other.streams.catalog.peek("t") is not None)
+    client = await node.client()
+    assert (await client.produce("t", PLAIN, version=VERSION)).error_code == 0
+    (connection,) = node.server.connections
+    return node, other, client, connection
+
+
+async def is_refused_and_stored_once(client: Any, node: Node, count: int) -> bool:
+    answer = (await client.receive()).responses[0].partition_responses[0]
+    return answer.error_code != 0 and await end(node.streams, "t") == count
+
+
+async def test_kafka_a_request_that_waited_for_memory(kafka_cluster: Make) -> None:
+    node, other, client, connection = await pair_of(kafka_cluster)
+    memory = FullMemory(node.streams)
+    client.send(produce_request("t", REPEATED), VERSION)
+    await until(lambda: connection._waits_for_budget)
+    await store_and_forget(node.streams, other.streams)
+    memory.relieve()
+
+    assert await is_refused_and_stored_once(client, node, 2)
+
+
+async def test_kafka_a_request_that_waited_unread(kafka_cluster: Make) -> None:
+    """Its bytes came when the server did not read the socket any more."""
+    node, other, client, connection = await pair_of(kafka_cluster)
+    memory = FullMemory(node.streams)
+    client.send(produce_request("t", PLAIN), VERSION)
+    await until(lambda: connection._is_reading_paused)
+    client.send(produce_request("t", REPEATED), VERSION)
+    await until(lambda: not connection._is_socket_empty())
+    await store_and_forget(node.streams, other.streams)
+    memory.relieve()
+    assert (await client.receive()).responses[0].partition_responses[0].error_code == 0
+
+    assert await is_refused_and_stored_once(client, node, 3)
+
+
+async def test_kafka_a_request_that_waited_for_its_place(kafka_cluster: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection has as many requests under way as it may have."""
+    node, other, client, connection = await pair_of(kafka_cluster, requests_in_flight_max=1)
+    held: list[Any] = []
+    monkeypatch.setattr(node.streams, "submit", held.append)
+    client.send(produce_request("t", PLAIN), VERSION)
+    client.send(produce_request("t", REPEATED), VERSION)
+    await until(lambda: bool(held) and connection._is_reading_paused)
+    await store_and_forget(node.streams, other.streams)
+    monkeypatch.undo()
+    node.streams.submit(held[0])
+    assert (await client.receive()).responses[0].partition_responses[0].error_code == 0
+
+    assert len(held) == 1
+    assert await is_refused_and_stored_once(client, node, 3)
+
+
+async def test_kafka_a_request_that_waited_for_a_look_up(kafka_cluster: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    node, other, client, connection = await pair_of(kafka_cluster)
+    is_found = asyncio.Event()
+    find = node.streams.catalog.find
+
+    async def late(name: str) -> Any:
+        await is_found.wait()
+        return await find(name)
+
+    monkeypatch.setattr(node.streams.catalog, "peek", lambda name: None)
+    monkeypatch.setattr(node.streams.catalog, "find", late)
+    client.send(produce_request("t", REPEATED), VERSION)
+    await until(lambda: connection.produce_tail is not None)
+    await store_and_forget(node.streams, other.streams)
+    monkeypatch.undo()
+    is_found.set()
+
+    assert await is_refused_and_stored_once(client, node, 2)
+
+
+async def test_kafka_a_producer_that_comes_back_goes_on(kafka_cluster: Make) -> None:
+    """What comes after the expiry is stored, also over a connection that was quiet meanwhile."""
+    node, other, client, connection = await pair_of(kafka_cluster)
+    await store_and_forget(node.streams, other.streams)
+    connection.check(0.0)
+
+    assert (await client.produce("t", batch_of(b"b", producer=1, epoch=1), version=VERSION)).error_code == 0
+
+
+# -- Pulsar --------------------------------------------------------------------------------------------------------
+
+
+async def test_pulsar_a_message_that_waited_for_memory(pulsar_cluster: Callable[..., Awaitable[PulsarCluster]]) -> None:
+    """Its producer is closed; what the client sends after it has opened the producer again is stored."""
+    cluster = await pulsar_cluster(2)
+    node, other = cluster[0], cluster[1]
+    first, second = await node.client(), await other.client()
+    await first.produce("t", producer_name="p")
+    memory = FullMemory(node.streams)
+    first.send_message(b"a", 0)
+    (connection,) = node.server.connections
+    await until(lambda: connection._waits_for_budget)
+    await second.produce("t", producer_name="p")
+    second.send_message(b"a", 0)
+    await second.receive("send_receipt")
+    await forget(node.streams, other.streams)
+    memory.relieve()
+    await first.receive("close_producer")
+    assert await end(other.streams, "t") == 1
+    await first.produce("t", producer_name="p", producer_id=2)
+    first.send_message(b"b", 1, producer_id=2)
+    receipt = await first.receive("send_receipt")
+
+    assert receipt.message_id.entry_id == 1
+    assert await end(other.streams, "t") == 2
+
+
+# -- gRPC ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_grpc_a_batch_that_waited_for_memory(grpc_cluster: MakeGrpc, is_stream: bool) -> None:
+    cluster = await grpc_cluster(2)
+    node, other = cluster[0], cluster[1]
+    await node.create("t")
+    await until(lambda: other.streams.catalog.peek("t") is not None)
+    memory = FullMemory(node.streams)
+    payload = pb.Payload(record_batches=REPEATED)
+    if is_stream:
+        call = node.open(methods.PRODUCE_STREAM)
+        await call.write(pb.ProduceStreamRequest(stream="t", payload=payload))
+        answer = asyncio.ensure_future(call.read())
+    else:
+        answer = asyncio.ensure_future(node.call(methods.PRODUCE, pb.ProduceRequest(stream="t", payload=payload)))
+    await until(lambda: bool(node.streams._writer._relief))
+    await store_and_forget(node.streams, other.streams)
+    memory.relieve()
+
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await answer
+    assert "OUTCOME_UNKNOWN" in str(failed.value.trailing_metadata())
+    assert await end(other.streams, "t") == 1
+
+
+# -- Durable Streams -----------------------------------------------------------------------------------------------
+
+
+class HeldLog:
+    """Commits of one server arrive when they are let go."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.held: list[ObjectCommit] = []
+        self.are_let_go = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def commit(self, commit: ObjectCommit) -> ObjectCommitted:
+        self.held.append(commit)
+        await self.are_let_go.wait()
+        result: ObjectCommitted = await self._inner.commit(commit)
+        return result
+
+
+def claim(sequence: int) -> dict[str, str]:
+    return JSON | {"Producer-Id": "p", "Producer-Epoch": "0", "Producer-Seq": str(sequence)}
+
+
+@pytest.mark.parametrize("sequence", [0, 1])
+@pytest.mark.parametrize("hangs", ["commit", "room"])
+async def test_rest_an_append_whose_producer_was_forgotten_is_unknown(
+    rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch, hangs: str, sequence: int
+) -> None:
+    """Its commit hung, or it waited for the write path's memory; a retry was stored meanwhile."""
+    one, other = await rest_servers(2)
+    await one.put("/v1/stream/t", b"", headers=JSON)
+    for n in range(sequence):
+        await one.post("/v1/stream/t", b"[%d]" % n, headers=claim(n))
+    memory = FullMemory(one.streams) if hangs == "room" else None
+    log = HeldLog(one.metadata.log)
+    if memory is None:
+        monkeypatch.setattr(one.streams._writer, "_commit_log", log)
+        monkeypatch.setattr(one.streams._writer, "_commit_here", None)
+    first = asyncio.create_task(one.post("/v1/stream/t", b"[%d]" % sequence, headers=claim(sequence)))
+    await until(lambda: bool(log.held or one.streams._writer._relief))
+    retried = await other.post("/v1/stream/t", b"[%d]" % sequence, headers=claim(sequence))
+    await forget(one.streams, other.streams)
+    log.are_let_go.set()
+    if memory is not None:
+        memory.relieve()
+    answer = await first
+    seen = await other.get("/v1/stream/t")
+
+    assert retried.status == 200
+    assert answer.status == 503, answer
+    assert seen.body == list(range(sequence + 1))
+
+
+async def test_rest_a_producer_that_was_forgotten_begins_anew(rest_servers: MakeServers) -> None:
+    one, other = await rest_servers(2)
+    await one.put("/v1/stream/t", b"", headers=JSON)
+    assert (await one.post("/v1/stream/t", b"[0]", headers=claim(0))).status == 200
+    await forget(one.streams, other.streams)
+    went_on = await one.post("/v1/stream/t", b"[1]", headers=claim(1))
+    began = await one.post("/v1/stream/t", b"[1]", headers=claim(0))
+
+    assert (went_on.status, went_on.headers["Producer-Expected-Seq"]) == (409, "0")
+    assert began.status == 200
+    assert (await other.get("/v1/stream/t")).body == [0, 1]
