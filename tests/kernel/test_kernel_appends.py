@@ -53,7 +53,7 @@ def call_of(*appends: Append) -> tuple[AppendCall, list[AppendCall]]:
 def test_plain_batches_become_appends(kernel: ModuleType) -> None:
     frame, hold, appends = memoryview(bytes(range(40))), Hold(), []
 
-    at = kernel.admit_plain(Append, [entry(0), entry(3, start=20, end=25)], 0, frame, hold, RULES, appends)
+    at = kernel.admit_plain([entry(0), entry(3, start=20, end=25)], 0, frame, hold, RULES, appends)
 
     assert at == 2
     assert appends == [
@@ -74,7 +74,7 @@ def test_the_first_batch_that_is_not_plain_ends_the_run(kernel: ModuleType, chan
     appends: list[Append] = []
     entries = [entry(0), entry(1), entry(**{"index": 2} | changes), entry(3)]
 
-    at = kernel.admit_plain(Append, entries, 1, memoryview(bytes(200)), None, RULES, appends)
+    at = kernel.admit_plain(entries, 1, memoryview(bytes(200)), None, RULES, appends)
 
     assert at == 2
     assert [item.partition & 0xFF for item in appends] == [1]
@@ -83,7 +83,7 @@ def test_the_first_batch_that_is_not_plain_ends_the_run(kernel: ModuleType, chan
 @pytest.mark.parametrize(("entries", "start"), [([], 0), ([entry()], 1), ([entry()], -1)])
 def test_a_place_outside_of_the_entries_is_refused(kernel: ModuleType, entries: list[Any], start: int) -> None:
     with pytest.raises(ValueError, match=r"."):
-        kernel.admit_plain(Append, entries, start, memoryview(bytes(40)), None, RULES, [])
+        kernel.admit_plain(entries, start, memoryview(bytes(40)), None, RULES, [])
 
 
 # -- queue, place, release -------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_batches_are_placed_back_to_back(kernel: ModuleType) -> None:
     call, _ = call_of()
     entries = [(call, 0, append(1, b"aaaa", None, 7)), (call, 1, append(2, b"bb"))]
 
-    placed = kernel.place_appends(BatchCommit, entries, 100)
+    placed = kernel.place_appends(entries, 100)
 
     assert placed == [
         BatchCommit(PartitionKey(1), 100, 4, 2, 50, 7, 0, 0, 0),

@@ -6,41 +6,11 @@ callback when the last one is known. `Streams.append` wraps that for callers who
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from bearlake.metadata.model import PartitionKey
-from bearlake.objects import Buffer
-
-
-class Hold(Protocol):
-    """Memory that batches point into; it must stay unchanged while anybody holds it."""
-
-    def acquire(self, count: int = 1) -> None:
-        """`count` more holders."""
-
-    def release(self, count: int = 1) -> None:
-        """`count` holders less; the memory may be reused when the last one has gone."""
-
-
-class Append(NamedTuple):
-    """One record batch to append, already inspected by the kernel (`kernel.inspect`) and accepted by the stream's rules.
-
-    `stream_id` are the 16 bytes of the incarnation's UUID; `hold` keeps `batch` alive until it is copied into a WAL object, None when
-    the batch is immutable. Producer fields and the last ones as in `metadata.model.BatchCommit`.
-    """
-
-    partition: PartitionKey
-    stream_id: bytes
-    batch: Buffer
-    hold: Hold | None
-    record_count: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    flags: int
-    expected_offset: int = -1
-    after_sequence: int = -1
+from bearlake import kernel
+from bearlake.kernel import Append as Append
+from bearlake.kernel import Hold as Hold
 
 
 class Verdict(IntEnum):
@@ -83,14 +53,14 @@ SERVER_FENCED = Appended(Verdict.SERVER_FENCED, -1, -1)
 NOT_STORED = Appended(Verdict.NOT_STORED, -1, -1)
 
 
-class AppendCall:
+class AppendCall(kernel.Call):
     """Batches appended together, and the callback that runs once, when the outcome of every batch is known.
 
     `results[i]` belongs to `appends[i]`. After `expire` the call is answered and later outcomes are ignored (the batches may still
     become durable: their producer was told "unknown", and a retry with the same sequence is answered as a duplicate).
     """
 
-    __slots__ = ("_on_done", "appends", "deadline", "results", "waiting")
+    __slots__ = ("_on_done", "appends", "deadline")
 
     def __init__(self, appends: Sequence[Append], on_done: Callable[["AppendCall"], None]) -> None:
         self.appends = appends
@@ -98,7 +68,6 @@ class AppendCall:
         self.deadline = 0.0
         """Loop time at which the writer gives up on this call; set by the writer."""
         self.waiting = len(appends)
-        """Batches without an outcome; 0 or less when the call is answered."""
         self._on_done = on_done
 
     def done(self) -> None:

@@ -55,7 +55,7 @@ def seal(buffer: WriteBuffer, server: ServerRef) -> Sealed:
     ]
     sealed = wal_writer.seal(parts, node_id=server.node_id, server_epoch=server.epoch)
     all_entries = list(chain.from_iterable(groups))
-    batches = kernel.place_appends(BatchCommit, all_entries, sealed.positions[0])
+    batches = kernel.place_appends(all_entries, sealed.positions[0])
     kernel.release_appends(all_entries)
     return Sealed(all_entries, sealed.buffer, batches, buffer.size, buffer.seen)
 
