@@ -36,10 +36,6 @@ def append_calls(native: ModuleType) -> list[Callable[[], Any]]:
     batches = native.place_appends(queued, 2**40)
     outcomes = [(0, 2**40, 0)] * 3
 
-    def resolve(results: list[Any]) -> Any:
-        call.waiting = 3
-        return native.resolve_appends(queued, results)
-
     return [
         lambda: native.admit_plain(entries, 0, memoryview(BODY), None, rules, []),
         lambda: native.admit_plain([entries[0], (1,)], 0, memoryview(BODY), None, rules, []),
@@ -48,11 +44,8 @@ def append_calls(native: ModuleType) -> list[Callable[[], Any]]:
         lambda: native.queue_appends(call, [*appends, (1,)], 0, {}, 0, 2**40),
         lambda: native.place_appends(queued, 2**40),
         lambda: native.place_appends([*queued, ()], 2**40),
-        lambda: native.release_appends(queued),
         lambda: native.assign_offsets(Outcome, 0, Slice, batches, 0, 2**40, 2**41, [], []),
         lambda: native.assign_offsets(Outcome, 0, Slice, [*batches, (1,)], 0, 2**40, 2**41, [], []),
-        lambda: resolve(outcomes),
-        lambda: resolve(outcomes[:1]),
         lambda: native.encode_produce_appended(9, 1, entries, outcomes),
         lambda: native.encode_produce_appended(9, 1, entries, [(0, 2**70, 0)] * 3),
     ]

@@ -12,7 +12,7 @@ import pytest
 import bearlake.kernel
 from bearlake.kernel import fallback, log
 from bearlake.metadata.model import BatchCommit, Outcome, Slice
-from bearlake.streams.append import Append, AppendCall, Appended
+from bearlake.streams.append import Append, Appended
 from bearlake.streams.subscriptions.model import Delivery
 
 KERNEL = Path(bearlake.kernel.__file__).parent
@@ -119,25 +119,7 @@ def test_a_native_kernel_for_other_fields_is_not_imported(
 def test_the_types_of_other_packages_have_the_fields_that_the_kernel_counts() -> None:
     assert Append is log.Append
     assert BatchCommit is log.BatchCommit
-    assert issubclass(AppendCall, log.Call)
     assert Slice._fields == ("partition", "base_offset", "record_count", "position", "length", "max_timestamp")
     assert Appended._fields == ("verdict", "base_offset", "start_offset")
     assert Outcome._fields == ("kind", "base_offset", "start_offset")
     assert Delivery._fields == ("base_offset", "record_count", "batch", "redelivery_count", "acknowledged")
-
-
-class Filled:
-    """Has the fields of a `Call`, and is none."""
-
-    def __init__(self) -> None:
-        self.results = [(8, -1, -1)]
-        self.waiting = 1
-
-
-def test_only_calls_of_the_kernel_get_outcomes(kernel: ModuleType) -> None:
-    filled = Filled()
-
-    with pytest.raises(ValueError, match="of no Call"):
-        kernel.resolve_appends([(filled, 0, ())], [(0, 1, 0)])
-
-    assert (filled.waiting, filled.results) == (1, [(8, -1, -1)])

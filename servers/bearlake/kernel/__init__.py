@@ -25,7 +25,7 @@ from bearlake.kernel.batch import HEADER_BYTES, BatchHeader, BatchStatus, Record
 from bearlake.kernel.columns import Columns, DecodeStatus, EncodedBatch
 from bearlake.kernel.files import FILE_PARTS_MAX
 from bearlake.kernel.kafka import PlainRules, ProduceEntry, ProduceRequestPlace, ProduceResult
-from bearlake.kernel.log import Append, BatchCommit, Call, Hold, PartitionKey, ProduceOutcome, QueuedBatch
+from bearlake.kernel.log import Append, BatchCommit, Hold, PartitionKey, ProduceOutcome, QueuedBatch
 from bearlake.kernel.pulsar import DeliveryLike, SendEntry, SendIds
 
 IS_NATIVE = False
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
         put_file,
         queue_appends,
         rebase,
-        release_appends,
-        resolve_appends,
         seek,
         take,
     )
@@ -80,8 +78,6 @@ else:
     encode_produce_appended = _implementation.encode_produce_appended
     place_appends = _implementation.place_appends
     queue_appends = _implementation.queue_appends
-    release_appends = _implementation.release_appends
-    resolve_appends = _implementation.resolve_appends
     batches = _implementation.batches
     check_records = _implementation.check_records
     crc32c = _implementation.crc32c
@@ -111,7 +107,6 @@ __all__ = [
     "BatchCommit",
     "BatchHeader",
     "BatchStatus",
-    "Call",
     "ColumnBuilder",
     "Columns",
     "DecodeStatus",
@@ -152,8 +147,6 @@ __all__ = [
     "put_file",
     "queue_appends",
     "rebase",
-    "release_appends",
-    "resolve_appends",
     "seek",
     "take",
 ]

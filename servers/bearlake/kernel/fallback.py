@@ -14,7 +14,7 @@ from bearlake.kernel.files.put import put_file
 from bearlake.kernel.kafka.admission import admit_plain
 from bearlake.kernel.kafka.produce import parse_produce, parse_produces
 from bearlake.kernel.kafka.respond import encode_produce_appended, encode_produce_response
-from bearlake.kernel.log.appends import place_appends, queue_appends, release_appends, resolve_appends
+from bearlake.kernel.log.appends import place_appends, queue_appends
 from bearlake.kernel.log.offsets import assign_offsets
 from bearlake.kernel.pulsar.decode import decode_entry
 from bearlake.kernel.pulsar.encode import encode_entry
@@ -47,8 +47,6 @@ __all__ = [
     "put_file",
     "queue_appends",
     "rebase",
-    "release_appends",
-    "resolve_appends",
     "seek",
     "take",
 ]

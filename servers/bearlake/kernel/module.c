@@ -32,8 +32,6 @@ static PyMethodDef functions[] = {
     FUNCTION(put_file),
     FUNCTION(queue_appends),
     FUNCTION(rebase),
-    FUNCTION(release_appends),
-    FUNCTION(resolve_appends),
     FUNCTION(seek),
     FUNCTION(take),
     {NULL, NULL, 0, NULL},
@@ -57,9 +55,6 @@ static int module_exec(PyObject *module)
         || (state->decode_statuses = import_statuses()) == NULL
         || (state->append_type = import_append_type()) == NULL
         || (state->commit_type = import_commit_type()) == NULL
-        || (state->call_type = import_name("bearlake.kernel.log", "Call")) == NULL
-        || (state->results_name = PyUnicode_InternFromString("results")) == NULL
-        || (state->waiting_name = PyUnicode_InternFromString("waiting")) == NULL
         || (state->corrupt = import_name("bearlake.errors", "Corrupt")) == NULL
         || (state->unsupported = import_name("bearlake.errors", "Unsupported")) == NULL
         || (state->too_large = import_name("bearlake.errors", "TooLarge")) == NULL
@@ -81,9 +76,6 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->decode_statuses);
     Py_VISIT(state->append_type);
     Py_VISIT(state->commit_type);
-    Py_VISIT(state->call_type);
-    Py_VISIT(state->results_name);
-    Py_VISIT(state->waiting_name);
     Py_VISIT(state->column_memory_type);
     Py_VISIT(state->column_builder_type);
     return 0;
@@ -101,9 +93,6 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->decode_statuses);
     Py_CLEAR(state->append_type);
     Py_CLEAR(state->commit_type);
-    Py_CLEAR(state->call_type);
-    Py_CLEAR(state->results_name);
-    Py_CLEAR(state->waiting_name);
     Py_CLEAR(state->column_memory_type);
     Py_CLEAR(state->column_builder_type);
     return 0;

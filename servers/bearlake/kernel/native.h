@@ -21,9 +21,6 @@ typedef struct {
     PyObject *decode_statuses;    /* the members of bearlake.kernel.columns.DecodeStatus, in order */
     PyObject *append_type;        /* bearlake.kernel.log.Append */
     PyObject *commit_type;        /* bearlake.kernel.log.BatchCommit */
-    PyObject *call_type;          /* bearlake.kernel.log.Call */
-    PyObject *results_name;       /* "results", interned */
-    PyObject *waiting_name;       /* "waiting", interned */
     PyObject *column_memory_type; /* the buffers of columns that were taken */
     PyObject *column_builder_type;
 } KernelState;

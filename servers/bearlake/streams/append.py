@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
-from bearlake import kernel
 from bearlake.kernel import Append as Append
 from bearlake.kernel import Hold as Hold
 
@@ -53,14 +52,14 @@ SERVER_FENCED = Appended(Verdict.SERVER_FENCED, -1, -1)
 NOT_STORED = Appended(Verdict.NOT_STORED, -1, -1)
 
 
-class AppendCall(kernel.Call):
+class AppendCall:
     """Batches appended together, and the callback that runs once, when the outcome of every batch is known.
 
     `results[i]` belongs to `appends[i]`. After `expire` the call is answered and later outcomes are ignored (the batches may still
     become durable: their producer was told "unknown", and a retry with the same sequence is answered as a duplicate).
     """
 
-    __slots__ = ("_on_done", "appends", "deadline")
+    __slots__ = ("_on_done", "appends", "deadline", "results", "waiting")
 
     def __init__(self, appends: Sequence[Append], on_done: Callable[["AppendCall"], None]) -> None:
         self.appends = appends
@@ -68,10 +67,11 @@ class AppendCall(kernel.Call):
         self.deadline = 0.0
         """Loop time at which the writer gives up on this call; set by the writer."""
         self.waiting = len(appends)
+        """Batches without an outcome; 0 or less when the call is answered."""
         self._on_done = on_done
 
     def done(self) -> None:
-        """Run the callback: `kernel.resolve_appends` has given this call its last outcome."""
+        """Run the callback: `resolve` has given this call its last outcome."""
         self._on_done(self)
 
     def refuse(self, result: Result) -> None:
@@ -85,3 +85,23 @@ class AppendCall(kernel.Call):
         if self.waiting > 0:
             self.waiting = -1
             self._on_done(self)
+
+
+def resolve(entries: Sequence[tuple[AppendCall, int, Append]], results: Sequence[Result]) -> list[AppendCall]:
+    """Give each batch's result to its call, unless that is answered; returns the calls that have all their results now, in order.
+
+    An entry is a batch's call, its place in the call, and the batch.
+
+    Raises:
+        ValueError: there are not as many results as entries; no call has got any.
+    """
+    if len(entries) != len(results):
+        raise ValueError(f"{len(results)} results for {len(entries)} batches")
+    resolved = []
+    for (call, place, _), result in zip(entries, results, strict=True):
+        if call.waiting > 0:
+            call.results[place] = result
+            call.waiting -= 1
+            if call.waiting == 0:
+                resolved.append(call)
+    return resolved

@@ -1,6 +1,6 @@
-"""Batches on their way into the log: queued, placed in an object, committed and answered.
+"""Batches on their way into the log: queued, placed in an object and given their offsets.
 
-    appends   the loops over batches between a request and its answer
+    appends   the loops over batches between a request and its commit
     offsets   offsets for accepted batches
     layout    holds the fields of `Append` and `BatchCommit` against the places that C uses (C only)
 
@@ -70,19 +70,5 @@ class BatchCommit(NamedTuple):
     after_sequence: int = -1
 
 
-class Call:
-    """Batches that were queued together and wait for their outcomes; `resolve_appends` fills it.
-
-    Its owner derives from it, and sets both fields before it queues a batch.
-    """
-
-    __slots__ = ("results", "waiting")
-
-    results: list[ProduceOutcome]
-    """One for each batch, in the order in which they were queued."""
-    waiting: int
-    """Batches without an outcome; 0 or less: the call takes none any more."""
-
-
-QueuedBatch: TypeAlias = tuple[Call, int, Append]
-"""A batch on its way: its call, its place in the call, and itself"""
+QueuedBatch: TypeAlias = tuple[object, int, Append]
+"""A batch on its way: its call (passed on as it is), its place in the call, and itself"""

@@ -1,16 +1,16 @@
-/* A batch on its way from its request to its answer: what the server does with each one, in loops without an interpreter between
+/* A batch on its way from its request to its commit: what the server does with each one, in loops without an interpreter between
    them. With a thousand small partitions per object these loops were half of the server. Contract: appends.py. */
 #include "log/log.h"
 
 /* log.QueuedBatch */
 enum { CALL, PLACE, ITEM, QUEUED_FIELDS };
 
-/* Calls hold.acquire(count) or hold.release(count), unless hold is None. */
-static int call_hold(PyObject *hold, const char *method, Py_ssize_t count)
+/* Calls hold.acquire(count), unless hold is None. */
+static int acquire(PyObject *hold, Py_ssize_t count)
 {
     if (count == 0 || hold == Py_None)
         return 0;
-    PyObject *result = PyObject_CallMethod(hold, method, "n", count);
+    PyObject *result = PyObject_CallMethod(hold, "acquire", "n", count);
     Py_XDECREF(result);
     return result == NULL ? -1 : 0;
 }
@@ -19,13 +19,12 @@ static int call_hold(PyObject *hold, const char *method, Py_ssize_t count)
 typedef struct {
     PyObject *hold; /* borrowed: its batch is alive */
     Py_ssize_t count;
-    const char *method;
 } HoldRun;
 
 static int run_over(HoldRun *run, PyObject *hold)
 {
     if (run->hold != hold) {
-        if (call_hold(run->hold, run->method, run->count) < 0)
+        if (acquire(run->hold, run->count) < 0)
             return -1;
         run->hold = hold;
         run->count = 0;
@@ -66,7 +65,7 @@ KERNEL_FUNCTION(kernel_queue_appends)
     PyObject *items = PySequence_Fast(arguments[1], "appends is not a sequence");
     if (items == NULL)
         return NULL;
-    HoldRun run = {Py_None, 0, "acquire"};
+    HoldRun run = {Py_None, 0};
     Py_ssize_t at = start;
     int outcome = 0;
     for (; outcome == 0 && at < PySequence_Fast_GET_SIZE(items); at++) {
@@ -83,7 +82,7 @@ KERNEL_FUNCTION(kernel_queue_appends)
         }
     }
     if (outcome == 0)
-        outcome = call_hold(run.hold, run.method, run.count);
+        outcome = acquire(run.hold, run.count);
     Py_DECREF(items);
     return outcome < 0 ? NULL : Py_BuildValue("nL", at, (long long)size);
 }
@@ -133,63 +132,4 @@ KERNEL_FUNCTION(kernel_place_appends)
         position += length;
     }
     return commits;
-}
-
-KERNEL_FUNCTION(kernel_release_appends)
-{
-    if (check_arguments("release_appends", count, 1, 1) < 0 || check_list(arguments[0], "entries") < 0)
-        return NULL;
-    HoldRun run = {Py_None, 0, "release"};
-    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(arguments[0]); at++) {
-        PyObject *item = item_of(PyList_GET_ITEM(arguments[0], at));
-        if (item == NULL || run_over(&run, field(item, APPEND_HOLD)) < 0)
-            return NULL;
-    }
-    return call_hold(run.hold, run.method, run.count) < 0 ? NULL : Py_NewRef(Py_None);
-}
-
-/* Gives one result to its call; appends the call to `done` when it was the last one. */
-static int resolve(KernelState *state, PyObject *entry, PyObject *result, PyObject *done)
-{
-    int64_t waiting, place;
-    if (check_tuple(entry, QUEUED_FIELDS, "a queued batch") < 0 || to_int64(field(entry, PLACE), &place) < 0)
-        return -1;
-    PyObject *call = field(entry, CALL);
-    if (!PyObject_TypeCheck(call, (PyTypeObject *)state->call_type)) {
-        PyErr_SetString(PyExc_ValueError, "a queued batch is of no Call");
-        return -1;
-    }
-    PyObject *number = PyObject_GetAttr(call, state->waiting_name);
-    const int failed = number == NULL || to_int64(number, &waiting) < 0;
-    Py_XDECREF(number);
-    if (failed)
-        return -1;
-    if (waiting <= 0)
-        return 0;
-    PyObject *results = PyObject_GetAttr(call, state->results_name);
-    int outcome = results == NULL || check_list(results, "the results of a call") < 0 ? -1 : 0;
-    if (outcome == 0)
-        outcome = PyList_SetItem(results, (Py_ssize_t)place, Py_NewRef(result));
-    Py_XDECREF(results);
-    if (outcome < 0 || (number = PyLong_FromLongLong(waiting - 1)) == NULL)
-        return -1;
-    outcome = PyObject_SetAttr(call, state->waiting_name, number);
-    Py_DECREF(number);
-    return outcome == 0 && waiting == 1 ? PyList_Append(done, call) : outcome;
-}
-
-KERNEL_FUNCTION(kernel_resolve_appends)
-{
-    if (check_arguments("resolve_appends", count, 2, 2) < 0 || check_list(arguments[0], "entries") < 0
-        || check_list(arguments[1], "results") < 0)
-        return NULL;
-    PyObject *entries = arguments[0], *results = arguments[1];
-    if (PyList_GET_SIZE(entries) != PyList_GET_SIZE(results))
-        return PyErr_Format(
-            PyExc_ValueError, "%zd results for %zd batches", PyList_GET_SIZE(results), PyList_GET_SIZE(entries));
-    PyObject *done = PyList_New(0);
-    for (Py_ssize_t at = 0; done != NULL && at < PyList_GET_SIZE(entries); at++)
-        if (resolve(state_of(module), PyList_GET_ITEM(entries, at), PyList_GET_ITEM(results, at), done) < 0)
-            Py_CLEAR(done);
-    return done;
 }

@@ -1,4 +1,4 @@
-"""A batch on its way from its request to its answer: the loops that run once per batch.
+"""A batch on its way from its request to its commit: the loops that run once per batch.
 
 The native versions exist because these loops were half of a server with a thousand small partitions per object.
 """
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TypeVar
 
-from bearlake.kernel.log import Append, BatchCommit, Call, PartitionKey, ProduceOutcome, QueuedBatch
+from bearlake.kernel.log import Append, BatchCommit, PartitionKey, QueuedBatch
 
-CallType = TypeVar("CallType", bound=Call)
+CallType = TypeVar("CallType")
 
 
 def queue_appends(
@@ -47,32 +47,3 @@ def place_appends(entries: Sequence[QueuedBatch], position: int, /) -> list[Batc
         commits.append(BatchCommit(partition, position, len(batch), *rest))
         position += len(batch)
     return commits
-
-
-def release_appends(entries: Sequence[QueuedBatch], /) -> None:
-    """Release what the batches hold."""
-    for hold, run in groupby(item.hold for _, _, item in entries):
-        if hold is not None:
-            hold.release(len(list(run)))
-
-
-def resolve_appends(
-    entries: Sequence[tuple[CallType, int, Append]], results: Sequence[ProduceOutcome], /
-) -> list[CallType]:
-    """Give each batch's result to its call, unless that waits for none; returns the calls that have all theirs now, in order.
-
-    Raises:
-        ValueError: there are not as many results as batches, or a batch is queued for what is no `Call`.
-    """
-    if len(entries) != len(results):
-        raise ValueError(f"{len(results)} results for {len(entries)} batches")
-    done = []
-    for (call, place, _), result in zip(entries, results, strict=True):
-        if not isinstance(call, Call):
-            raise ValueError("a queued batch is of no Call")  # noqa: TRY004 - as the native one, whose other complaints are these
-        if call.waiting > 0:
-            call.results[place] = result
-            call.waiting -= 1
-            if call.waiting == 0:
-                done.append(call)
-    return done

@@ -46,7 +46,5 @@ static inline PyObject *field(PyObject *tuple, int at) { return PyTuple_GET_ITEM
 KERNEL_FUNCTION(kernel_assign_offsets);
 KERNEL_FUNCTION(kernel_queue_appends);
 KERNEL_FUNCTION(kernel_place_appends);
-KERNEL_FUNCTION(kernel_release_appends);
-KERNEL_FUNCTION(kernel_resolve_appends);
 
 #endif
