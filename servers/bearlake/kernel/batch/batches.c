@@ -255,8 +255,9 @@ static int rebase_slice(KernelState *state, const Py_buffer *view, PyObject *sli
         PyErr_SetString(PyExc_ValueError, "a slice is a tuple of 6");
         return -1;
     }
-    if (to_numbers(slice, SLICE_BASE, SLICE_LENGTH, field) < 0)
-        return -1;
+    for (int at = SLICE_BASE; at <= SLICE_LENGTH; at++)
+        if (to_int64(PyTuple_GET_ITEM(slice, at), &field[at]) < 0)
+            return -1;
     const int64_t base_offset = field[SLICE_BASE], record_count = field[SLICE_COUNT];
     const int64_t position = field[SLICE_POSITION], length = field[SLICE_LENGTH];
     if (base_offset < 0 || record_count < 0 || base_offset > INT64_MAX - record_count) {
