@@ -17,7 +17,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 CLUSTER := tests/kube/cluster/cluster.py
 TESTS ?= tests/kube
-KERNEL_SOURCES := $(wildcard servers/bearlake/kernel/native/*.c servers/bearlake/kernel/native/*.h)
+KERNEL_SOURCES := $(wildcard $(foreach kind,c h,servers/bearlake/kernel/*.$(kind) servers/bearlake/kernel/*/*.$(kind)))
 
 .PHONY: help venv up test test-kube check format bench conformance clean
 .DEFAULT_GOAL := help

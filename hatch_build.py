@@ -1,6 +1,6 @@
 """Build hook: compile the record-batch kernel, or go without it.
 
-The C sources of `servers/bearlake/kernel/native` become the extension module `bearlake.kernel._native` of an ordinary
+The C sources in the rooms of `servers/bearlake/kernel` become one extension module, `bearlake.kernel._native`, of an ordinary
 `pip install` (also an editable one). Where no C compiler is found the install still succeeds, and
 `bearlake.kernel` uses its Python implementation, which passes the same tests. `BEARLAKE_KERNEL=require` turns a failed
 compile into a failed install; `BEARLAKE_KERNEL=skip` does not try.
@@ -16,7 +16,6 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGE = Path("servers/bearlake/kernel")
-SOURCES = PACKAGE / "native"
 FLAGS = ["-O3", "-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers"]
 
 
@@ -45,9 +44,9 @@ def compile_kernel(root: Path) -> Path:
     from setuptools import Distribution, Extension
     from setuptools.command.build_ext import build_ext
 
-    sources = sorted(str(path.relative_to(root)) for path in (root / SOURCES).glob("*.c"))
-    depends = sorted(str(path.relative_to(root)) for path in (root / SOURCES).glob("*.h"))
-    extension = Extension("_native", sources, depends=depends, extra_compile_args=FLAGS)
+    sources = sorted(str(path.relative_to(root)) for path in (root / PACKAGE).rglob("*.c"))
+    depends = sorted(str(path.relative_to(root)) for path in (root / PACKAGE).rglob("*.h"))
+    extension = Extension("_native", sources, depends=depends, include_dirs=[str(PACKAGE)], extra_compile_args=FLAGS)
     command = build_ext(Distribution({"name": "bearlake-kernel", "ext_modules": [extension]}))
     command.build_lib = str(root / PACKAGE)
     command.build_temp = str(root / "build" / "kernel")

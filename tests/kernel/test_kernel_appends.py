@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bearlake.errors import Unsupported
 from bearlake.metadata.model import BatchCommit, Outcome, OutcomeKind, PartitionKey, Slice
-from bearlake.streams.append import UNAVAILABLE, Append, AppendCall
+from bearlake.streams.append import Append, AppendCall
 
 STREAM = bytes(range(16))
 RULES = (STREAM, 7 << 20, 4, 100, 1_000, 2_000)
@@ -53,7 +53,7 @@ def call_of(*appends: Append) -> tuple[AppendCall, list[AppendCall]]:
 def test_plain_batches_become_appends(kernel: ModuleType) -> None:
     frame, hold, appends = memoryview(bytes(range(40))), Hold(), []
 
-    at = kernel.admit_plain(Append, [entry(0), entry(3, start=20, end=25)], 0, frame, hold, RULES, appends)
+    at = kernel.admit_plain([entry(0), entry(3, start=20, end=25)], 0, frame, hold, RULES, appends)
 
     assert at == 2
     assert appends == [
@@ -74,7 +74,7 @@ def test_the_first_batch_that_is_not_plain_ends_the_run(kernel: ModuleType, chan
     appends: list[Append] = []
     entries = [entry(0), entry(1), entry(**{"index": 2} | changes), entry(3)]
 
-    at = kernel.admit_plain(Append, entries, 1, memoryview(bytes(200)), None, RULES, appends)
+    at = kernel.admit_plain(entries, 1, memoryview(bytes(200)), None, RULES, appends)
 
     assert at == 2
     assert [item.partition & 0xFF for item in appends] == [1]
@@ -83,7 +83,7 @@ def test_the_first_batch_that_is_not_plain_ends_the_run(kernel: ModuleType, chan
 @pytest.mark.parametrize(("entries", "start"), [([], 0), ([entry()], 1), ([entry()], -1)])
 def test_a_place_outside_of_the_entries_is_refused(kernel: ModuleType, entries: list[Any], start: int) -> None:
     with pytest.raises(ValueError, match=r"."):
-        kernel.admit_plain(Append, entries, start, memoryview(bytes(40)), None, RULES, [])
+        kernel.admit_plain(entries, start, memoryview(bytes(40)), None, RULES, [])
 
 
 # -- queue, place, release -------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_batches_are_placed_back_to_back(kernel: ModuleType) -> None:
     call, _ = call_of()
     entries = [(call, 0, append(1, b"aaaa", None, 7)), (call, 1, append(2, b"bb"))]
 
-    placed = kernel.place_appends(BatchCommit, entries, 100)
+    placed = kernel.place_appends(entries, 100)
 
     assert placed == [
         BatchCommit(PartitionKey(1), 100, 4, 2, 50, 7, 0, 0, 0),
@@ -122,31 +122,7 @@ def test_batches_are_placed_back_to_back(kernel: ModuleType) -> None:
     assert all(type(item) is BatchCommit for item in placed)
 
 
-def test_what_batches_hold_is_released_once_per_batch(kernel: ModuleType) -> None:
-    one, two = Hold(), Hold()
-    call, _ = call_of()
-    kernel.release_appends([(call, at, append(1, b"x", hold)) for at, hold in enumerate([one, one, None, two, one])])
-
-    assert (one.held, one.calls, two.held) == (-3, 2, -1)
-
-
 # -- outcomes --------------------------------------------------------------------------------------------------------
-
-
-def test_each_call_gets_its_results_and_is_returned_with_its_last_one(kernel: ModuleType) -> None:
-    first, _ = call_of(append(1, b"a"), append(2, b"b"))
-    second, _ = call_of(append(1, b"c"), append(1, b"d"))
-    gone, _ = call_of(append(2, b"e"))
-    gone.expire()
-    entries = [(call, place, append(1, b"x")) for call, place in [(first, 1), (second, 0), (gone, 0), (first, 0)]]
-    results = [Outcome(OutcomeKind.ACCEPTED, at, 0) for at in range(4)]
-
-    assert kernel.resolve_appends(entries, results) == [first]
-    assert first.results == [results[3], results[0]]
-    assert (first.waiting, second.waiting, gone.waiting) == (0, 1, -1)
-    assert gone.results == [UNAVAILABLE]
-    with pytest.raises(ValueError, match=r"."):
-        kernel.resolve_appends(entries, results[:3])
 
 
 class Row(NamedTuple):

@@ -8,10 +8,10 @@ from types import ModuleType
 from typing import Any
 
 from bearlake.errors import BearlakeError
-from bearlake.metadata.model import BatchCommit, Outcome, Slice
+from bearlake.metadata.model import Outcome, Slice
 from bearlake.records.batch import Compression
 from bearlake.records.codec import Record, encode
-from bearlake.streams.append import Append, AppendCall
+from bearlake.streams.append import AppendCall
 
 BATCH = encode([Record(key=b"key", value=b"value", timestamp=2**40, headers=(("name", b"x"),)), Record()])
 BODY = b"\xff\xff\xff\xff\0\0\x75\x30\0\0\0\1\0\5topic\0\0\0\1\0\0\0\7" + len(BATCH).to_bytes(4, "big") + BATCH
@@ -30,29 +30,22 @@ def append_calls(native: ModuleType) -> list[Callable[[], Any]]:
     entries = native.parse_produce(BODY, 0, 3)[3] * 3
     rules = (bytes(16), 0, 9, 10**6, -1, 2**62)
     appends: list[Any] = []
-    native.admit_plain(Append, entries, 0, memoryview(BODY), None, rules, appends)
+    native.admit_plain(entries, 0, memoryview(BODY), None, rules, appends)
     call = AppendCall(appends, lambda call: None, 0)
     queued = [(call, at, item) for at, item in enumerate(appends)]
-    batches = native.place_appends(BatchCommit, queued, 2**40)
+    batches = native.place_appends(queued, 2**40)
     outcomes = [(0, 2**40, 0)] * 3
 
-    def resolve(results: list[Any]) -> Any:
-        call.waiting = 3
-        return native.resolve_appends(queued, results)
-
     return [
-        lambda: native.admit_plain(Append, entries, 0, memoryview(BODY), None, rules, []),
-        lambda: native.admit_plain(Append, [entries[0], (1,)], 0, memoryview(BODY), None, rules, []),
-        lambda: native.admit_plain(Append, entries, 0, 5, None, rules, []),
+        lambda: native.admit_plain(entries, 0, memoryview(BODY), None, rules, []),
+        lambda: native.admit_plain([entries[0], (1,)], 0, memoryview(BODY), None, rules, []),
+        lambda: native.admit_plain(entries, 0, 5, None, rules, []),
         lambda: native.queue_appends(call, appends, 0, {}, 0, 2**40),
         lambda: native.queue_appends(call, [*appends, (1,)], 0, {}, 0, 2**40),
-        lambda: native.place_appends(BatchCommit, queued, 2**40),
-        lambda: native.place_appends(BatchCommit, [*queued, ()], 2**40),
-        lambda: native.release_appends(queued),
+        lambda: native.place_appends(queued, 2**40),
+        lambda: native.place_appends([*queued, ()], 2**40),
         lambda: native.assign_offsets(Outcome, 0, Slice, batches, 0, 2**40, 2**41, [], []),
         lambda: native.assign_offsets(Outcome, 0, Slice, [*batches, (1,)], 0, 2**40, 2**41, [], []),
-        lambda: resolve(outcomes),
-        lambda: resolve(outcomes[:1]),
         lambda: native.encode_produce_appended(9, 1, entries, outcomes),
         lambda: native.encode_produce_appended(9, 1, entries, [(0, 2**70, 0)] * 3),
     ]

@@ -17,7 +17,7 @@ from bearlake.compaction.model import ItemResult, WrittenFile
 from bearlake.compaction.output import Output, Upload
 from bearlake.compaction.segments import BatchSpan, Segments, check_cover
 from bearlake.errors import Corrupt, TooLarge
-from bearlake.kernel.header import BatchHeader, DecodeStatus
+from bearlake.kernel import BatchHeader, DecodeStatus
 from bearlake.metadata.compaction import SwapObject
 from bearlake.metadata.model import LocatedSlice, Slice, partition_index
 from bearlake.objects import Buffer

@@ -1,51 +1,32 @@
 """The record-batch kernel: the few functions where Python is too slow, native with a Python fallback.
 
-`bearlake.kernel._native` (C, built by the ordinary install, see `hatch_build.py`) and `bearlake.kernel.fallback` (Python) have the
-same functions and pass the same tests (`tests/kernel/`). `IS_NATIVE` says which one is in use; the environment variable
+Its rooms are named by what they handle. In each, a C source and its Python twin of the same name lie side by side, and `__init__.py`
+defines the shapes that both take and return:
+
+    batch      record batches: checksum, headers, records
+    columns    records as columns, and back
+    log        batches on their way into the log
+    kafka      Produce requests and responses
+    pulsar     Pulsar entries
+    files      durable files
+
+`.importlinter` says which room may use which; C includes follow the same rule. Other packages use this module alone.
+
+`bearlake.kernel._native` (C, one extension, built by the ordinary install, see `hatch_build.py`) and `bearlake.kernel.fallback` (Python)
+have the same functions and pass the same tests (`tests/kernel/`). `IS_NATIVE` says which one is in use; the environment variable
 BEARLAKE_KERNEL is `require` (fail without the native one) or `skip` (use the Python one) where a choice is wanted.
-The contract of each function is its docstring in `bearlake.kernel.fallback`. All arguments are positional.
-
-A record batch v2 (magic 2) begins with this header, big-endian (source: Apache Kafka, "Message format"; KIP-98):
-
-    offset  0  int64   base offset            (not covered by the CRC: assigned at commit)
-    offset  8  int32   batch length           (bytes behind this field)
-    offset 12  int32   partition leader epoch (not covered by the CRC)
-    offset 16  int8    magic = 2
-    offset 17  uint32  CRC32C of everything from offset 21 on
-    offset 21  int16   attributes: 0-2 compression, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon
-    offset 23  int32   last offset delta
-    offset 27  int64   base timestamp (ms)
-    offset 35  int64   max timestamp (ms)
-    offset 43  int64   producer id
-    offset 51  int16   producer epoch
-    offset 53  int32   base sequence
-    offset 57  int32   record count
-    offset 61  …       records
+The contract of each function is the docstring of its Python twin. All arguments are positional.
 """
 
 import os
 from typing import TYPE_CHECKING
 
-from bearlake.kernel.header import (
-    HEADER_BYTES,
-    AppendLike,
-    BatchHeader,
-    BatchStatus,
-    Columns,
-    DecodeStatus,
-    DeliveryLike,
-    EncodedBatch,
-    PlainRules,
-    ProduceEntry,
-    ProduceOutcome,
-    ProduceRequestPlace,
-    ProduceResult,
-    QueuedBatch,
-    RecordFields,
-    SendEntry,
-    SendIds,
-    SliceLike,
-)
+from bearlake.kernel.batch import HEADER_BYTES, BatchHeader, BatchStatus, RecordFields, SliceLike
+from bearlake.kernel.columns import Columns, DecodeStatus, EncodedBatch
+from bearlake.kernel.files import FILE_PARTS_MAX
+from bearlake.kernel.kafka import PlainRules, ProduceEntry, ProduceRequestPlace, ProduceResult
+from bearlake.kernel.log import Append, BatchCommit, Hold, PartitionKey, ProduceOutcome, QueuedBatch
+from bearlake.kernel.pulsar import DeliveryLike, SendEntry, SendIds
 
 IS_NATIVE = False
 
@@ -75,8 +56,6 @@ if TYPE_CHECKING:
         put_file,
         queue_appends,
         rebase,
-        release_appends,
-        resolve_appends,
         seek,
         take,
     )
@@ -99,8 +78,6 @@ else:
     encode_produce_appended = _implementation.encode_produce_appended
     place_appends = _implementation.place_appends
     queue_appends = _implementation.queue_appends
-    release_appends = _implementation.release_appends
-    resolve_appends = _implementation.resolve_appends
     batches = _implementation.batches
     check_records = _implementation.check_records
     crc32c = _implementation.crc32c
@@ -123,9 +100,11 @@ else:
     take = _implementation.take
 
 __all__ = [
+    "FILE_PARTS_MAX",
     "HEADER_BYTES",
     "IS_NATIVE",
-    "AppendLike",
+    "Append",
+    "BatchCommit",
     "BatchHeader",
     "BatchStatus",
     "ColumnBuilder",
@@ -133,6 +112,8 @@ __all__ = [
     "DecodeStatus",
     "DeliveryLike",
     "EncodedBatch",
+    "Hold",
+    "PartitionKey",
     "PlainRules",
     "ProduceEntry",
     "ProduceOutcome",
@@ -166,8 +147,6 @@ __all__ = [
     "put_file",
     "queue_appends",
     "rebase",
-    "release_appends",
-    "resolve_appends",
     "seek",
     "take",
 ]

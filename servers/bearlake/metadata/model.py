@@ -1,7 +1,7 @@
 """Values of the metadata store: streams, servers, commits, slices, groups, leases.
 
 What the commit path makes by the thousand per second (`BatchCommit`, `Outcome`, `Slice`) are NamedTuples, which cost a third of
-a frozen dataclass to build; everything else is a frozen dataclass.
+a frozen dataclass to build; everything else is a frozen dataclass. `BatchCommit` is defined in `kernel.log`, whose C code makes it.
 
 A partition is named by a `PartitionKey`, one integer: the stream's number (one per incarnation, never reused) and the partition's index.
 """
@@ -10,12 +10,14 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple, NewType
+from typing import NamedTuple
 
-PartitionKey = NewType("PartitionKey", int)
+from bearlake.kernel import BatchCommit as BatchCommit
+from bearlake.kernel import PartitionKey as PartitionKey
 
 PARTITION_BITS = 20
 PARTITION_COUNT_MAX = 1 << PARTITION_BITS
+_NO_PARTITION = PartitionKey(0)
 
 
 def partition_key(stream_number: int, index: int) -> PartitionKey:
@@ -94,28 +96,6 @@ class Server:
     """Heartbeats of this epoch; while it stands still, observers count towards `timeout_ms`."""
     timeout_ms: int
     """How long its heartbeats may stop before an observer declares it lapsed: this server's own setting."""
-
-
-class BatchCommit(NamedTuple):
-    """One record batch inside a WAL object that shall be committed.
-
-    `position` and `length` are its bytes in the object; `record_count` is the number of offsets it takes; `max_timestamp` is in ms;
-    producer fields are -1 for a batch without idempotence. `flags` is a sum of `BATCH_…`; with `BATCH_NAMED`, `base_sequence` counts
-    appends (`metadata/producers.py`). With an `expected_offset` (-1: any) the batch is only accepted if that is the partition's end when
-    its turn comes. `after_sequence` is the sequence of the append that a named producer which may skip sent before this one (-1: none).
-    """
-
-    partition: PartitionKey
-    position: int
-    length: int
-    record_count: int
-    max_timestamp: int
-    producer_id: int = -1
-    producer_epoch: int = -1
-    base_sequence: int = -1
-    flags: int = 0
-    expected_offset: int = -1
-    after_sequence: int = -1
 
 
 BATCH_TRANSACTIONAL = 1
@@ -246,7 +226,7 @@ class Entry:
     object_key: str = ""
     object_size: int = 0
     slices: Sequence[Slice] = ()
-    partition: PartitionKey = PartitionKey(0)
+    partition: PartitionKey = _NO_PARTITION
     start_offset: int = 0
     stream_number: int = 0
     ranges: Sequence[tuple[PartitionKey, int, int]] = ()

@@ -18,7 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from bearlake import kernel
-from bearlake.kernel.fallback import files as kernel_files
 from bearlake.objects import Buffer
 
 TEMPORARY_PREFIX = ".tmp-"
@@ -96,7 +95,7 @@ class DurableFolder:
         """
         target = f"{self._root}/{key}"
         folder = target[: target.rindex("/")]
-        if self._anonymous and self._in_one_call and len(parts) <= kernel_files.PARTS_MAX:
+        if self._anonymous and self._in_one_call and len(parts) <= kernel.FILE_PARTS_MAX:
             self._put_in_one_call(folder, target, parts)
             buffers_released()
             return

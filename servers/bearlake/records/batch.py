@@ -6,7 +6,7 @@ Source: Apache Kafka, "Message format"; KIP-98 (transactional and control batche
 
 from enum import IntEnum
 
-from bearlake.kernel.header import HEADER_BYTES, BatchHeader, BatchStatus
+from bearlake.kernel import HEADER_BYTES, BatchHeader, BatchStatus
 
 __all__ = [
     "ATTRIBUTE_CONTROL",

@@ -2,7 +2,7 @@
 
 A batch here is the bytes of one whole record batch v2 that passed `kernel.inspect` or came out of a WAL object; its CRC is not
 checked again. `bytes_max` bounds the uncompressed records section. Layouts: `bearlake.kernel` for the header,
-`kernel/fallback/records.py` for a record.
+`kernel/batch/records.py` for a record.
 """
 
 from collections.abc import Sequence

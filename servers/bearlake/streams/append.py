@@ -6,41 +6,10 @@ callback when the last one is known. `Streams.append` wraps that for callers who
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from bearlake.metadata.model import PartitionKey
-from bearlake.objects import Buffer
-
-
-class Hold(Protocol):
-    """Memory that batches point into; it must stay unchanged while anybody holds it."""
-
-    def acquire(self, count: int = 1) -> None:
-        """`count` more holders."""
-
-    def release(self, count: int = 1) -> None:
-        """`count` holders less; the memory may be reused when the last one has gone."""
-
-
-class Append(NamedTuple):
-    """One record batch to append, already inspected by the kernel (`kernel.inspect`) and accepted by the stream's rules.
-
-    `stream_id` are the 16 bytes of the incarnation's UUID; `hold` keeps `batch` alive until it is copied into a WAL object, None when
-    the batch is immutable. Producer fields and the last ones as in `metadata.model.BatchCommit`.
-    """
-
-    partition: PartitionKey
-    stream_id: bytes
-    batch: Buffer
-    hold: Hold | None
-    record_count: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    flags: int
-    expected_offset: int = -1
-    after_sequence: int = -1
+from bearlake.kernel import Append as Append
+from bearlake.kernel import Hold as Hold
 
 
 class Verdict(IntEnum):
@@ -104,7 +73,7 @@ class AppendCall:
         self._on_done = on_done
 
     def done(self) -> None:
-        """Run the callback: `kernel.resolve_appends` has given this call its last outcome."""
+        """Run the callback: `resolve` has given this call its last outcome."""
         self._on_done(self)
 
     def refuse(self, result: Result) -> None:
@@ -118,3 +87,23 @@ class AppendCall:
         if self.waiting > 0:
             self.waiting = -1
             self._on_done(self)
+
+
+def resolve(entries: Sequence[tuple[AppendCall, int, Append]], results: Sequence[Result]) -> list[AppendCall]:
+    """Give each batch's result to its call, unless that is answered; returns the calls that have all their results now, in order.
+
+    An entry is a batch's call, its place in the call, and the batch.
+
+    Raises:
+        ValueError: there are not as many results as entries; no call has got any.
+    """
+    if len(entries) != len(results):
+        raise ValueError(f"{len(results)} results for {len(entries)} batches")
+    resolved = []
+    for (call, place, _), result in zip(entries, results, strict=True):
+        if call.waiting > 0:
+            call.results[place] = result
+            call.waiting -= 1
+            if call.waiting == 0:
+                resolved.append(call)
+    return resolved

@@ -4,7 +4,7 @@ Batches are grouped by partition as they come, so that sealing is one join. Thos
 (I3). Sealing copies the bytes out of the receive slabs and gives the slabs back.
 """
 
-from itertools import chain
+from itertools import chain, groupby
 from typing import NamedTuple, TypeAlias
 
 from bearlake import kernel
@@ -55,9 +55,17 @@ def seal(buffer: WriteBuffer, server: ServerRef) -> Sealed:
     ]
     sealed = wal_writer.seal(parts, node_id=server.node_id, server_epoch=server.epoch)
     all_entries = list(chain.from_iterable(groups))
-    batches = kernel.place_appends(BatchCommit, all_entries, sealed.positions[0])
-    kernel.release_appends(all_entries)
+    batches = kernel.place_appends(all_entries, sealed.positions[0])
+    _release(all_entries)
     return Sealed(all_entries, sealed.buffer, batches, buffer.size, buffer.seen)
+
+
+def _release(entries: list[Entry]) -> None:
+    for hold, run in groupby(
+        [item.hold for _, _, item in entries]
+    ):  # consecutive batches mostly lie in the same memory
+        if hold is not None:
+            hold.release(len(list(run)))
 
 
 def _owner(entries: list[Entry]) -> tuple[bytes, PartitionKey]:

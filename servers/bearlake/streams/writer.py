@@ -29,7 +29,7 @@ from bearlake.metadata.model import ObjectCommit, ObjectCommitted, ObjectRef, Ou
 from bearlake.metadata.tokens import surely_not_stored
 from bearlake.objects import ObjectStore
 from bearlake.streams import outcomes
-from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Result
+from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Result, resolve
 from bearlake.streams.attempt import Attempt
 from bearlake.streams.buffer import Entry, Sealed, WriteBuffer, seal
 from bearlake.streams.missing import Missing
@@ -395,6 +395,6 @@ class Writer:
             call.expire()
 
     def _resolve(self, entries: list[Entry], results: list[Result]) -> None:
-        for call in kernel.resolve_appends(entries, results):
+        for call in resolve(entries, results):
             self._calls.pop(call, None)
             call.done()

@@ -1,7 +1,7 @@
 """Entries: what a Pulsar client sends and receives as one, stored as one record batch.
 
-How its messages become records, and what Kafka, REST, gRPC and SQL see of them, is said in `kernel/fallback/pulsar.py`; what Pulsar
-sees of their records in `kernel/fallback/pulsar_decode.py`. This module decides about compression. A compressed entry is stored under
+How its messages become records, and what Kafka, REST, gRPC and SQL see of them, is said in `kernel/pulsar/encode.py`; what Pulsar
+sees of their records in `kernel/pulsar/decode.py`. This module decides about compression. A compressed entry is stored under
 Kafka's codec of the same name, but zlib under zstd. An encrypted entry, and a chunk of a compressed message, are nobody's but the
 clients' to read: they are stored as they came, as one opaque record.
 

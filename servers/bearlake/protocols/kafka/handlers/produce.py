@@ -257,7 +257,7 @@ def _submit(call: ProduceCall, frame: memoryview, slab: Slab, *, knows_all: bool
                 return False
             rules = found.plain_rules(call.now_ms) if isinstance(found, StreamView) else None
         if rules is not None:
-            at = kernel.admit_plain(Append, entries, at, frame, slab, rules, appends)
+            at = kernel.admit_plain(entries, at, frame, slab, rules, appends)
         if at < count and entries[at][0] == topic:
             _admit_one(call, at, found, frame, slab, appends)
             at += 1

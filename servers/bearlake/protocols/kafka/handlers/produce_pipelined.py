@@ -79,7 +79,7 @@ def _append(
         rules = found.plain_rules(now_ms) if isinstance(found, StreamView) else None
         if rules is None:
             return False
-        at = kernel.admit_plain(Append, entries, at, slab.view, slab, rules, appends)
+        at = kernel.admit_plain(entries, at, slab.view, slab, rules, appends)
         if at < count and entries[at][0] == topic:
             return False
     connection.add(slot)

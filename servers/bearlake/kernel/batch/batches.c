@@ -1,0 +1,318 @@
+/* Whole record batches: check one, walk many, and give them their offsets. */
+#include "batch/batch.h"
+
+#define ATTRIBUTE_LOG_APPEND_TIME 0x08
+#define ATTRIBUTE_CONTROL 0x20
+
+static void load_header(const uint8_t *at, Header *header)
+{
+    header->length = (int64_t)load_i32(at + 8) + LENGTH_END;
+    header->attributes = load_i16(at + 21);
+    header->last_offset_delta = load_i32(at + DELTA_AT);
+    header->base_timestamp = load_i64(at + 27);
+    header->max_timestamp = load_i64(at + 35);
+    header->producer_id = load_i64(at + 43);
+    header->producer_epoch = load_i16(at + 51);
+    header->base_sequence = load_i32(at + 53);
+    header->record_count = load_i32(at + 57);
+    if (header->producer_id < 0) {
+        header->producer_id = -1;
+        header->producer_epoch = -1;
+        header->base_sequence = -1;
+    }
+}
+
+static Status check_header(const uint8_t *at, const Header *header)
+{
+    const int codec = header->attributes & 0x07;
+    const int64_t records = header->record_count;
+    if (codec > 4)
+        return STATUS_UNKNOWN_COMPRESSION;
+    if (header->attributes & ATTRIBUTE_CONTROL)
+        return STATUS_CONTROL;
+    if (records <= 0 || (codec == 0 && records > (header->length - HEADER_BYTES) / RECORD_BYTES_MIN))
+        return STATUS_BAD_COUNT;
+    if (load_u64(at) != 0 || header->last_offset_delta != records - 1)
+        return STATUS_BAD_OFFSETS;
+    if (header->producer_id >= 0 && (header->producer_epoch < 0 || header->base_sequence < 0))
+        return STATUS_BAD_PRODUCER;
+    if (header->base_timestamp < -1 || header->max_timestamp < -1 || header->attributes & ATTRIBUTE_LOG_APPEND_TIME)
+        return STATUS_BAD_TIMESTAMP;
+    return STATUS_OK;
+}
+
+Status inspect_bytes(const uint8_t *bytes, Py_ssize_t size, Header *header)
+{
+    if (size == 0)
+        return STATUS_EMPTY;
+    if (size <= MAGIC_AT)
+        return STATUS_TRUNCATED;
+    if (bytes[MAGIC_AT] != 2)
+        return bytes[MAGIC_AT] < 2 ? STATUS_OLD_MAGIC : STATUS_UNKNOWN_MAGIC;
+    if (size < HEADER_BYTES)
+        return STATUS_TRUNCATED;
+    load_header(bytes, header);
+    if (header->length < HEADER_BYTES || header->length > size)
+        return STATUS_TRUNCATED;
+    if (header->length < size)
+        return STATUS_MANY_BATCHES;
+    if (checksum_releasing(bytes + CRC_START, size - CRC_START) != load_u32(bytes + CRC_AT))
+        return STATUS_BAD_CRC;
+    return check_header(bytes, header);
+}
+
+static PyObject *header_value(KernelState *state, const Header *header)
+{
+    PyTypeObject *type = (PyTypeObject *)state->header_type;
+    PyObject *value = type->tp_alloc(type, 9);
+    if (value == NULL)
+        return NULL;
+    PyObject *fields[9] = {
+        PyLong_FromLongLong(header->length),         PyLong_FromLong(header->attributes),
+        PyLong_FromLong(header->last_offset_delta),  PyLong_FromLongLong(header->base_timestamp),
+        PyLong_FromLongLong(header->max_timestamp),  PyLong_FromLongLong(header->producer_id),
+        PyLong_FromLong(header->producer_epoch),     PyLong_FromLong(header->base_sequence),
+        PyLong_FromLong(header->record_count),
+    };
+    bool is_whole = true;
+    for (int at = 0; at < 9; at++) {
+        is_whole = is_whole && fields[at] != NULL;
+        PyTuple_SET_ITEM(value, at, fields[at]);
+    }
+    if (!is_whole)
+        Py_CLEAR(value);
+    return value;
+}
+
+KERNEL_FUNCTION(kernel_inspect)
+{
+    Py_buffer view;
+    Py_ssize_t start, end;
+    Header header;
+    PyObject *result = NULL;
+    if (check_arguments("inspect", count, 3, 3) < 0 || PyObject_GetBuffer(arguments[0], &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (to_range(arguments[1], arguments[2], view.len, &start, &end) == 0) {
+        Status status = inspect_bytes((const uint8_t *)view.buf + start, end - start, &header);
+        result = status == STATUS_OK ? header_value(state_of(module), &header) : PyLong_FromLong(status);
+    }
+    PyBuffer_Release(&view);
+    return result;
+}
+
+/* A walk over batches that lie back to back in [position, end). It needs no GIL; its faults are raised afterwards. */
+typedef enum { STEP_BATCH, STEP_END, STEP_SHORT, STEP_IMPOSSIBLE } Step;
+
+typedef struct {
+    uint8_t *bytes;
+    Py_ssize_t position; /* of the batch of the last STEP_BATCH, or where the walk stopped */
+    Py_ssize_t next;
+    Py_ssize_t end;
+    int64_t delta;
+} Walk;
+
+static inline Walk walk_over(void *bytes, Py_ssize_t start, Py_ssize_t end)
+{
+    return (Walk){.bytes = bytes, .position = start, .next = start, .end = end};
+}
+
+static inline Step walk_step(Walk *walk)
+{
+    walk->position = walk->next;
+    const Py_ssize_t left = walk->end - walk->position;
+    if (left == 0)
+        return STEP_END;
+    if (left < HEADER_BYTES)
+        return STEP_SHORT;
+    const uint8_t *at = walk->bytes + walk->position;
+    const int64_t length = (int64_t)load_i32(at + 8) + LENGTH_END;
+    walk->delta = load_i32(at + DELTA_AT);
+    if (at[MAGIC_AT] != 2 || length < HEADER_BYTES || length > left || walk->delta < 0)
+        return STEP_IMPOSSIBLE;
+    walk->next += length;
+    return STEP_BATCH;
+}
+
+static PyObject *walk_fault(KernelState *state, const Walk *walk, Step step)
+{
+    if (step == STEP_SHORT)
+        return PyErr_Format(
+            state->corrupt, "record batch at %zd: %zd bytes are less than a header", walk->position, walk->end - walk->position);
+    return PyErr_Format(
+        state->corrupt, "record batch at %zd: its magic, length or last offset delta is impossible", walk->position);
+}
+
+static PyObject *batches_in(KernelState *state, Walk walk)
+{
+    Step step = STEP_END;
+    PyObject *found = PyList_New(0);
+    while (found != NULL && (step = walk_step(&walk)) == STEP_BATCH) {
+        const uint8_t *at = walk.bytes + walk.position;
+        Header header;
+        load_header(at, &header);
+        PyObject *value = header_value(state, &header);
+        /* N hands `value` over, also when it is NULL or building fails */
+        PyObject *entry = value ? Py_BuildValue("nLN", walk.position, (long long)load_i64(at), value) : NULL;
+        if (entry == NULL || PyList_Append(found, entry) < 0)
+            Py_CLEAR(found);
+        Py_XDECREF(entry);
+    }
+    if (found == NULL || step == STEP_END)
+        return found;
+    Py_DECREF(found);
+    return walk_fault(state, &walk, step);
+}
+
+KERNEL_FUNCTION(kernel_batches)
+{
+    Py_buffer view;
+    Py_ssize_t start, end;
+    PyObject *result = NULL;
+    if (check_arguments("batches", count, 3, 3) < 0 || PyObject_GetBuffer(arguments[0], &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (to_range(arguments[1], arguments[2], view.len, &start, &end) == 0)
+        result = batches_in(state_of(module), walk_over(view.buf, start, end));
+    PyBuffer_Release(&view);
+    return result;
+}
+
+/* Walks to the batch at or behind `offset`. */
+static Step walk_to_offset(Walk *walk, int64_t offset)
+{
+    Step step;
+    while ((step = walk_step(walk)) == STEP_BATCH) {
+        int64_t last;
+        if (__builtin_add_overflow(load_i64(walk->bytes + walk->position), walk->delta, &last) || last >= offset)
+            break;
+    }
+    return step;
+}
+
+/* Walks as far as `bytes_max` allows, but over one batch; walk->position is the end of the run. */
+static Step walk_bytes(Walk *walk, int64_t bytes_max)
+{
+    const Py_ssize_t start = walk->position;
+    Step step;
+    while ((step = walk_step(walk)) == STEP_BATCH)
+        if (walk->next - start > bytes_max && walk->position > start)
+            break;
+    return step;
+}
+
+typedef Step (*Search)(Walk *walk, int64_t limit);
+
+static PyObject *search(const char *name, Search way, PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    Py_buffer view;
+    Py_ssize_t start, end;
+    int64_t limit;
+    PyObject *result = NULL;
+    if (check_arguments(name, count, 4, 4) < 0 || PyObject_GetBuffer(arguments[0], &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (to_range(arguments[1], arguments[2], view.len, &start, &end) == 0 && to_int64(arguments[3], &limit) == 0) {
+        Walk walk = walk_over(view.buf, start, end);
+        Step step;
+        if (end - start < RELEASE_WALK_BYTES) {
+            step = way(&walk, limit);
+        } else {
+            Py_BEGIN_ALLOW_THREADS
+            step = way(&walk, limit);
+            Py_END_ALLOW_THREADS
+        }
+        if (step == STEP_BATCH || step == STEP_END)
+            result = PyLong_FromSsize_t(walk.position);
+        else
+            result = walk_fault(state_of(module), &walk, step);
+    }
+    PyBuffer_Release(&view);
+    return result;
+}
+
+KERNEL_FUNCTION(kernel_seek) { return search("seek", walk_to_offset, module, arguments, count); }
+
+KERNEL_FUNCTION(kernel_take) { return search("take", walk_bytes, module, arguments, count); }
+
+/* Writes offsets [offset, offset_end) and the epoch over the walk; STEP_END only if they fit exactly, STEP_BATCH if not. */
+static Step walk_rebasing(Walk *walk, int64_t offset, int64_t offset_end, int32_t leader_epoch)
+{
+    Step step;
+    while ((step = walk_step(walk)) == STEP_BATCH) {
+        if (walk->delta >= offset_end - offset)
+            return STEP_BATCH;
+        uint8_t *at = walk->bytes + walk->position;
+        store_u64(at, (uint64_t)offset);
+        store_u32(at + LENGTH_END, (uint32_t)leader_epoch);
+        offset += walk->delta + 1;
+    }
+    return step == STEP_END && offset != offset_end ? STEP_BATCH : step;
+}
+
+/* 0, or -1 with an exception set. */
+static int rebase_slice(KernelState *state, const Py_buffer *view, PyObject *slice, int64_t origin, int32_t leader_epoch)
+{
+    int64_t field[SLICE_FIELDS], start;
+    if (!PyTuple_Check(slice) || PyTuple_GET_SIZE(slice) != SLICE_FIELDS) {
+        PyErr_SetString(PyExc_ValueError, "a slice is a tuple of 6");
+        return -1;
+    }
+    for (int at = SLICE_BASE; at <= SLICE_LENGTH; at++)
+        if (to_int64(PyTuple_GET_ITEM(slice, at), &field[at]) < 0)
+            return -1;
+    const int64_t base_offset = field[SLICE_BASE], record_count = field[SLICE_COUNT];
+    const int64_t position = field[SLICE_POSITION], length = field[SLICE_LENGTH];
+    if (base_offset < 0 || record_count < 0 || base_offset > INT64_MAX - record_count) {
+        PyErr_Format(PyExc_ValueError, "offsets from %lld, %lld records: not in the range of an int64", (long long)base_offset,
+                     (long long)record_count);
+        return -1;
+    }
+    if (__builtin_sub_overflow(position, origin, &start) || start < 0 || length < 0 || start > view->len
+        || length > view->len - start) {
+        PyErr_Format(state->corrupt, "slice at %lld with %lld bytes is outside the %zd bytes from %lld on", (long long)position,
+                     (long long)length, view->len, (long long)origin);
+        return -1;
+    }
+    Walk walk = walk_over(view->buf, start, start + length);
+    Step step;
+    if (length < RELEASE_WALK_BYTES) {
+        step = walk_rebasing(&walk, base_offset, base_offset + record_count, leader_epoch);
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+        step = walk_rebasing(&walk, base_offset, base_offset + record_count, leader_epoch);
+        Py_END_ALLOW_THREADS
+    }
+    if (step == STEP_END)
+        return 0;
+    if (step != STEP_BATCH)
+        walk_fault(state, &walk, step);
+    else
+        PyErr_Format(state->corrupt, "slice at %lld: its batches do not hold %lld offsets", (long long)position,
+                     (long long)record_count);
+    return -1;
+}
+
+KERNEL_FUNCTION(kernel_rebase)
+{
+    Py_buffer view;
+    int64_t leader_epoch, origin = 0;
+    if (check_arguments("rebase", count, 3, 4) < 0 || to_int64(arguments[2], &leader_epoch) < 0
+        || (count > 3 && to_int64(arguments[3], &origin) < 0))
+        return NULL;
+    if (leader_epoch < INT32_MIN || leader_epoch > INT32_MAX)
+        return PyErr_Format(PyExc_ValueError, "leader epoch %S is not an int32", arguments[2]);
+    PyObject *slices = PySequence_Fast(arguments[1], "slices is not a sequence");
+    if (slices == NULL)
+        return NULL;
+    if (PyObject_GetBuffer(arguments[0], &view, PyBUF_WRITABLE) < 0) {
+        Py_DECREF(slices);
+        return NULL;
+    }
+    int outcome = 0;
+    for (Py_ssize_t at = 0; outcome == 0 && at < PySequence_Fast_GET_SIZE(slices); at++) {
+        PyObject *slice = Py_NewRef(PySequence_Fast_GET_ITEM(slices, at)); /* the list may change while the GIL is free */
+        outcome = rebase_slice(state_of(module), &view, slice, origin, (int32_t)leader_epoch);
+        Py_DECREF(slice);
+    }
+    PyBuffer_Release(&view);
+    Py_DECREF(slices);
+    return outcome < 0 ? NULL : Py_NewRef(Py_None);
+}

@@ -1,0 +1,52 @@
+"""The kernel in Python: the specification of the native one, and what runs where no C compiler was found.
+
+Same names, arguments (all positional), results and errors as `bearlake.kernel._native`; the docstrings of these functions are the
+contract of both. Positions outside a buffer are a bug of the caller and raise `ValueError`; bytes that contradict themselves raise
+`Corrupt`.
+"""
+
+from bearlake.kernel.batch.batches import batches, inspect, rebase, seek, take
+from bearlake.kernel.batch.checksum import crc32c
+from bearlake.kernel.batch.records import check_records, decode_records, find_timestamp
+from bearlake.kernel.columns.builder import ColumnBuilder
+from bearlake.kernel.columns.encode import encode_columns
+from bearlake.kernel.files.put import put_file
+from bearlake.kernel.kafka.admission import admit_plain
+from bearlake.kernel.kafka.produce import parse_produce, parse_produces
+from bearlake.kernel.kafka.respond import encode_produce_appended, encode_produce_response
+from bearlake.kernel.log.appends import place_appends, queue_appends
+from bearlake.kernel.log.offsets import assign_offsets
+from bearlake.kernel.pulsar.decode import decode_entry
+from bearlake.kernel.pulsar.encode import encode_entry
+from bearlake.kernel.pulsar.messages import encode_messages
+from bearlake.kernel.pulsar.routing import entry_routing
+from bearlake.kernel.pulsar.sends import encode_receipts, parse_sends
+
+__all__ = [
+    "ColumnBuilder",
+    "admit_plain",
+    "assign_offsets",
+    "batches",
+    "check_records",
+    "crc32c",
+    "decode_entry",
+    "decode_records",
+    "encode_columns",
+    "encode_entry",
+    "encode_messages",
+    "encode_produce_appended",
+    "encode_produce_response",
+    "encode_receipts",
+    "entry_routing",
+    "find_timestamp",
+    "inspect",
+    "parse_produce",
+    "parse_produces",
+    "parse_sends",
+    "place_appends",
+    "put_file",
+    "queue_appends",
+    "rebase",
+    "seek",
+    "take",
+]

@@ -1,0 +1,170 @@
+"""The body of a Produce request, versions 3-13."""
+
+from struct import Struct
+
+from bearlake.errors import Corrupt
+from bearlake.kernel.batch import BatchStatus
+from bearlake.kernel.batch.batches import inspect_view
+from bearlake.kernel.buffers import Buffer, view_of
+from bearlake.kernel.kafka import ProduceEntry, ProduceRequestPlace
+from bearlake.kernel.kafka.versions import FLEXIBLE, TOPIC_IDS, ZSTD, check_version
+
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_HEADER = Struct(">hhi")
+_UNINSPECTED = (0, 0, -1, -1, -1, -1, -1)
+
+
+def parse_produce(frame: Buffer, position: int, version: int, /) -> tuple[str | None, int, int, list[ProduceEntry]]:
+    """Decode the Produce request body at `position` of `frame`, and inspect each partition's batch.
+
+    Returns (transactional_id, acks, timeout_ms, entries). An entry is a `ProduceEntry`: topic is a str, from version 13 on the 16
+    bytes of the topic id; `[start, end)` is the batch's place in `frame`, start == end if the records are null or empty;
+    `status` is a `BatchStatus`. Unless it is OK, the fields behind it are 0, 0, -1, -1, -1, -1, -1. Bytes behind the body
+    are ignored, as Apache Kafka does.
+
+    Raises:
+        Corrupt: the structure is malformed or reaches beyond the frame; says what and where.
+        Unsupported: the version is none of 3-13.
+    """
+    check_version(version)
+    view = view_of(frame)
+    if not 0 <= position <= len(view):
+        raise ValueError(f"position {position} is not inside a frame of {len(view)} bytes")
+    reader = _Reader(view, position, version >= FLEXIBLE)
+    transactional_id = reader.string("transactional id", is_nullable=True)
+    acks = reader.number(_INT16, "acks")
+    timeout_ms = reader.number(_INT32, "timeout")
+    entries: list[ProduceEntry] = []
+    for _ in range(reader.count("topic count")):
+        topic: str | bytes | None
+        if version >= TOPIC_IDS:
+            at = reader.skip(16, "topic id")
+            topic = bytes(view[at : at + 16])
+        else:
+            topic = reader.string("topic name", is_nullable=False)
+        assert topic is not None
+        for _ in range(reader.count("partition count")):
+            index = reader.number(_INT32, "partition index")
+            start, end = reader.records()
+            entries.append(_entry(view, topic, index, start, end, version))
+            reader.tags()
+        reader.tags()
+    reader.tags()
+    return transactional_id, acks, timeout_ms, entries
+
+
+def parse_produces(
+    frames: Buffer, start: int, end: int, version: int, lead: Buffer, size_max: int, count_max: int, /
+) -> tuple[list[ProduceRequestPlace], list[ProduceEntry]]:
+    """Decode whole Produce requests that follow each other from `start` of `frames` on, as long as one is like the others.
+
+    Alike are requests of this `version`, of at most `size_max` bytes, whose header goes on with `lead` behind the correlation
+    id, that have no transactional id, want an answer (acks 1 or -1) and name a partition; at most `count_max` are taken. Returns
+    them, as (end, correlation_id, entry_count), and the entries of all of them, whose places are in `frames`. The first that is
+    not alike, not whole or malformed ends this; nothing is said about it.
+
+    Raises:
+        Unsupported: the version is none of 3-13.
+    """
+    check_version(version)
+    view = view_of(frames)
+    if not 0 <= start <= end <= len(view):
+        raise ValueError(f"[{start}, {end}) is not inside a buffer of {len(view)} bytes")
+    lead = bytes(lead)
+    requests: list[ProduceRequestPlace] = []
+    entries: list[ProduceEntry] = []
+    at = start
+    while len(requests) < count_max and end - at >= 4:
+        (size,) = _INT32.unpack_from(view, at)
+        at += 4
+        if not 8 + len(lead) <= size <= min(size_max, end - at):
+            break
+        key, spoken, correlation_id = _HEADER.unpack_from(view, at)
+        position = at + 8 + len(lead)
+        if key != 0 or spoken != version or view[at + 8 : position] != lead:
+            break
+        at += size
+        try:
+            transactional_id, acks, _, found = parse_produce(view[:at], position, version)
+        except Corrupt:
+            break
+        if transactional_id is not None or acks not in (-1, 1) or not found:
+            break
+        requests.append((at, correlation_id, len(found)))
+        entries += found
+    return requests, entries
+
+
+def _entry(view: memoryview, topic: str | bytes, index: int, start: int, end: int, version: int) -> ProduceEntry:
+    header = inspect_view(view, start, end)
+    if isinstance(header, int):
+        return (topic, index, start, end, int(header), *_UNINSPECTED)
+    if version < ZSTD and header.attributes & 0x07 == 4:
+        return (topic, index, start, end, int(BatchStatus.ZSTD_TOO_EARLY), *_UNINSPECTED)
+    _, attributes, _, base_timestamp, max_timestamp, producer_id, epoch, sequence, count = header
+    return topic, index, start, end, 0, attributes, count, base_timestamp, max_timestamp, producer_id, epoch, sequence
+
+
+class _Reader:
+    """Reads protocol primitives from `position` on; in flexible versions lengths are varints and structures end in tagged fields."""
+
+    def __init__(self, view: memoryview, position: int, is_flexible: bool) -> None:
+        self.view = view
+        self.position = position
+        self.is_flexible = is_flexible
+
+    def skip(self, size: int, what: str) -> int:
+        at = self.position
+        if size > len(self.view) - at:
+            raise Corrupt(f"Produce request: {what} at {at} reaches beyond the end")
+        self.position = at + size
+        return at
+
+    def number(self, layout: Struct, what: str) -> int:
+        value: int = layout.unpack_from(self.view, self.skip(layout.size, what))[0]
+        return value
+
+    def varint(self, what: str) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self.view[self.skip(1, what)]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if value >> 32:
+                    break
+                return value
+        raise Corrupt(f"Produce request: {what} at {self.position} is not a varint of 32 bits")
+
+    def length(self, layout: Struct, what: str, is_nullable: bool) -> int:
+        """A length or count; -1 stands for null."""
+        at = self.position
+        length = self.varint(what) - 1 if self.is_flexible else self.number(layout, what)
+        if length < (-1 if is_nullable else 0):
+            raise Corrupt(f"Produce request: {what} at {at} has the length {length}")
+        return length
+
+    def count(self, what: str) -> int:
+        return self.length(_INT32, what, is_nullable=False)
+
+    def string(self, what: str, *, is_nullable: bool) -> str | None:
+        length = self.length(_INT16, what, is_nullable)
+        if length < 0:
+            return None
+        at = self.skip(length, what)
+        try:
+            return str(self.view[at : at + length], "utf-8")
+        except UnicodeDecodeError:
+            raise Corrupt(f"Produce request: {what} at {at} is not UTF-8") from None
+
+    def records(self) -> tuple[int, int]:
+        length = self.length(_INT32, "records", is_nullable=True)
+        start = self.skip(max(length, 0), "records")
+        return start, self.position
+
+    def tags(self) -> None:
+        if not self.is_flexible:
+            return
+        for _ in range(self.varint("tagged field count")):
+            self.varint("tag")
+            self.skip(self.varint("tagged field size"), "tagged field")

@@ -1,0 +1,288 @@
+/* The frame of a Produce response, versions 3-13. Contract: respond.py. */
+#include "kafka/kafka.h"
+
+#define RESULT_FIELDS 6
+#define OUTCOME_FIELDS 3
+#define NAME_BYTES_MAX 0x7FFF
+#define INLINE_BYTES 512
+
+/* Bytes under construction: in place while they are few, then on the heap. */
+typedef struct {
+    uint8_t *bytes;
+    size_t size;
+    size_t room;
+    uint8_t first[INLINE_BYTES];
+} Writer;
+
+static void writer_free(Writer *writer)
+{
+    if (writer->bytes != writer->first)
+        PyMem_Free(writer->bytes);
+}
+
+/* `size` bytes at the end to be filled; NULL with MemoryError set. */
+static uint8_t *grow(Writer *writer, size_t size)
+{
+    if (writer->room - writer->size < size) {
+        const size_t room = 2 * writer->room + size;
+        const bool is_first = writer->bytes == writer->first;
+        uint8_t *moved = PyMem_Realloc(is_first ? NULL : writer->bytes, room);
+        if (moved == NULL) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        if (is_first)
+            memcpy(moved, writer->first, writer->size);
+        writer->bytes = moved;
+        writer->room = room;
+    }
+    uint8_t *at = writer->bytes + writer->size;
+    writer->size += size;
+    return at;
+}
+
+static int put_u8(Writer *writer, uint8_t value)
+{
+    uint8_t *at = grow(writer, 1);
+    if (at == NULL)
+        return -1;
+    *at = value;
+    return 0;
+}
+
+static int put_u32(Writer *writer, uint32_t value)
+{
+    uint8_t *at = grow(writer, 4);
+    if (at == NULL)
+        return -1;
+    store_u32(at, value);
+    return 0;
+}
+
+static int put_varint(Writer *writer, uint64_t value)
+{
+    for (; value >= 0x80; value >>= 7)
+        if (put_u8(writer, (uint8_t)(value | 0x80)) < 0)
+            return -1;
+    return put_u8(writer, (uint8_t)value);
+}
+
+static int put_count(Writer *writer, int version, Py_ssize_t count)
+{
+    return version >= FLEXIBLE ? put_varint(writer, (uint64_t)count + 1) : put_u32(writer, (uint32_t)count);
+}
+
+static int put_topic(Writer *writer, int version, PyObject *topic)
+{
+    const char *name;
+    Py_ssize_t size = 16;
+    if (version >= TOPIC_IDS) {
+        if (!PyBytes_Check(topic) || PyBytes_GET_SIZE(topic) != 16) {
+            PyErr_SetString(PyExc_ValueError, "Produce response: a topic id has 16 bytes");
+            return -1;
+        }
+        name = PyBytes_AS_STRING(topic);
+    } else {
+        name = PyUnicode_Check(topic) ? PyUnicode_AsUTF8AndSize(topic, &size) : NULL;
+        if (name == NULL && PyErr_Occurred())
+            return -1;
+        if (name == NULL || size > NAME_BYTES_MAX) {
+            PyErr_SetString(PyExc_ValueError, "Produce response: a topic name is a str of at most 32767 bytes");
+            return -1;
+        }
+        uint8_t *at;
+        if (version >= FLEXIBLE) {
+            if (put_varint(writer, (uint64_t)size + 1) < 0)
+                return -1;
+        } else if ((at = grow(writer, 2)) == NULL) {
+            return -1;
+        } else {
+            store_u16(at, (uint16_t)size);
+        }
+    }
+    uint8_t *at = grow(writer, (size_t)size);
+    if (at == NULL)
+        return -1;
+    memcpy(at, name, (size_t)size);
+    return 0;
+}
+
+/* -1 with ValueError set unless least <= number <= most. */
+static int to_field(PyObject *number, int64_t least, int64_t most, int64_t *out)
+{
+    int overflow;
+    *out = PyLong_AsLongLongAndOverflow(number, &overflow);
+    if (*out == -1 && !overflow && PyErr_Occurred())
+        return -1;
+    if (!overflow && *out >= least && *out <= most)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "Produce response: %S does not fit its field", number);
+    return -1;
+}
+
+/* `outcome` is NULL, or (verdict 0, base offset, log start offset) where `result` has only a topic and an index. */
+static int put_answer(Writer *writer, int version, PyObject *result, PyObject *outcome)
+{
+    int64_t index, error_code = 0, base_offset, append_time = -1, log_start;
+    if (to_field(PyTuple_GET_ITEM(result, 1), INT32_MIN, INT32_MAX, &index) < 0)
+        return -1;
+    if (outcome != NULL) {
+        if (to_field(PyTuple_GET_ITEM(outcome, 1), INT64_MIN, INT64_MAX, &base_offset) < 0
+            || to_field(PyTuple_GET_ITEM(outcome, 2), INT64_MIN, INT64_MAX, &log_start) < 0)
+            return -1;
+    } else if (to_field(PyTuple_GET_ITEM(result, 2), INT16_MIN, INT16_MAX, &error_code) < 0
+        || to_field(PyTuple_GET_ITEM(result, 3), INT64_MIN, INT64_MAX, &base_offset) < 0
+        || to_field(PyTuple_GET_ITEM(result, 4), INT64_MIN, INT64_MAX, &append_time) < 0
+        || to_field(PyTuple_GET_ITEM(result, 5), INT64_MIN, INT64_MAX, &log_start) < 0)
+        return -1;
+    const bool is_flexible = version >= FLEXIBLE;
+    const size_t errors = version < RECORD_ERRORS ? 0 : is_flexible ? 3 : 6;
+    uint8_t *at = grow(writer, (version >= LOG_START_OFFSET ? 30 : 22) + errors);
+    if (at == NULL)
+        return -1;
+    store_u32(at, (uint32_t)index);
+    store_u16(at + 4, (uint16_t)error_code);
+    store_u64(at + 6, (uint64_t)base_offset);
+    store_u64(at + 14, (uint64_t)append_time);
+    at += 22;
+    if (version >= LOG_START_OFFSET) {
+        store_u64(at, (uint64_t)log_start);
+        at += 8;
+    }
+    if (errors) /* no record errors, no message, no tagged fields */
+        memcpy(at, is_flexible ? "\1\0\0" : "\0\0\0\0\xff\xff", errors);
+    return 0;
+}
+
+/* The end of the run of equal topics that begins at `start`, or -1 with an exception set. */
+static Py_ssize_t run_end(PyObject *results, Py_ssize_t start)
+{
+    const Py_ssize_t count = PyList_GET_SIZE(results);
+    PyObject *topic = PyTuple_GET_ITEM(PyList_GET_ITEM(results, start), 0);
+    for (Py_ssize_t at = start + 1; at < count; at++) {
+        const int is_equal = PyObject_RichCompareBool(topic, PyTuple_GET_ITEM(PyList_GET_ITEM(results, at), 0), Py_EQ);
+        if (is_equal <= 0)
+            return is_equal < 0 ? -1 : at;
+    }
+    return count;
+}
+
+static int put_topics(Writer *writer, int version, PyObject *results, PyObject *outcomes)
+{
+    const Py_ssize_t count = PyList_GET_SIZE(results);
+    Py_ssize_t runs = 0, end;
+    for (Py_ssize_t start = 0; start < count; start = end, runs++)
+        if ((end = run_end(results, start)) < 0)
+            return -1;
+    if (put_count(writer, version, runs) < 0)
+        return -1;
+    for (Py_ssize_t start = 0; start < count; start = end) {
+        if ((end = run_end(results, start)) < 0
+            || put_topic(writer, version, PyTuple_GET_ITEM(PyList_GET_ITEM(results, start), 0)) < 0
+            || put_count(writer, version, end - start) < 0)
+            return -1;
+        for (Py_ssize_t at = start; at < end; at++)
+            if (put_answer(writer, version, PyList_GET_ITEM(results, at), outcomes ? PyList_GET_ITEM(outcomes, at) : NULL) < 0)
+                return -1;
+        if (version >= FLEXIBLE && put_u8(writer, 0) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int check_results(PyObject *results, Py_ssize_t fields)
+{
+    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(results); at++) {
+        PyObject *result = PyList_GET_ITEM(results, at);
+        if (!PyTuple_Check(result) || PyTuple_GET_SIZE(result) != fields) {
+            PyErr_Format(PyExc_ValueError, "Produce response: a result is a tuple of %zd", fields);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static PyObject *response(int version, int32_t correlation_id, PyObject *results, PyObject *outcomes, int32_t throttle_ms)
+{
+    Writer writer;
+    writer.bytes = writer.first;
+    writer.size = 4; /* the frame's size, known last */
+    writer.room = INLINE_BYTES;
+    PyObject *frame = NULL;
+    const bool is_flexible = version >= FLEXIBLE;
+    if (put_u32(&writer, (uint32_t)correlation_id) == 0 && (!is_flexible || put_u8(&writer, 0) == 0)
+        && put_topics(&writer, version, results, outcomes) == 0 && put_u32(&writer, (uint32_t)throttle_ms) == 0
+        && (!is_flexible || put_u8(&writer, 0) == 0)) {
+        if (writer.size - 4 > INT32_MAX) {
+            PyErr_SetString(PyExc_ValueError, "Produce response: 2 GiB or more");
+        } else {
+            store_u32(writer.bytes, (uint32_t)(writer.size - 4));
+            frame = PyBytes_FromStringAndSize((const char *)writer.bytes, (Py_ssize_t)writer.size);
+        }
+    }
+    writer_free(&writer);
+    return frame;
+}
+
+KERNEL_FUNCTION(kernel_encode_produce_response)
+{
+    int64_t version, correlation_id, throttle_ms;
+    if (check_arguments("encode_produce_response", count, 4, 4) < 0 || to_int64(arguments[0], &version) < 0)
+        return NULL;
+    if (version < 3 || version > 13)
+        return PyErr_Format(state_of(module)->unsupported, "Produce version %S; versions 3-13 are spoken", arguments[0]);
+    if (to_field(arguments[1], INT32_MIN, INT32_MAX, &correlation_id) < 0
+        || to_field(arguments[3], INT32_MIN, INT32_MAX, &throttle_ms) < 0)
+        return NULL;
+    /* A list of our own: comparing topics may run Python code that changes the caller's. */
+    PyObject *results = PySequence_List(arguments[2]);
+    if (results == NULL)
+        return NULL;
+    PyObject *frame = check_results(results, RESULT_FIELDS) < 0
+        ? NULL
+        : response((int)version, (int32_t)correlation_id, results, NULL, (int32_t)throttle_ms);
+    Py_DECREF(results);
+    return frame;
+}
+
+/* 1 when every batch was appended, 0 when not, -1 with an exception set. */
+static int are_appended(PyObject *outcomes)
+{
+    int64_t verdict;
+    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(outcomes); at++) {
+        if (to_int64(PyTuple_GET_ITEM(PyList_GET_ITEM(outcomes, at), 0), &verdict) < 0)
+            return -1;
+        if (verdict != 0)
+            return 0;
+    }
+    return 1;
+}
+
+static PyObject *appended(int version, int32_t correlation_id, PyObject *entries, PyObject *outcomes)
+{
+    if (check_results(entries, ENTRY_FIELDS) < 0 || check_results(outcomes, OUTCOME_FIELDS) < 0)
+        return NULL;
+    if (PyList_GET_SIZE(entries) != PyList_GET_SIZE(outcomes))
+        return PyErr_Format(PyExc_ValueError, "Produce response: as many outcomes as entries are expected");
+    const int are_all = are_appended(outcomes);
+    if (are_all <= 0)
+        return are_all < 0 ? NULL : Py_NewRef(Py_None);
+    return response(version, correlation_id, entries, outcomes, 0);
+}
+
+KERNEL_FUNCTION(kernel_encode_produce_appended)
+{
+    int64_t version, correlation_id;
+    if (check_arguments("encode_produce_appended", count, 4, 4) < 0 || to_int64(arguments[0], &version) < 0)
+        return NULL;
+    if (version < 3 || version > 13)
+        return PyErr_Format(state_of(module)->unsupported, "Produce version %S; versions 3-13 are spoken", arguments[0]);
+    if (to_field(arguments[1], INT32_MIN, INT32_MAX, &correlation_id) < 0)
+        return NULL;
+    PyObject *entries = PySequence_List(arguments[2]);
+    PyObject *outcomes = entries ? PySequence_List(arguments[3]) : NULL;
+    PyObject *frame = outcomes ? appended((int)version, (int32_t)correlation_id, entries, outcomes) : NULL;
+    Py_XDECREF(entries);
+    Py_XDECREF(outcomes);
+    return frame;
+}

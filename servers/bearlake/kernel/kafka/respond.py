@@ -1,0 +1,92 @@
+"""The frame of a Produce response, versions 3-13."""
+
+from collections.abc import Sequence
+from struct import Struct, error
+
+from bearlake.kernel.kafka import ProduceEntry, ProduceResult
+from bearlake.kernel.kafka.versions import FLEXIBLE, LOG_START_OFFSET, RECORD_ERRORS, TOPIC_IDS, check_version
+from bearlake.kernel.log import ProduceOutcome
+
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+_ANSWER = Struct(">ihqq")
+_NAME_BYTES_MAX = 0x7FFF
+
+
+def encode_produce_response(
+    version: int, correlation_id: int, results: Sequence[ProduceResult], throttle_ms: int, /
+) -> bytes:
+    """The complete response frame, size prefix and header included, with one answer per result.
+
+    Results of equal topics that follow each other share a topic. Below version 5 there is no log start offset. No result carries
+    record errors or a message, and neither leaders nor endpoints are named.
+
+    Raises:
+        Unsupported: the version is none of 3-13.
+        ValueError: a number does not fit its field, or a topic is not a name (a 16-byte id from version 13 on).
+    """
+    check_version(version)
+    is_flexible = version >= FLEXIBLE
+    groups: list[tuple[str | bytes, list[ProduceResult]]] = []
+    for result in results:
+        if not groups or groups[-1][0] != result[0]:
+            groups.append((result[0], []))
+        groups[-1][1].append(result)
+    try:
+        out = [_INT32.pack(correlation_id), b"\0" if is_flexible else b"", _count(len(groups), is_flexible)]
+        for topic, answers in groups:
+            out += [_topic(topic, version), _count(len(answers), is_flexible)]
+            for _, index, error_code, base_offset, log_append_time_ms, log_start_offset in answers:
+                out.append(_ANSWER.pack(index, error_code, base_offset, log_append_time_ms))
+                if version >= LOG_START_OFFSET:
+                    out.append(_INT64.pack(log_start_offset))
+                if version >= RECORD_ERRORS:
+                    out.append(b"\1\0\0" if is_flexible else b"\0\0\0\0\xff\xff")
+            out.append(b"\0" if is_flexible else b"")
+        out += [_INT32.pack(throttle_ms), b"\0" if is_flexible else b""]
+    except error as cause:
+        raise ValueError(f"Produce response: {cause}") from None
+    body = b"".join(out)
+    return _INT32.pack(len(body)) + body
+
+
+def encode_produce_appended(
+    version: int, correlation_id: int, entries: Sequence[ProduceEntry], outcomes: Sequence[ProduceOutcome], /
+) -> bytes | None:
+    """The response frame to a request of which every batch was appended, from the entries of its parsing and their outcomes; None
+    when a verdict is not 0. Raises as `encode_produce_response`.
+    """
+    check_version(version)
+    if len(entries) != len(outcomes):
+        raise ValueError("Produce response: as many outcomes as entries are expected")
+    if any(verdict for verdict, _, _ in outcomes):
+        return None
+    results: list[ProduceResult] = [
+        (entry[0], entry[1], 0, base_offset, -1, start_offset)
+        for entry, (_, base_offset, start_offset) in zip(entries, outcomes, strict=True)
+    ]
+    return encode_produce_response(version, correlation_id, results, 0)
+
+
+def _count(count: int, is_flexible: bool) -> bytes:
+    return _varint(count + 1) if is_flexible else _INT32.pack(count)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _topic(topic: str | bytes, version: int) -> bytes:
+    if version >= TOPIC_IDS:
+        if isinstance(topic, bytes) and len(topic) == 16:
+            return topic
+        raise ValueError("Produce response: a topic id has 16 bytes")
+    if isinstance(topic, str) and len(name := topic.encode()) <= _NAME_BYTES_MAX:
+        return (_varint(len(name) + 1) if version >= FLEXIBLE else _INT16.pack(len(name))) + name
+    raise ValueError("Produce response: a topic name is a str of at most 32767 bytes")

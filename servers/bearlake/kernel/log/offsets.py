@@ -1,0 +1,51 @@
+"""Offsets for accepted batches, and the slices that they lie in."""
+
+from typing import TypeVar
+
+from bearlake.kernel.batch import SliceLike
+from bearlake.kernel.log import BatchCommit, PartitionKey, ProduceOutcome
+
+OutcomeType = TypeVar("OutcomeType", bound=ProduceOutcome)
+SliceType = TypeVar("SliceType", bound=SliceLike)
+
+
+def assign_offsets(
+    make_outcome: type[OutcomeType],
+    accepted: int,
+    make_slice: type[SliceType],
+    batches: list[BatchCommit],
+    at: int,
+    start_offset: int,
+    end: int,
+    outcomes: list[OutcomeType],
+    slices: list[SliceType],
+    /,
+) -> tuple[int, int, int]:
+    """Accept the batch at place `at`, and those behind it that are of the same partition, of no producer and go anywhere: offsets from
+    `end` on.
+
+    Adds their outcomes, and their slices; bytes that lie back to back are one slice. Returns the place behind them, the partition's
+    end offset then, and the sum of their bytes. Raises `ValueError` for a batch without records.
+    """
+    if not 0 <= at < len(batches):
+        raise ValueError(f"{at} is not a place among {len(batches)} batches")
+    first, size = at, 0
+    while at < len(batches) and (at == first or _follows(batches[at], batches[first].partition)):
+        partition, position, length, count, newest, *_ = batches[at]
+        if count <= 0:
+            raise ValueError(f"I2: a batch takes offsets, not {count}")
+        outcomes.append(tuple.__new__(make_outcome, (accepted, end, start_offset)))
+        base, records, begin = end, 0, position
+        if slices and slices[-1][0] == partition and slices[-1][3] + slices[-1][4] == position:
+            _, base, records, begin, _, latest = slices.pop()
+            newest = max(newest, latest)
+        fields = (partition, base, records + count, begin, position + length - begin, newest)
+        slices.append(tuple.__new__(make_slice, fields))
+        end += count
+        size += length
+        at += 1
+    return at, end, size
+
+
+def _follows(batch: BatchCommit, partition: PartitionKey) -> bool:
+    return batch.partition == partition and batch.producer_id < 0 and batch.expected_offset < 0

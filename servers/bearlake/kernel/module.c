@@ -1,0 +1,117 @@
+/* The extension module bearlake.kernel._native: the same functions as bearlake.kernel.fallback, in C. */
+#include "batch/batch.h"
+#include "columns/columns.h"
+#include "files/files.h"
+#include "kafka/kafka.h"
+#include "log/log.h"
+#include "pulsar/pulsar.h"
+
+#define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))kernel_##name, METH_FASTCALL, "See bearlake.kernel.fallback." #name "."}
+
+static PyMethodDef functions[] = {
+    FUNCTION(admit_plain),
+    FUNCTION(assign_offsets),
+    FUNCTION(batches),
+    FUNCTION(check_records),
+    FUNCTION(crc32c),
+    FUNCTION(decode_entry),
+    FUNCTION(decode_records),
+    FUNCTION(encode_columns),
+    FUNCTION(encode_entry),
+    FUNCTION(encode_messages),
+    FUNCTION(encode_produce_appended),
+    FUNCTION(encode_produce_response),
+    FUNCTION(encode_receipts),
+    FUNCTION(entry_routing),
+    FUNCTION(find_timestamp),
+    FUNCTION(inspect),
+    FUNCTION(parse_produce),
+    FUNCTION(parse_produces),
+    FUNCTION(parse_sends),
+    FUNCTION(place_appends),
+    FUNCTION(put_file),
+    FUNCTION(queue_appends),
+    FUNCTION(rebase),
+    FUNCTION(seek),
+    FUNCTION(take),
+    {NULL, NULL, 0, NULL},
+};
+
+static PyObject *import_statuses(void)
+{
+    PyObject *type = import_name("bearlake.kernel.columns", "DecodeStatus");
+    PyObject *members = type ? PySequence_Tuple(type) : NULL;
+    Py_XDECREF(type);
+    return members;
+}
+
+static int module_exec(PyObject *module)
+{
+    KernelState *state = state_of(module);
+    checksum_setup();
+    if ((state->header_type = import_tuple_type("bearlake.kernel.batch", "BatchHeader")) == NULL
+        || (state->columns_type = import_tuple_type("bearlake.kernel.columns", "Columns")) == NULL
+        || (state->encoded_batch_type = import_tuple_type("bearlake.kernel.columns", "EncodedBatch")) == NULL
+        || (state->decode_statuses = import_statuses()) == NULL
+        || (state->append_type = import_append_type()) == NULL
+        || (state->commit_type = import_commit_type()) == NULL
+        || (state->corrupt = import_name("bearlake.errors", "Corrupt")) == NULL
+        || (state->unsupported = import_name("bearlake.errors", "Unsupported")) == NULL
+        || (state->too_large = import_name("bearlake.errors", "TooLarge")) == NULL
+        || (state->column_memory_type = make_column_memory_type(module)) == NULL
+        || (state->column_builder_type = make_column_builder_type(module)) == NULL)
+        return -1;
+    return PyModule_AddObjectRef(module, "ColumnBuilder", state->column_builder_type);
+}
+
+static int module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    KernelState *state = state_of(module);
+    Py_VISIT(state->header_type);
+    Py_VISIT(state->corrupt);
+    Py_VISIT(state->unsupported);
+    Py_VISIT(state->too_large);
+    Py_VISIT(state->columns_type);
+    Py_VISIT(state->encoded_batch_type);
+    Py_VISIT(state->decode_statuses);
+    Py_VISIT(state->append_type);
+    Py_VISIT(state->commit_type);
+    Py_VISIT(state->column_memory_type);
+    Py_VISIT(state->column_builder_type);
+    return 0;
+}
+
+static int module_clear(PyObject *module)
+{
+    KernelState *state = state_of(module);
+    Py_CLEAR(state->header_type);
+    Py_CLEAR(state->corrupt);
+    Py_CLEAR(state->unsupported);
+    Py_CLEAR(state->too_large);
+    Py_CLEAR(state->columns_type);
+    Py_CLEAR(state->encoded_batch_type);
+    Py_CLEAR(state->decode_statuses);
+    Py_CLEAR(state->append_type);
+    Py_CLEAR(state->commit_type);
+    Py_CLEAR(state->column_memory_type);
+    Py_CLEAR(state->column_builder_type);
+    return 0;
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, (void *)module_exec},
+    {0, NULL},
+};
+
+static PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "bearlake.kernel._native",
+    .m_doc = "The record-batch kernel in C; see bearlake.kernel.",
+    .m_size = sizeof(KernelState),
+    .m_methods = functions,
+    .m_slots = slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
+};
+
+PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&definition); }

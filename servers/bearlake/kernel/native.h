@@ -1,0 +1,77 @@
+/* The ground of all rooms: Python's interface, the module's state, big-endian integers, and checks of arguments. The contract of every
+   function is the docstring of its Python twin, in the .py file of the same name. */
+#ifndef BEARLAKE_NATIVE_H
+#define BEARLAKE_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+_Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "positions are 64 bits wide");
+
+typedef struct {
+    PyObject *header_type;        /* bearlake.kernel.batch.BatchHeader */
+    PyObject *corrupt;            /* bearlake.errors.Corrupt */
+    PyObject *unsupported;        /* bearlake.errors.Unsupported */
+    PyObject *too_large;          /* bearlake.errors.TooLarge */
+    PyObject *columns_type;       /* bearlake.kernel.columns.Columns */
+    PyObject *encoded_batch_type; /* bearlake.kernel.columns.EncodedBatch */
+    PyObject *decode_statuses;    /* the members of bearlake.kernel.columns.DecodeStatus, in order */
+    PyObject *append_type;        /* bearlake.kernel.log.Append */
+    PyObject *commit_type;        /* bearlake.kernel.log.BatchCommit */
+    PyObject *column_memory_type; /* the buffers of columns that were taken */
+    PyObject *column_builder_type;
+} KernelState;
+
+static inline KernelState *state_of(PyObject *module) { return (KernelState *)PyModule_GetState(module); }
+
+static inline uint16_t load_u16(const uint8_t *at) { return (uint16_t)(at[0] << 8 | at[1]); }
+
+static inline uint32_t load_u32(const uint8_t *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | (uint32_t)at[3];
+}
+
+static inline uint64_t load_u64(const uint8_t *at) { return (uint64_t)load_u32(at) << 32 | load_u32(at + 4); }
+
+static inline int16_t load_i16(const uint8_t *at) { return (int16_t)load_u16(at); }
+static inline int32_t load_i32(const uint8_t *at) { return (int32_t)load_u32(at); }
+static inline int64_t load_i64(const uint8_t *at) { return (int64_t)load_u64(at); }
+
+static inline void store_u16(uint8_t *at, uint16_t value)
+{
+    at[0] = (uint8_t)(value >> 8);
+    at[1] = (uint8_t)value;
+}
+
+static inline void store_u32(uint8_t *at, uint32_t value)
+{
+    store_u16(at, (uint16_t)(value >> 16));
+    store_u16(at + 2, (uint16_t)value);
+}
+
+static inline void store_u64(uint8_t *at, uint64_t value)
+{
+    store_u32(at, (uint32_t)(value >> 32));
+    store_u32(at + 4, (uint32_t)value);
+}
+
+/* arguments.c: each returns -1 with an exception set when the argument is wrong */
+int check_arguments(const char *name, Py_ssize_t given, Py_ssize_t least, Py_ssize_t most);
+int to_int64(PyObject *number, int64_t *out); /* beyond 64 bits: the nearest int64 */
+int check_tuple(PyObject *value, Py_ssize_t fields, const char *what);
+int check_list(PyObject *value, const char *what);
+int to_numbers(PyObject *tuple, int first, int last, int64_t *out); /* fields [first, last] into the same places of `out` */
+PyTypeObject *to_tuple_type(PyObject *value); /* borrowed; NULL with an exception set */
+int to_range(PyObject *start, PyObject *end, Py_ssize_t size, Py_ssize_t *start_out, Py_ssize_t *end_out);
+
+/* imports.c: each returns a new reference, or NULL with an exception set */
+PyObject *import_name(const char *module_name, const char *name);
+PyObject *import_tuple_type(const char *module_name, const char *name); /* a NamedTuple */
+
+/* A function of the module, METH_FASTCALL. */
+#define KERNEL_FUNCTION(name) PyObject *name(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+
+#endif

@@ -1,0 +1,91 @@
+"""MESSAGE commands for what a consumer is given: the hot path of consumers, a call for many.
+
+Only common deliveries are taken: uncompressed batches of which nothing is acknowledged. The others are left to those who look closely.
+
+Source: Pulsar binary protocol specification (framing, CommandMessage).
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+
+from bearlake.errors import Corrupt, TooLarge
+from bearlake.kernel.pulsar import DeliveryLike
+from bearlake.kernel.pulsar.decode import decode_entry
+from bearlake.kernel.pulsar.fields import write_bytes_field, write_varint_field
+
+_SIZES = Struct(">II")
+_TYPE, _MESSAGE = 1, 9
+_CODEC_AT, _CODEC_MASK = 22, 7
+_UINT64 = 2**64
+
+
+def encode_messages(
+    deliveries: Sequence[DeliveryLike],
+    start: int,
+    consumer_id: int,
+    ledger_id: int,
+    partition: int,
+    epoch: int | None,
+    entry_bytes_max: int,
+    bytes_max: int,
+    /,
+) -> tuple[bytes, int, int]:
+    """Frames of MESSAGE with the entries of deliveries from place `start` on, the messages in them, and the place before which they end.
+
+    They end before the first delivery of which something is acknowledged, whose batch is compressed, has no messages or is damaged, or
+    whose entry (`decode_entry`) has more than `entry_bytes_max` bytes; and behind the one with which they have `bytes_max` bytes.
+    `partition` is that of message ids, -1: none. `epoch` is the consumer's, if it has one.
+
+    Raises:
+        ValueError: there is no such place, or a batch is shorter than a header.
+    """
+    if not 0 <= start <= len(deliveries) or not 0 <= bytes_max < 2**31:
+        raise ValueError("a place among the deliveries and a size below 2 GiB are expected")
+    out = bytearray()
+    count = 0
+    at = start
+    while at < len(deliveries) and len(out) < bytes_max:
+        base_offset, _, batch, redelivery_count, acknowledged = deliveries[at]
+        if acknowledged:
+            break
+        found = _entry(batch, base_offset, entry_bytes_max)
+        if found is None:
+            break
+        entry, message_count = found
+        command = _command(consumer_id, _message_id(ledger_id, base_offset, partition), redelivery_count, epoch)
+        out += _SIZES.pack(4 + len(command) + len(entry), len(command)) + command + entry
+        count += message_count
+        at += 1
+    return bytes(out), count, at
+
+
+def _entry(batch: memoryview, base_offset: int, bytes_max: int) -> tuple[bytes, int] | None:
+    if len(batch) > _CODEC_AT and batch[_CODEC_AT] & _CODEC_MASK:
+        return None
+    try:
+        entry, message_count, _ = decode_entry(batch, None, base_offset, bytes_max)
+    except (Corrupt, TooLarge):
+        return None
+    return (entry, message_count) if 0 < len(entry) <= bytes_max else None
+
+
+def _command(consumer_id: int, message_id: bytes, redelivery_count: int, epoch: int | None) -> bytes:
+    body = bytearray()
+    write_varint_field(body, 1, consumer_id)
+    write_bytes_field(body, 2, message_id)
+    if redelivery_count > 0:
+        write_varint_field(body, 3, redelivery_count)
+    if epoch is not None:
+        write_varint_field(body, 5, epoch)
+    command = bytearray()
+    write_varint_field(command, _TYPE, _MESSAGE)
+    write_bytes_field(command, _MESSAGE, body)
+    return bytes(command)
+
+
+def _message_id(ledger_id: int, base_offset: int, partition: int) -> bytes:
+    out = bytearray()
+    write_varint_field(out, 1, ledger_id)
+    write_varint_field(out, 2, base_offset)
+    write_varint_field(out, 3, partition % _UINT64)
+    return bytes(out)

@@ -1,0 +1,14 @@
+/* Pulsar entries: SENDs to record batches, record batches to MESSAGEs. */
+#ifndef BEARLAKE_PULSAR_H
+#define BEARLAKE_PULSAR_H
+
+#include "native.h"
+
+KERNEL_FUNCTION(kernel_decode_entry);
+KERNEL_FUNCTION(kernel_encode_entry);
+KERNEL_FUNCTION(kernel_encode_messages);
+KERNEL_FUNCTION(kernel_encode_receipts);
+KERNEL_FUNCTION(kernel_entry_routing);
+KERNEL_FUNCTION(kernel_parse_sends);
+
+#endif

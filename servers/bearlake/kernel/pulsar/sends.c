@@ -1,0 +1,263 @@
+/* Pulsar SENDs in a receive buffer, and their receipts. Contract: sends.py. */
+#include "pulsar/encode.h"
+#include "pulsar/pulsar.h"
+
+#define MAGIC 0x0E01
+#define SIZE_BYTES 4
+#define CHECKED_AT 6     /* of a message: behind magic and checksum */
+#define METADATA_AT 10   /* behind the metadata's size */
+#define IDS_FIELDS 2     /* of pulsar.SendIds */
+#define OUTCOME_FIELDS 3 /* of log.ProduceOutcome */
+#define BASE_TIMESTAMP_AT 27
+
+/* BaseCommand: type, and the field of the same number */
+#define COMMAND_TYPE 1
+#define SEND 6
+#define SEND_RECEIPT 7
+/* CommandSend */
+#define SEND_PRODUCER 1
+#define SEND_SEQUENCE 2
+#define SEND_COUNT 3
+#define SEND_HIGHEST 6
+#define SEND_MARKER 8
+/* MessageMetadata */
+#define PROPERTIES 4
+#define ENCRYPTION_KEYS 13
+
+/* Verdicts */
+#define ACCEPTED 0
+#define DUPLICATE 1
+
+#define RECEIPT_BYTES_MAX 96 /* seven varints, two of them sizes, their tags, two sizes of frames */
+
+typedef struct {
+    uint64_t producer_id, sequence_id, highest_id;
+    bool has_highest;
+} Send;
+
+/* A SEND without a transaction, a chunk or a marker, and nothing else in its command. */
+static bool read_send(Cursor command, Send *send)
+{
+    PulsarField type, body, field;
+    *send = (Send){0};
+    if (!read_field(&command, &type) || type.number != COMMAND_TYPE || type.kind != WIRE_VARINT || type.value != SEND
+        || !read_field(&command, &body) || body.number != SEND || body.kind != WIRE_BYTES || command.at != command.end)
+        return false;
+    Cursor cursor = {body.content.bytes, body.content.bytes + body.content.size};
+    while (cursor.at < cursor.end) {
+        if (!read_field(&cursor, &field) || field.kind != WIRE_VARINT || field.number > SEND_MARKER)
+            return false;
+        if (field.number == SEND_PRODUCER) {
+            send->producer_id = field.value;
+        } else if (field.number == SEND_SEQUENCE) {
+            send->sequence_id = field.value;
+        } else if (field.number == SEND_HIGHEST) {
+            send->highest_id = field.value;
+            send->has_highest = true;
+        } else if (field.number != SEND_COUNT && field.value != 0) {
+            return false;
+        }
+    }
+    return send->sequence_id <= INT64_MAX && send->highest_id <= INT64_MAX;
+}
+
+/* Metadata that says nothing but what every entry may: not compressed, encrypted or a chunk, and its properties are pairs. */
+static bool is_plain(Cursor metadata)
+{
+    while (metadata.at < metadata.end) {
+        PulsarField field;
+        Field key, value;
+        if (!read_field(&metadata, &field))
+            return false;
+        if (field.kind == WIRE_BYTES) {
+            if (field.number == ENCRYPTION_KEYS || (field.number == PROPERTIES && !read_property(&field.content, &key, &value)))
+                return false;
+        } else if (field.kind != WIRE_VARINT || (field.number == COMPRESSION && field.value != 0)
+                   || (field.number == CHUNK_COUNT && field.value > 1)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The metadata and the payload of a message whose checksum is right. */
+static bool read_payload(const uint8_t *message, int64_t size, Cursor *metadata, Cursor *payload)
+{
+    if (size < METADATA_AT || load_u16(message) != MAGIC)
+        return false;
+    const uint8_t *start = message + METADATA_AT, *end = message + size;
+    const int64_t metadata_size = load_u32(message + CHECKED_AT);
+    if (metadata_size > end - start
+        || checksum_releasing(message + CHECKED_AT, (Py_ssize_t)(size - CHECKED_AT)) != load_u32(message + 2))
+        return false;
+    *metadata = (Cursor){start, start + metadata_size};
+    *payload = (Cursor){start + metadata_size, end};
+    return true;
+}
+
+/* What a message is stored as; NULL without an exception when it is to be looked at closely. */
+static PyObject *encode_plain(KernelState *state, Cursor metadata, Cursor payload)
+{
+    PyObject *encoded = is_plain(metadata) ? encode_entry(state, metadata, payload, false) : NULL;
+    if (encoded == NULL && PyErr_Occurred()
+        && (PyErr_ExceptionMatches(state->corrupt) || PyErr_ExceptionMatches(state->unsupported)))
+        PyErr_Clear();
+    return encoded;
+}
+
+static PyObject *make_entry(const Send *send, Py_ssize_t end, PyObject *encoded)
+{
+    PyObject *batch = PyTuple_GET_ITEM(encoded, 0);
+    const int64_t base_timestamp = load_i64((const uint8_t *)PyBytes_AS_STRING(batch) + BASE_TIMESTAMP_AT);
+    PyObject *highest_id = send->has_highest ? PyLong_FromUnsignedLongLong(send->highest_id) : Py_NewRef(Py_None);
+    if (highest_id == NULL)
+        return NULL;
+    return Py_BuildValue(
+        "KKNnOOLO", (unsigned long long)send->producer_id, (unsigned long long)send->sequence_id, highest_id, end, batch,
+        PyTuple_GET_ITEM(encoded, 1), (long long)base_timestamp, PyTuple_GET_ITEM(encoded, 2));
+}
+
+typedef struct {
+    Py_ssize_t count_max;
+    int64_t payload_bytes_max, message_bytes_max;
+} Limits;
+
+/* Appends the SEND at `*at` and moves behind it: 1; 0 if there is none that is plain, -1 with an exception set. */
+static int take_send(KernelState *state, const uint8_t *bytes, Py_ssize_t *at, Py_ssize_t end, const Limits *limits, PyObject *list)
+{
+    if (end - *at < 2 * SIZE_BYTES)
+        return 0;
+    const uint8_t *frame = bytes + *at + SIZE_BYTES;
+    const int64_t size = load_u32(frame - SIZE_BYTES), room = end - *at - SIZE_BYTES;
+    const int64_t command_size = load_u32(frame);
+    if (size < SIZE_BYTES || size > room || command_size > size - SIZE_BYTES)
+        return 0;
+    const uint8_t *message = frame + SIZE_BYTES + command_size;
+    const int64_t message_size = frame + size - message;
+    Send send;
+    Cursor metadata, payload;
+    if (message_size > limits->message_bytes_max || !read_send((Cursor){frame + SIZE_BYTES, message}, &send)
+        || !read_payload(message, message_size, &metadata, &payload) || payload.end - payload.at > limits->payload_bytes_max)
+        return 0;
+    PyObject *encoded = encode_plain(state, metadata, payload);
+    if (encoded == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    *at += (Py_ssize_t)(SIZE_BYTES + size);
+    PyObject *entry = make_entry(&send, *at, encoded);
+    Py_DECREF(encoded);
+    const int outcome = entry == NULL || PyList_Append(list, entry) < 0 ? -1 : 1;
+    Py_XDECREF(entry);
+    return outcome;
+}
+
+KERNEL_FUNCTION(kernel_parse_sends)
+{
+    Py_buffer frames;
+    Py_ssize_t at, end;
+    int64_t count_max;
+    Limits limits;
+    if (check_arguments("parse_sends", count, 6, 6) < 0 || to_int64(arguments[3], &count_max) < 0
+        || to_int64(arguments[4], &limits.payload_bytes_max) < 0 || to_int64(arguments[5], &limits.message_bytes_max) < 0
+        || PyObject_GetBuffer(arguments[0], &frames, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *list = to_range(arguments[1], arguments[2], frames.len, &at, &end) < 0 ? NULL : PyList_New(0);
+    int outcome = list == NULL ? -1 : 1;
+    while (outcome > 0 && PyList_GET_SIZE(list) < count_max)
+        outcome = take_send(state_of(module), (const uint8_t *)frames.buf, &at, end, &limits, list);
+    PyBuffer_Release(&frames);
+    if (outcome < 0)
+        Py_CLEAR(list);
+    return list;
+}
+
+typedef struct {
+    uint64_t producer_id, ledger_id;
+    int64_t partition; /* negative: none */
+} Names;
+
+static void put_id(Writer *writer, const Names *names, int64_t base_offset)
+{
+    put_varint_field(writer, 1, base_offset < 0 ? UINT64_MAX : names->ledger_id);
+    put_varint_field(writer, 2, base_offset < 0 ? UINT64_MAX : (uint64_t)base_offset);
+    if (base_offset >= 0 && names->partition >= 0)
+        put_varint_field(writer, 3, (uint64_t)names->partition);
+}
+
+static void put_receipt(Writer *writer, const Names *names, const Send *send, int64_t base_offset)
+{
+    uint8_t body_bytes[RECEIPT_BYTES_MAX], id_bytes[RECEIPT_BYTES_MAX];
+    Writer body = {body_bytes, body_bytes + sizeof body_bytes, 0}, id = {id_bytes, id_bytes + sizeof id_bytes, 0};
+    put_id(&id, names, base_offset);
+    put_varint_field(&body, 1, names->producer_id);
+    put_varint_field(&body, 2, send->sequence_id);
+    put_bytes_field(&body, 3, &(Field){id_bytes, id.size});
+    if (send->has_highest)
+        put_varint_field(&body, 4, send->highest_id);
+    const Field content = {body_bytes, body.size};
+    Writer counter = {NULL};
+    put_varint_field(&counter, COMMAND_TYPE, SEND_RECEIPT);
+    put_bytes_field(&counter, SEND_RECEIPT, &content);
+    put_u32(writer, (uint32_t)(SIZE_BYTES + counter.size));
+    put_u32(writer, (uint32_t)counter.size);
+    put_varint_field(writer, COMMAND_TYPE, SEND_RECEIPT);
+    put_bytes_field(writer, SEND_RECEIPT, &content);
+}
+
+static int to_uint64(PyObject *number, uint64_t *out)
+{
+    *out = PyLong_AsUnsignedLongLong(number);
+    return *out == UINT64_MAX && PyErr_Occurred() ? -1 : 0;
+}
+
+static int to_ids(PyObject *ids, Send *send)
+{
+    PyObject *highest_id = PyTuple_GET_ITEM(ids, 1);
+    *send = (Send){.has_highest = highest_id != Py_None};
+    if (to_uint64(PyTuple_GET_ITEM(ids, 0), &send->sequence_id) < 0)
+        return -1;
+    return send->has_highest ? to_uint64(highest_id, &send->highest_id) : 0;
+}
+
+/* The receipt of place `at`: 1; 0 if it has none, -1 with an exception set. */
+static int put_outcome(Output *output, const Names *names, PyObject *ids, PyObject *result)
+{
+    int64_t outcome[OUTCOME_FIELDS];
+    Send send;
+    if (check_tuple(ids, IDS_FIELDS, "ids") < 0 || to_ids(ids, &send) < 0
+        || check_tuple(result, OUTCOME_FIELDS, "a result") < 0 || to_numbers(result, 0, 1, outcome) < 0)
+        return -1;
+    if (outcome[0] != DUPLICATE && (outcome[0] != ACCEPTED || outcome[1] < 0))
+        return 0;
+    if (!reserve(output, RECEIPT_BYTES_MAX))
+        return -1;
+    put_receipt(&output->writer, names, &send, outcome[1]);
+    return 1;
+}
+
+KERNEL_FUNCTION(kernel_encode_receipts)
+{
+    int64_t start;
+    Names names;
+    if (check_arguments("encode_receipts", count, 6, 6) < 0 || to_uint64(arguments[0], &names.producer_id) < 0
+        || to_uint64(arguments[1], &names.ledger_id) < 0 || to_int64(arguments[2], &names.partition) < 0
+        || check_list(arguments[3], "ids") < 0 || check_list(arguments[4], "results") < 0 || to_int64(arguments[5], &start) < 0)
+        return NULL;
+    PyObject *ids = arguments[3], *results = arguments[4];
+    if (PyList_GET_SIZE(ids) != PyList_GET_SIZE(results) || start < 0 || start > PyList_GET_SIZE(ids))
+        return PyErr_Format(PyExc_ValueError, "as many results as SENDs are expected, and a place among them");
+    Output output;
+    Py_ssize_t at = (Py_ssize_t)start;
+    if (!open_output(&output, RECEIPT_BYTES_MAX / 2 * (PyList_GET_SIZE(ids) - at) + 1, 0))
+        return NULL;
+    int outcome = 1;
+    while (outcome > 0 && at < PyList_GET_SIZE(ids)) {
+        outcome = put_outcome(&output, &names, PyList_GET_ITEM(ids, at), PyList_GET_ITEM(results, at));
+        at += outcome > 0;
+    }
+    if (outcome < 0) {
+        Py_XDECREF(output.bytes);
+        return NULL;
+    }
+    PyObject *receipts = close_output(&output);
+    return receipts == NULL ? NULL : Py_BuildValue("Nn", receipts, at);
+}

@@ -1,0 +1,180 @@
+"""Pulsar SENDs as they lie in a receive buffer, and their receipts: the hot path of producers, a call for many.
+
+Only the common SEND is taken here, whose entry is neither compressed nor encrypted nor a chunk, in a command that says nothing unusual.
+Whatever else it is, or is wrong with it, its frame is left to those who look closely and say why.
+
+Source: Pulsar binary protocol specification (framing, CommandSend, CommandSendReceipt).
+"""
+
+from struct import Struct
+
+from bearlake.errors import Corrupt, Unsupported
+from bearlake.kernel.batch.checksum import crc32c
+from bearlake.kernel.buffers import Buffer, view_of
+from bearlake.kernel.log import ProduceOutcome
+from bearlake.kernel.pulsar import SendEntry, SendIds
+from bearlake.kernel.pulsar.encode import encode_entry
+from bearlake.kernel.pulsar.fields import (
+    CHUNK_COUNT,
+    COMPRESSION,
+    Field,
+    MalformedField,
+    fields,
+    read_property,
+    write_bytes_field,
+    write_varint_field,
+)
+
+_SIZE = Struct(">I")
+_CHECKSUM = Struct(">HI")
+_BASE_TIMESTAMP = Struct(">q")
+_BASE_TIMESTAMP_AT = 27
+_MAGIC = 0x0E01
+_METADATA_AT = _CHECKSUM.size + _SIZE.size
+_TYPE, _SEND, _SEND_RECEIPT = 1, 6, 7
+_PRODUCER, _SEQUENCE, _COUNT, _HIGHEST, _MARKER = 1, 2, 3, 6, 8
+_PROPERTIES, _ENCRYPTION_KEYS = 4, 13
+_NONE = 2**64 - 1
+_SEQUENCE_MAX = 2**63 - 1
+_ACCEPTED, _DUPLICATE = 0, 1
+
+
+def parse_sends(
+    frames: Buffer, start: int, end: int, count_max: int, payload_bytes_max: int, message_bytes_max: int, /
+) -> list[SendEntry]:
+    """The SENDs at `start`, one frame behind the other, each with the record batch that it is stored as (`encode_entry`).
+
+    Ends before the first frame that is not whole before `end`, not a common SEND, damaged or too large: `payload_bytes_max` bounds
+    the payload, `message_bytes_max` all behind the command. Takes at most `count_max`.
+
+    Raises:
+        ValueError: [start, end) is not inside `frames`.
+    """
+    view = view_of(frames)
+    if not 0 <= start <= end <= len(view):
+        raise ValueError(f"[{start}, {end}) is not inside a buffer of {len(view)} bytes")
+    found: list[SendEntry] = []
+    while len(found) < count_max:
+        entry = _send(view[:end], start, payload_bytes_max, message_bytes_max)
+        if entry is None:
+            break
+        found.append(entry)
+        start = entry[3]
+    return found
+
+
+def _send(view: memoryview, at: int, payload_bytes_max: int, message_bytes_max: int) -> SendEntry | None:
+    if len(view) - at < 2 * _SIZE.size:
+        return None
+    frame_at = at + _SIZE.size
+    end = frame_at + _SIZE.unpack_from(view, at)[0]
+    command_at = frame_at + _SIZE.size
+    message_at = command_at + _SIZE.unpack_from(view, frame_at)[0]
+    if end > len(view) or message_at > end or end - message_at > message_bytes_max:
+        return None
+    command = _command(view[command_at:message_at])
+    parts = _message(view[message_at:end])
+    if command is None or parts is None or len(parts[1]) > payload_bytes_max or not _is_plain(parts[0]):
+        return None
+    try:
+        batch, record_count, max_timestamp = encode_entry(*parts, False)
+    except (Corrupt, Unsupported):
+        return None
+    (base_timestamp,) = _BASE_TIMESTAMP.unpack_from(batch, _BASE_TIMESTAMP_AT)
+    return *command, end, batch, record_count, base_timestamp, max_timestamp
+
+
+def _command(command: memoryview) -> tuple[int, int, int | None] | None:
+    """(producer id, sequence id, highest sequence id) of a SEND without a transaction, a chunk or a marker."""
+    try:
+        kind, body = fields(command)
+        if (kind.number, kind.value, body.number) != (_TYPE, _SEND, _SEND) or body.content is None:
+            return None
+        found = {_PRODUCER: 0, _SEQUENCE: 0}
+        for field in fields(body.content):
+            if field.value is None or field.number > _MARKER:
+                return None
+            if field.number not in (_PRODUCER, _SEQUENCE, _COUNT, _HIGHEST) and field.value:
+                return None
+            found[field.number] = field.value
+    except (MalformedField, ValueError):  # ValueError: more or less than two fields
+        return None
+    if found[_SEQUENCE] > _SEQUENCE_MAX or found.get(_HIGHEST, 0) > _SEQUENCE_MAX:
+        return None
+    return found[_PRODUCER], found[_SEQUENCE], found.get(_HIGHEST)
+
+
+def _message(message: memoryview) -> tuple[memoryview, memoryview] | None:
+    """Metadata and payload of a message whose checksum is right."""
+    if len(message) < _METADATA_AT:
+        return None
+    magic, checksum = _CHECKSUM.unpack_from(message)
+    end = _METADATA_AT + _SIZE.unpack_from(message, _CHECKSUM.size)[0]
+    if magic != _MAGIC or end > len(message) or crc32c(message[_CHECKSUM.size :]) != checksum:
+        return None
+    return message[_METADATA_AT:end], message[end:]
+
+
+def _is_plain(metadata: memoryview) -> bool:
+    """Whether the entry is not compressed, encrypted or a chunk, and its properties are pairs."""
+    try:
+        return all(map(_is_plain_field, fields(metadata)))
+    except MalformedField:
+        return False
+
+
+def _is_plain_field(field: Field) -> bool:
+    if field.content is not None:
+        return field.number != _ENCRYPTION_KEYS and (
+            field.number != _PROPERTIES or read_property(field.content) is not None
+        )
+    if field.value is None:
+        return False
+    return not (field.number == COMPRESSION and field.value) and not (field.number == CHUNK_COUNT and field.value > 1)
+
+
+def encode_receipts(
+    producer_id: int,
+    ledger_id: int,
+    partition: int,
+    ids: list[SendIds],
+    results: list[ProduceOutcome],
+    start: int,
+    /,
+) -> tuple[bytes, int]:
+    """Frames of SEND_RECEIPT for the SENDs from place `start` on, and the place before which they end.
+
+    They end before the first SEND that is neither appended nor a duplicate. A duplicate whose offset is not known has a message id
+    that names nothing. `partition` is that of message ids, -1: they have none.
+
+    Raises:
+        ValueError: not as many results as SENDs, or no such place.
+    """
+    if len(results) != len(ids) or not 0 <= start <= len(ids):
+        raise ValueError("as many results as SENDs are expected, and a place among them")
+    out = bytearray()
+    for place in range(start, len(ids)):
+        sequence_id, highest_id = ids[place]
+        verdict, base_offset, _ = results[place]
+        if verdict != _DUPLICATE and (verdict != _ACCEPTED or base_offset < 0):
+            return bytes(out), place
+        body = bytearray()
+        write_varint_field(body, 1, producer_id)
+        write_varint_field(body, 2, sequence_id)
+        write_bytes_field(body, 3, _message_id(ledger_id, base_offset, partition))
+        if highest_id is not None:
+            write_varint_field(body, 4, highest_id)
+        command = bytearray()
+        write_varint_field(command, _TYPE, _SEND_RECEIPT)
+        write_bytes_field(command, _SEND_RECEIPT, body)
+        out += _SIZE.pack(_SIZE.size + len(command)) + _SIZE.pack(len(command)) + command
+    return bytes(out), len(ids)
+
+
+def _message_id(ledger_id: int, base_offset: int, partition: int) -> bytes:
+    out = bytearray()
+    write_varint_field(out, 1, ledger_id if base_offset >= 0 else _NONE)
+    write_varint_field(out, 2, base_offset if base_offset >= 0 else _NONE)
+    if base_offset >= 0 and partition >= 0:
+        write_varint_field(out, 3, partition)
+    return bytes(out)

@@ -1,0 +1,43 @@
+/* A record batch as the source of a Pulsar entry: its records, and what its entry header says. */
+#ifndef BEARLAKE_PULSAR_SOURCE_H
+#define BEARLAKE_PULSAR_SOURCE_H
+
+#include "pulsar/fields.h"
+
+typedef struct {
+    Cursor records;
+    int64_t base_timestamp, max_timestamp;
+    int32_t last_delta, record_count;
+    bool is_control, is_stamped; /* stamped: the server set the timestamps */
+} Source;
+
+/* A record, its headers without the reserved ones of an entry. */
+typedef struct {
+    int64_t delta, timestamp;
+    bool has_timestamp;
+    Field key, value;
+    Cursor headers;
+    int32_t header_count;
+    Cursor said; /* the message header's fields, or of an entry that is one message, the entry header's */
+} Row;
+
+/* What the entry header says. */
+typedef struct {
+    EntryFields fields;
+    uint8_t flags;
+    bool is_batch;
+    bool has_uncompressed_size;
+    uint64_t uncompressed_size; /* of the payload as it came */
+} StoredHeader;
+
+static inline bool is_empty(const Source *source) { return source->is_control || source->record_count == 0; }
+
+/* source.c */
+/* -1 with an exception set; else the two buffers are open until `close_source`, the second one only if `records` is not None. */
+int open_source(Source *source, PyObject *batch, PyObject *records, Py_buffer *batch_view, Py_buffer *records_view);
+void close_source(Py_buffer *batch_view, Py_buffer *records_view);
+bool read_row(const Source *source, Cursor *records, int64_t last_delta, Row *row); /* false: it is malformed */
+bool read_stored_header(const Source *source, const Row *first, StoredHeader *header); /* false: there is none that is right */
+bool strip_reserved(Row *row, bool has_entry_header);                                  /* false: `said` is malformed */
+
+#endif

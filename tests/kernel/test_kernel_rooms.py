@@ -1,0 +1,125 @@
+"""The kernel's rooms: C includes follow the layers of `.importlinter`, twins lie side by side, and both sides agree about the shapes."""
+
+import configparser
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import bearlake.kernel
+from bearlake.kernel import fallback, log
+from bearlake.metadata.model import BatchCommit, Outcome, Slice
+from bearlake.streams.append import Append, Appended
+from bearlake.streams.subscriptions.model import Delivery
+
+KERNEL = Path(bearlake.kernel.__file__).parent
+CONTRACTS = Path(__file__).resolve().parents[2] / ".importlinter"
+GROUND = "ground"
+"""The room of the files that lie in no folder and that every room may use."""
+EXTENSION = "module.c"
+"""Puts all rooms together."""
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
+FUNCTION = re.compile(r"^KERNEL_FUNCTION\(kernel_(\w+)\)\s*\{", re.MULTILINE)
+
+SOURCES = {str(path.relative_to(KERNEL)): path.read_text() for path in sorted(KERNEL.rglob("*.[ch]"))}
+INCLUDES = {name: INCLUDE.findall(text) for name, text in SOURCES.items()}
+
+
+def room(name: str) -> str:
+    folder = str(Path(name).parent)
+    return GROUND if folder == "." else folder
+
+
+def may_use() -> dict[str, set[str]]:
+    """For each room, itself and those below it."""
+    contracts = configparser.ConfigParser()
+    contracts.read(CONTRACTS)
+    layers = contracts["importlinter:contract:kernel-rooms"]["layers"].split("\n")
+    below: set[str] = {GROUND}
+    allowed = {GROUND: {GROUND}}
+    for layer in reversed([layer for layer in layers if layer]):
+        rooms = [name.strip() for name in layer.split("|")]
+        allowed |= {name: {name, *below} for name in rooms}
+        below |= set(rooms)
+    return allowed
+
+
+def test_every_include_names_a_file_of_the_kernel() -> None:
+    assert {name for included in INCLUDES.values() for name in included} <= SOURCES.keys()
+
+
+def test_c_files_include_their_own_room_and_those_below() -> None:
+    allowed = may_use()
+
+    upward = [
+        (name, included)
+        for name in SOURCES.keys() - {EXTENSION}
+        for included in INCLUDES[name]
+        if room(included) not in allowed[room(name)]
+    ]
+
+    assert upward == []
+
+
+def unit(name: str) -> str:
+    """A C source and the header of the same name are one."""
+    return str(Path(name).with_suffix(""))
+
+
+def test_c_files_include_each_other_in_no_circle() -> None:
+    uses: dict[str, set[str]] = {}
+    for name, included in INCLUDES.items():
+        uses.setdefault(unit(name), set()).update({unit(other) for other in included} - {unit(name)})
+
+    while free := [name for name, used in uses.items() if not used]:
+        for name in free:
+            del uses[name]
+        for used in uses.values():
+            used.difference_update(free)
+
+    assert uses == {}
+
+
+def test_every_native_function_lies_beside_its_python_twin() -> None:
+    functions = {name: path for path, text in SOURCES.items() for name in FUNCTION.findall(text)}
+    twins = {
+        name: str(Path(getattr(fallback, name).__code__.co_filename).relative_to(KERNEL).with_suffix(".c"))
+        for name in functions
+    }
+
+    assert functions == twins
+    assert functions.keys() == set(fallback.__all__) - {"ColumnBuilder"}
+
+
+class Grown(log.Append):
+    _fields = (*log.Append._fields, "more")
+
+
+class Turned(log.BatchCommit):
+    _fields = tuple(reversed(log.BatchCommit._fields))
+
+
+@pytest.mark.parametrize(("name", "changed"), [("Append", Grown), ("BatchCommit", Turned), ("Append", tuple)])
+def test_a_native_kernel_for_other_fields_is_not_imported(
+    native: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str, changed: type[Any]
+) -> None:
+    spec = importlib.util.find_spec("bearlake.kernel._native")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setattr(log, name, changed)
+
+    with pytest.raises((ImportError, AttributeError)):
+        spec.loader.exec_module(module)
+
+
+def test_the_types_of_other_packages_have_the_fields_that_the_kernel_counts() -> None:
+    assert Append is log.Append
+    assert BatchCommit is log.BatchCommit
+    assert Slice._fields == ("partition", "base_offset", "record_count", "position", "length", "max_timestamp")
+    assert Appended._fields == ("verdict", "base_offset", "start_offset")
+    assert Outcome._fields == ("kind", "base_offset", "start_offset")
+    assert Delivery._fields == ("base_offset", "record_count", "batch", "redelivery_count", "acknowledged")
