@@ -27,7 +27,7 @@ def append(partition: int, hold: Hold | None = None) -> Append:
 
 
 def call_of(*appends: Append) -> AppendCall:
-    return AppendCall(appends, lambda _: None)
+    return AppendCall(appends, lambda _: None, 0)
 
 
 def test_each_call_gets_its_results_and_is_returned_with_its_last_one() -> None:
