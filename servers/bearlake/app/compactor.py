@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Mapping
 
-from bearlake.app.process import OpenListener, Parts
+from typing_extensions import override
+
+from bearlake.app.process import OpenListener, Parts, Role
 from bearlake.compaction.service import Compactor
 from bearlake.compaction.spark.runner import SparkRunner
 from bearlake.serving.tasks import Tasks
@@ -11,19 +13,20 @@ from bearlake.settings.document import Settings
 from bearlake.table.iceberg import open_tables
 
 
-class CompactorRole:
+class CompactorRole(Role):
     """A `Role`."""
 
     def __init__(self) -> None:
         self._compactor: Compactor
         self._runner: SparkRunner
 
+    @override
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
-        """See `Role.bind`: nothing but the admin API listens."""
+        """: nothing but the admin API listens."""
         return {}
 
+    @override
     def build(self, parts: Parts) -> None:
-        """See `Role.build`."""
         settings = parts.settings
         tables = open_tables(settings.tables, parts.store, settings.object_store.url)
         parts.closing.push_async_callback(tables.close)
@@ -42,13 +45,13 @@ class CompactorRole:
         )
         parts.closing.push_async_callback(self._compactor.close)
 
+    @override
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
-        """See `Role.start`."""
         await self._runner.start()
         tasks.own("compaction", self._compactor.run())
         return {}
 
+    @override
     async def drain(self, deadline_ms: int) -> None:
-        """See `Role.drain`."""
         async with asyncio.timeout(deadline_ms / 1000):
             await self._compactor.drain()

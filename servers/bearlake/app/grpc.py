@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 
-from bearlake.app.process import OpenListener, Parts
+from typing_extensions import override
+
+from bearlake.app.process import OpenListener, Parts, Role
 from bearlake.protocols.grpc.server import GrpcServer
 from bearlake.serving.membership import Member
 from bearlake.serving.tasks import Tasks
@@ -10,7 +12,7 @@ from bearlake.settings.document import Settings
 from bearlake.streams.service import Streams
 
 
-class GrpcRole:
+class GrpcRole(Role):
     """A `Role`. gRPC binds and accepts by itself, so it asks for no `Listener`."""
 
     def __init__(self) -> None:
@@ -18,22 +20,22 @@ class GrpcRole:
         self._streams: Streams
         self._member: Member
 
+    @override
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
-        """See `Role.bind`."""
         self._server = GrpcServer(settings.grpc, settings.listeners.grpc)
         return self._server.endpoints
 
+    @override
     def build(self, parts: Parts) -> None:
-        """See `Role.build`."""
         self._streams = parts.streams()
         self._member = parts.member
         parts.closing.push_async_callback(self._server.close)
 
+    @override
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
-        """See `Role.start`."""
         await self._server.start(self._streams, self._member.live)
         return self._server.endpoints
 
+    @override
     async def drain(self, deadline_ms: int) -> None:
-        """See `Role.drain`."""
         await self._server.drain(deadline_ms)

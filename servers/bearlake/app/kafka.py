@@ -2,38 +2,40 @@
 
 from collections.abc import Mapping
 
-from bearlake.app.process import OpenListener, Parts
+from typing_extensions import override
+
+from bearlake.app.process import OpenListener, Parts, Role
 from bearlake.protocols.kafka.server import KafkaServer
 from bearlake.serving.listener import Listener
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
 
 
-class KafkaRole:
+class KafkaRole(Role):
     """A `Role`."""
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
         self._server: KafkaServer
 
+    @override
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
-        """See `Role.bind`."""
         wanted = (settings.listeners.kafka, *settings.listeners.kafka_more)
         self._listeners = [open_listener(one, "kafka") for one in wanted]
         return dict(listener.endpoint("kafka") for listener in self._listeners)
 
+    @override
     def build(self, parts: Parts) -> None:
-        """See `Role.build`."""
         streams = parts.streams()
         self._server = KafkaServer(streams, parts.member, parts.settings.kafka, self._listeners)
         parts.closing.push_async_callback(self._server.close)
 
+    @override
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
-        """See `Role.start`."""
         await self._server.start()
         tasks.own("check Kafka connections", self._server.run())
         return self._server.endpoints
 
+    @override
     async def drain(self, deadline_ms: int) -> None:
-        """See `Role.drain`."""
         await self._server.drain(deadline_ms)

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Mapping
 
-from bearlake.app.process import OpenListener, Parts
+from typing_extensions import override
+
+from bearlake.app.process import OpenListener, Parts, Role
 from bearlake.protocols.pulsar.http.server import PulsarHttpServer
 from bearlake.protocols.pulsar.server import PulsarServer
 from bearlake.serving.listener import Listener
@@ -11,7 +13,7 @@ from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
 
 
-class PulsarRole:
+class PulsarRole(Role):
     """A `Role`."""
 
     def __init__(self) -> None:
@@ -20,16 +22,16 @@ class PulsarRole:
         self._server: PulsarServer
         self._http: PulsarHttpServer
 
+    @override
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
-        """See `Role.bind`."""
         wanted = (settings.listeners.pulsar, *settings.listeners.pulsar_more)
         self._listeners = [open_listener(listener, "pulsar") for listener in wanted]
         self._http_listener = open_listener(settings.listeners.pulsar_http, "pulsar_http")
         endpoints = [listener.endpoint("pulsar") for listener in self._listeners]
         return dict([*endpoints, self._http_listener.endpoint("pulsar_http")])
 
+    @override
     def build(self, parts: Parts) -> None:
-        """See `Role.build`."""
         self._server = PulsarServer(
             parts.streams(), parts.schemas(), parts.member, parts.settings.pulsar, self._listeners
         )
@@ -37,15 +39,15 @@ class PulsarRole:
         parts.closing.push_async_callback(self._server.close)
         parts.closing.push_async_callback(self._http.close)
 
+    @override
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
-        """See `Role.start`."""
         await self._server.start()
         tasks.own("check Pulsar connections", self._server.run())
         await self._http.start()
         return {**self._server.endpoints, **self._http.endpoints}
 
+    @override
     async def drain(self, deadline_ms: int) -> None:
-        """See `Role.drain`."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._server.drain(deadline_ms))
             group.create_task(self._http.drain(deadline_ms))

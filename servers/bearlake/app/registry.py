@@ -2,36 +2,38 @@
 
 from collections.abc import Mapping
 
-from bearlake.app.process import OpenListener, Parts
+from typing_extensions import override
+
+from bearlake.app.process import OpenListener, Parts, Role
 from bearlake.protocols.rest.registry.server import RegistryServer
 from bearlake.serving.listener import Listener
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
 
 
-class RegistryRole:
+class RegistryRole(Role):
     """A `Role`."""
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
         self._server: RegistryServer
 
+    @override
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
-        """See `Role.bind`."""
         self._listeners = [open_listener(settings.listeners.registry, "registry")]
         return dict(listener.endpoint("registry") for listener in self._listeners)
 
+    @override
     def build(self, parts: Parts) -> None:
-        """See `Role.build`."""
         cluster_id = parts.member.cluster_id
         self._server = RegistryServer(parts.schemas(), parts.settings.registry, self._listeners, cluster_id=cluster_id)
         parts.closing.push_async_callback(self._server.close)
 
+    @override
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
-        """See `Role.start`."""
         await self._server.start()
         return self._server.endpoints
 
+    @override
     async def drain(self, deadline_ms: int) -> None:
-        """See `Role.drain`."""
         await self._server.drain(deadline_ms)

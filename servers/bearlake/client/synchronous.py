@@ -45,19 +45,19 @@ class Client:
     def create_stream(
         self, name: str, *, partition_count: int = 1, configs: Mapping[str, str] | None = None
     ) -> StreamDescription:
-        """See `AsyncClient.create_stream`."""
+        """Create a stream, as `AsyncClient.create_stream` does; returns when it exists."""
         return self._run(self._client.create_stream(name, partition_count=partition_count, configs=configs))
 
     def describe_stream(self, name: str) -> StreamDescription:
-        """See `AsyncClient.describe_stream`."""
+        """Describe a stream, as `AsyncClient.describe_stream` does."""
         return self._run(self._client.describe_stream(name))
 
     def list_streams(self, prefix: str = "") -> list[str]:
-        """See `AsyncClient.list_streams`."""
+        """The names of all streams, as `AsyncClient.list_streams` returns them."""
         return self._run(self._client.list_streams(prefix))
 
     def delete_stream(self, name: str) -> None:
-        """See `AsyncClient.delete_stream`."""
+        """Delete a stream, as `AsyncClient.delete_stream` does; returns when it is gone."""
         self._run(self._client.delete_stream(name))
 
     def producer(self) -> "Producer":
@@ -78,7 +78,7 @@ class Client:
         headers: Headers = (),
         expected_offset: int | None = None,
     ) -> int:
-        """See `AsyncClient.append`."""
+        """Append records, as `AsyncClient.append` does; returns when they are stored."""
         return self._run(
             self._client.append(
                 stream, values, partition=partition, key=key, headers=headers, expected_offset=expected_offset
@@ -94,7 +94,7 @@ class Client:
         partition: int = 0,
         expected_offset: int | None = None,
     ) -> int:
-        """See `AsyncClient.append_arrow`."""
+        """Append Arrow records, as `AsyncClient.append_arrow` does; returns when they are stored."""
         return self._run(
             self._client.append_arrow(
                 stream, schema, record_batch, partition=partition, expected_offset=expected_offset
@@ -102,7 +102,7 @@ class Client:
         )
 
     def consumer(self, group: str, *streams: str, options: ConsumerOptions | None = None) -> "Consumer":
-        """See `AsyncClient.consumer`."""
+        """Open a consumer of a group, as `AsyncClient.consumer` does."""
 
         async def make() -> AsyncConsumer:
             return self._client.consumer(group, *streams, options=options)
@@ -117,7 +117,7 @@ class Client:
         partitions: Sequence[int] | None = None,
         follow: bool = True,
     ) -> Iterator[Record]:
-        """See `AsyncClient.read`."""
+        """Read records in offset order, as `AsyncClient.read` does."""
         return self._iterate(self._client.read(name, start=start, partitions=partitions, follow=follow))
 
     def read_arrow(
@@ -128,7 +128,7 @@ class Client:
         partitions: Sequence[int] | None = None,
         follow: bool = True,
     ) -> Iterator[ArrowRecords]:
-        """See `AsyncClient.read_arrow`."""
+        """Read Arrow records in offset order, as `AsyncClient.read_arrow` does."""
         return self._iterate(self._client.read_arrow(name, start=start, partitions=partitions, follow=follow))
 
     def _iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
@@ -237,19 +237,19 @@ class Consumer:
         return self._consumer.position(stream, partition)
 
     def poll(self, timeout_s: float | None = None, records_max: int = 500) -> list[Record]:
-        """See `AsyncConsumer.poll`."""
+        """Return the next records, as `AsyncConsumer.poll` does."""
         return self._run(self._consumer.poll(timeout_s, records_max))
 
     def commit(self, offsets: Mapping[tuple[str, int], int] | None = None) -> None:
-        """See `AsyncConsumer.commit`."""
+        """Commit offsets, as `AsyncConsumer.commit` does; returns when they are stored."""
         self._run(self._consumer.commit(offsets))
 
     def seek(self, stream: str, partition: int, start: Start) -> None:
-        """See `AsyncConsumer.seek`."""
+        """Move the position of a partition, as `AsyncConsumer.seek` does."""
         self._run(self._consumer.seek(stream, partition, start))
 
     def close(self, *, commit: bool = True) -> None:
-        """See `AsyncConsumer.close`."""
+        """Leave the group, as `AsyncConsumer.close` does."""
         self._run(self._consumer.close(commit=commit))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:

@@ -61,7 +61,7 @@ class _Pass:
 
 
 async def merge(item: WorkItem, store: ObjectStore, workbench: Workbench) -> ItemResult:
-    """See `compaction.task.run`."""
+    """Merge the task's data files into larger ones; the contract is that of `compaction.task.run`."""
     reader = DataFileReader(store, DataFileSettings(thread_count=0))
     footers = await together([reader.footer(reference) for reference in item.inputs])
     groups = [

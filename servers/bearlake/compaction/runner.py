@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
+from typing_extensions import override
+
 from bearlake.compaction.model import ItemResult, WorkItem
 from bearlake.compaction.task import run
 from bearlake.compaction.together import together
@@ -29,7 +31,7 @@ class Runner(Protocol):
         """End what runs the items; the runner is not used afterwards."""
 
 
-class InProcess:
+class InProcess(Runner):
     """A `Runner` in this process: at most `concurrent_count` items at once."""
 
     def __init__(self, store: ObjectStore, workbench: Workbench, *, concurrent_count: int = 1) -> None:
@@ -38,14 +40,14 @@ class InProcess:
         self._workbench = workbench
         self._slots = asyncio.Semaphore(concurrent_count)
 
+    @override
     async def run(self, items: Sequence[WorkItem]) -> list[ItemResult]:
-        """See `Runner.run`."""
-
         async def run_one(item: WorkItem) -> ItemResult:
             async with self._slots:
                 return await run(item, self._store, self._workbench)
 
         return await together([run_one(item) for item in items])
 
+    @override
     async def close(self) -> None:
-        """See `Runner.close`."""
+        pass

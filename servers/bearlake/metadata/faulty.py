@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
+from typing_extensions import override
+
 from bearlake.errors import BearlakeError, Unavailable
 from bearlake.metadata import (
     CommitLog,
@@ -72,7 +74,7 @@ READS = frozenset(
 """Methods without an effect, of whichever noun."""
 
 
-class FaultyMetadata:
+class FaultyMetadata(Metadata):
     """A `Metadata` that passes calls on to `inner`, unless it does not. Wraps a store, owns nothing but the faults."""
 
     def __init__(self, inner: Metadata, faults: MetadataFaults, randomness: random.Random) -> None:
@@ -94,12 +96,12 @@ class FaultyMetadata:
         """Behave like this from now on."""
         self._line.faults = faults
 
+    @override
     async def cluster_id(self) -> str:
-        """See `Metadata.cluster_id`."""
         return cast("str", await self._line.call("cluster_id", self._inner.cluster_id))
 
+    @override
     async def now_ms(self) -> int:
-        """See `Metadata.now_ms`."""
         return cast("int", await self._line.call("now_ms", self._inner.now_ms))
 
     async def close(self) -> None:

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 from obstore.store import AzureStore, GCSStore, S3Store
+from typing_extensions import override
 
 from bearlake.errors import AlreadyExists, NotFound, Unavailable, Unsupported
-from bearlake.objects import Buffer, ByteRange, ObjectInfo, cloud_credentials
+from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore, cloud_credentials
 from bearlake.objects.cloud_bodies import lend
 from bearlake.objects.cloud_errors import has_answer, is_beyond_end, is_settled_conflict, translate
 from bearlake.objects.cloud_settings import CloudSettings
@@ -43,15 +44,16 @@ _GRACE_MS = 1000  # the HTTP client's own deadline comes first; ours catches cre
 _NO_RETRIES: "RetryConfig" = {"max_retries": 0, "retry_timeout": timedelta(seconds=60)}
 
 
-class CloudObjectStore:
+class CloudObjectStore(ObjectStore):
     """An `ObjectStore` over an obstore store; `open_s3` and its siblings make one. Bound to no event loop."""
 
     def __init__(self, store: S3Store | GCSStore | AzureStore, settings: CloudSettings) -> None:
         self._store = store
         self._settings = settings
 
+    @override
     async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
-        """See `ObjectStore.put`. A missing bucket is `Unavailable`, missing rights are `Denied`."""
+        """A missing bucket is `Unavailable`, missing rights are `Denied`."""
         check_key(key)
         body = lend(parts)
         is_decided = False
@@ -69,8 +71,9 @@ class CloudObjectStore:
         finally:
             await body.returned(patience_s=_BUFFERS_PATIENCE_S if is_decided else math.inf)
 
+    @override
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
-        """See `ObjectStore.read`. One copy is made, because obstore's memory is read-only (60 µs per MiB)."""
+        """One copy is made, because obstore's memory is read-only (60 µs per MiB)."""
         check_key(key)
         if not ranges:
             return []
@@ -91,23 +94,25 @@ class CloudObjectStore:
             raise first from first.__cause__
         return scatter(ranges, spans, [task.result() for task in tasks])
 
+    @override
     async def size(self, key: str) -> int:
-        """See `ObjectStore.size`."""
         check_key(key)
         with _translated(key):
             async with self._deadline(key):
                 return (await obstore.head_async(self._store, key))["size"]
 
+    @override
     async def delete(self, keys: Collection[str]) -> None:
-        """See `ObjectStore.delete`; up to 1000 keys per request where the store can."""
+        """Up to 1000 keys per request where the store can."""
         for key in keys:
             check_key(key)
         wanted = list(keys)
         for at in range(0, len(wanted), _DELETE_COUNT_MAX):
             await self._delete(wanted[at : at + _DELETE_COUNT_MAX])
 
+    @override
     async def close(self) -> None:
-        """See `ObjectStore.close`; obstore closes idle connections by itself."""
+        """Obstore closes idle connections by itself."""
 
     async def _delete(self, keys: list[str]) -> None:
         with _translated("deletion"):
@@ -168,8 +173,9 @@ class CloudObjectStore:
                 except StopAsyncIteration:
                     return ()
 
+    @override
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """See `ObjectStore.list`; objects put or deleted meanwhile may or may not appear."""
+        """Objects put or deleted meanwhile may or may not appear."""
         check_prefix(prefix)
         check_prefix(after)
         # The store's prefixes are whole path parts, and its offset forgets a slash at the end: the rest is filtered here.

@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from typing_extensions import override
+
 from bearlake.errors import Unavailable
 from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
 from bearlake.objects.fault_settings import InjectedFaults
@@ -83,7 +85,7 @@ def faulty(inner: ObjectStore, faults: InjectedFaults, randomness: random.Random
     return FaultyObjectStore(inner, settings, randomness, lambda: bool(stall_file) and os.path.exists(stall_file))
 
 
-class FaultyObjectStore:
+class FaultyObjectStore(ObjectStore):
     """An `ObjectStore` that passes calls on to `inner`, unless it does not. Wraps a store, owns nothing but the faults."""
 
     def __init__(
@@ -105,8 +107,8 @@ class FaultyObjectStore:
         end_s = asyncio.get_running_loop().time() + duration_ms / 1000
         self._stalled_until_s = max(self._stalled_until_s, end_s)
 
+    @override
     async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
-        """See `ObjectStore.put`."""
         await self._call(
             lambda: self._inner.put(key, parts, on_durable),
             key,
@@ -114,18 +116,18 @@ class FaultyObjectStore:
             self._settings.lost_reply_rate,
         )
 
+    @override
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
-        """See `ObjectStore.read`."""
         return await self._call(
             lambda: self._inner.read(key, ranges), key, self._settings.read_latency, self._settings.torn_read_rate
         )
 
+    @override
     async def size(self, key: str) -> int:
-        """See `ObjectStore.size`."""
         return await self._call(lambda: self._inner.size(key), key, self._settings.read_latency, 0.0)
 
+    @override
     async def delete(self, keys: Collection[str]) -> None:
-        """See `ObjectStore.delete`."""
         settings = self._settings
         await self._call(lambda: self._inner.delete(keys), "deletion", settings.read_latency, settings.lost_reply_rate)
 
@@ -162,8 +164,8 @@ class FaultyObjectStore:
     def _happens(self, rate: float) -> bool:
         return rate > 0 and self._randomness.random() < rate
 
+    @override
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """See `ObjectStore.list`."""
         await self._before(prefix, self._settings.read_latency)
         async for found in self._inner.list(prefix, after):
             yield found

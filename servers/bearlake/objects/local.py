@@ -19,9 +19,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from typing_extensions import override
+
 from bearlake.clock import Clock, SystemClock
 from bearlake.errors import AlreadyExists, BearlakeError, Denied, Invalid, NotFound, Unavailable
-from bearlake.objects import Buffer, ByteRange, ObjectInfo
+from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
 from bearlake.objects.keys import check_key, check_prefix
 from bearlake.objects.local_files import DurableFolder, FileCalls
 from bearlake.objects.local_listing import walk
@@ -59,7 +61,7 @@ class LocalSettings:
     """Leftovers of crashed puts older than this are removed by a listing that meets them. Far longer than `deadline_ms`."""
 
 
-class LocalObjectStore:
+class LocalObjectStore(ObjectStore):
     """An `ObjectStore` in the folder `root`, which is made when absent. Does blocking work when constructed."""
 
     def __init__(
@@ -79,8 +81,9 @@ class LocalObjectStore:
         self._writers = _Pool("objects-write", self._settings.write_thread_count, self._settings.pending_count_max)
         self._readers = _Pool("objects-read", self._settings.read_thread_count, self._settings.pending_count_max)
 
+    @override
     async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
-        """See `ObjectStore.put`; a key that is a folder, or below an object, is `Invalid`."""
+        """A key that is a folder, or below an object, is `Invalid`."""
         check_key(key)
         buffers = _Borrowed()
 
@@ -95,8 +98,8 @@ class LocalObjectStore:
 
         await self._writers.run(put, key, self._settings.deadline_ms, buffers)
 
+    @override
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
-        """See `ObjectStore.read`."""
         check_key(key)
         if not ranges:
             return []
@@ -108,8 +111,8 @@ class LocalObjectStore:
 
         return await self._readers.run(read, key, self._settings.deadline_ms)
 
+    @override
     async def size(self, key: str) -> int:
-        """See `ObjectStore.size`."""
         check_key(key)
 
         def size() -> int:
@@ -118,8 +121,9 @@ class LocalObjectStore:
 
         return await self._readers.run(size, key, self._settings.deadline_ms)
 
+    @override
     async def delete(self, keys: Collection[str]) -> None:
-        """See `ObjectStore.delete`. Folders that become empty are removed too."""
+        """Folders that become empty are removed too."""
         for key in keys:
             check_key(key)
         wanted = list(keys)
@@ -130,8 +134,9 @@ class LocalObjectStore:
 
         await self._writers.run(delete, "deletion", self._settings.deadline_ms)
 
+    @override
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """See `ObjectStore.list`; objects put or deleted meanwhile may or may not appear."""
+        """Objects put or deleted meanwhile may or may not appear."""
         check_prefix(prefix)
         remove_before_ms = self._clock.now_ms() - self._settings.temporary_age_max_ms
         found: Iterator[ObjectInfo] = walk(str(self._root), prefix, after, remove_before_ms)
@@ -144,8 +149,9 @@ class LocalObjectStore:
             for entry in page:
                 yield entry
 
+    @override
     async def close(self) -> None:
-        """See `ObjectStore.close`; threads end with their current call."""
+        """Threads end with their current call."""
         self._writers.close()
         self._readers.close()
 

@@ -8,14 +8,16 @@ import asyncio
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
+from typing_extensions import override
+
 from bearlake.clock import Clock, SystemClock
 from bearlake.errors import AlreadyExists, Invalid, NotFound
-from bearlake.objects import Buffer, ByteRange, ObjectInfo
+from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
 from bearlake.objects.keys import check_key, check_prefix
 from bearlake.objects.ranges import check_within
 
 
-class MemoryObjectStore:
+class MemoryObjectStore(ObjectStore):
     """An `ObjectStore` in memory; `clock` stamps the objects."""
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -23,8 +25,8 @@ class MemoryObjectStore:
         self._objects: dict[str, tuple[bytes, int]] = {}
         self._keys: list[str] = []  # sorted; keys are ASCII, so this is bytewise order
 
+    @override
     async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
-        """See `ObjectStore.put`."""
         check_key(key)
         await asyncio.sleep(0)
         if key in self._objects:
@@ -32,8 +34,8 @@ class MemoryObjectStore:
         self._objects[key] = (b"".join(parts), self._clock.now_ms())
         insort(self._keys, key)
 
+    @override
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
-        """See `ObjectStore.read`."""
         check_key(key)
         for start, end in ranges:
             if not 0 <= start <= end:
@@ -45,14 +47,14 @@ class MemoryObjectStore:
         check_within(key, ranges, len(content))
         return [memoryview(bytearray(content[start:end])) for start, end in ranges]
 
+    @override
     async def size(self, key: str) -> int:
-        """See `ObjectStore.size`."""
         check_key(key)
         await asyncio.sleep(0)
         return len(self._content(key))
 
+    @override
     async def delete(self, keys: Collection[str]) -> None:
-        """See `ObjectStore.delete`."""
         for key in keys:
             check_key(key)
         await asyncio.sleep(0)
@@ -60,8 +62,9 @@ class MemoryObjectStore:
             if self._objects.pop(key, None) is not None:
                 del self._keys[bisect_left(self._keys, key)]
 
+    @override
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """See `ObjectStore.list`; objects put or deleted meanwhile may or may not appear."""
+        """Objects put or deleted meanwhile may or may not appear."""
         check_prefix(prefix)
         last = after
         while True:
@@ -73,8 +76,9 @@ class MemoryObjectStore:
             content, modified_ms = self._objects[last]
             yield ObjectInfo(key=last, size=len(content), modified_ms=modified_ms)
 
+    @override
     async def close(self) -> None:
-        """See `ObjectStore.close`; the objects stay readable."""
+        """The objects stay readable."""
 
     def _content(self, key: str) -> bytes:
         entry = self._objects.get(key)

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Seque
 from contextlib import contextmanager
 from typing import Protocol
 
+from typing_extensions import override
+
 from bearlake.errors import BearlakeError
 from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
 
@@ -22,33 +24,33 @@ class Recorder(Protocol):
         """
 
 
-class MeteredObjectStore:
+class MeteredObjectStore(ObjectStore):
     """An `ObjectStore` that reports each call of `inner` to `recorder`; seconds are the event loop's."""
 
     def __init__(self, inner: ObjectStore, recorder: Recorder) -> None:
         self._inner = inner
         self._recorder = recorder
 
+    @override
     async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
-        """See `ObjectStore.put`."""
         with self._observed("put") as call:
             await self._inner.put(key, parts, on_durable)
             call.size_bytes = sum(map(len, parts))
 
+    @override
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
-        """See `ObjectStore.read`."""
         with self._observed("read") as call:
             views = await self._inner.read(key, ranges)
             call.size_bytes = sum(map(len, views))
         return views
 
+    @override
     async def size(self, key: str) -> int:
-        """See `ObjectStore.size`."""
         with self._observed("size"):
             return await self._inner.size(key)
 
+    @override
     async def delete(self, keys: Collection[str]) -> None:
-        """See `ObjectStore.delete`."""
         with self._observed("delete"):
             await self._inner.delete(keys)
 
@@ -72,8 +74,9 @@ class MeteredObjectStore:
         finally:
             self._recorder.observe(operation, outcome, loop.time() - start_s, call.size_bytes)
 
+    @override
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """See `ObjectStore.list`; one observation per listing, its time includes that of the consumer."""
+        """One observation per listing, its time includes that of the consumer."""
         with self._observed("list"):
             async for found in self._inner.list(prefix, after):
                 yield found

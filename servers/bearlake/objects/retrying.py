@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from dataclasses import dataclass
 from typing import TypeVar
 
+from typing_extensions import override
+
 from bearlake.errors import AlreadyExists, Unavailable
 from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
 
@@ -34,7 +36,7 @@ class RetrySettings:
     """A whole call with its retries. Must stay far below the grace period of the orphan sweep: nothing is put after it was swept."""
 
 
-class RetryingObjectStore:
+class RetryingObjectStore(ObjectStore):
     """An `ObjectStore` that retries what `inner` could not do; `randomness` draws the pauses."""
 
     def __init__(self, inner: ObjectStore, settings: RetrySettings, randomness: random.Random) -> None:
@@ -42,8 +44,9 @@ class RetryingObjectStore:
         self._settings = settings
         self._randomness = randomness
 
+    @override
     async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
-        """See `ObjectStore.put`. `AlreadyExists` after an `Unavailable` of this same call is success."""
+        """`AlreadyExists` after an `Unavailable` of this same call is success."""
         was_unavailable = False
 
         async def attempt() -> None:
@@ -59,16 +62,16 @@ class RetryingObjectStore:
 
         await self._retry(attempt, key)
 
+    @override
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
-        """See `ObjectStore.read`."""
         return await self._retry(lambda: self._inner.read(key, ranges), key)
 
+    @override
     async def size(self, key: str) -> int:
-        """See `ObjectStore.size`."""
         return await self._retry(lambda: self._inner.size(key), key)
 
+    @override
     async def delete(self, keys: Collection[str]) -> None:
-        """See `ObjectStore.delete`."""
         await self._retry(lambda: self._inner.delete(keys), "deletion")
 
     async def close(self) -> None:
@@ -102,8 +105,9 @@ class RetryingObjectStore:
         bound_ms = min(self._settings.pause_max_ms, self._settings.pause_first_ms * 2 ** (failure_count - 1))
         return self._randomness.uniform(0, bound_ms) / 1000
 
+    @override
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """See `ObjectStore.list`. A failed listing goes on behind the last object; attempts are counted anew after each object."""
+        """A failed listing goes on behind the last object; attempts are counted anew after each object."""
         last, failure_count = after, 0
         while True:
             try:

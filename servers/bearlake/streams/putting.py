@@ -25,7 +25,7 @@ class Putting:
         self._outage = Outage(log, "objects are not stored, their batches fail", "objects are stored again")
 
     async def put(self, key: str, parts: Sequence[Buffer], *on_durable: Callable[[], None]) -> None:
-        """See `ObjectStore.put`."""
+        """Store an object, as `ObjectStore.put` does."""
         failure_count = self._failure_count
         try:
             await self._store.put(key, parts, *on_durable)

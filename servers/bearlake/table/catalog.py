@@ -29,6 +29,7 @@ from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
 from sqlalchemy import URL, create_engine, delete, event, make_url, select
 from sqlalchemy.exc import InvalidatePoolError, OperationalError, ProgrammingError
+from typing_extensions import override
 
 from bearlake.errors import Invalid, Unavailable
 from bearlake.table.foreign import BROKEN
@@ -75,7 +76,7 @@ def lighten(metadata: TableMetadata) -> TableMetadata:
     return metadata
 
 
-class ConditionalCatalog(SqlCatalog):
+class ConditionalCatalog(SqlCatalog, Catalog):
     """A SQL catalog on an engine with deadlines, which drops a table on the condition of its version."""
 
     def __init__(
@@ -99,16 +100,17 @@ class ConditionalCatalog(SqlCatalog):
     def _on_connect(self, settings: TableSettings) -> None:
         """Register what every new connection does first."""
 
+    @override
     def load_table(self, identifier: str | Identifier) -> Table:
-        """See `Catalog.load_table`."""
         table: Table = super().load_table(identifier)
         table.metadata = lighten(table.metadata)
         return table
 
+    @override
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """See `Catalog.commit_table`. An expiry finds the branches, tags and snapshots that `table` has, or is refused."""
+        """An expiry finds the branches, tags and snapshots that `table` has, or is refused."""
         expired = [update for update in updates if isinstance(update, RemoveSnapshotsUpdate)]
         if expired:
             ids = {snapshot_id for update in expired for snapshot_id in update.snapshot_ids}

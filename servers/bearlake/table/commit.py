@@ -69,7 +69,7 @@ class Committer:
         closed_tasks: Collection[int],
         check: Callable[[], None] = lambda: None,
     ) -> Table:
-        """See `Tables.commit`; returns the table as it is afterwards."""
+        """Commit as `Tables.commit` does; returns the table as it is afterwards."""
 
         def stage(transaction: Attempt) -> None:
             decision = decide(read_marks(transaction.table_metadata.properties), commit.changes, closed_tasks)
@@ -80,7 +80,7 @@ class Committer:
         return self.repeat(table, stage)
 
     def fence(self, table: Table) -> Table:
-        """See `Tables.fence`; returns the table as it is afterwards."""
+        """Fence as `Tables.fence` does; returns the table as it is afterwards."""
         return self.repeat(table, lambda transaction: transaction.stage_append([], {TASKS_SUMMARY: "{}"}))
 
     def repeat(self, table: Table, stage: Stage) -> Table:
@@ -288,7 +288,7 @@ class _Append(_MergeAppendFiles):
     merged: frozenset[str] = frozenset()
 
     def new_manifest_output(self) -> OutputFile:
-        """See `_new_manifest`."""
+        """Give manifests names of our own (`_new_manifest`)."""
         return _new_manifest(self)
 
     def commit(self) -> None:
@@ -335,7 +335,7 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
             self._refuse_deleted_rows(keys, locations)
 
     def new_manifest_output(self) -> OutputFile:
-        """See `_new_manifest`."""
+        """Give manifests names of our own (`_new_manifest`)."""
         return _new_manifest(self)
 
     def commit(self) -> None:

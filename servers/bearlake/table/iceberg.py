@@ -15,12 +15,13 @@ from typing import TypeVar
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
+from typing_extensions import override
 
 from bearlake.clock import Clock, SystemClock
 from bearlake.errors import NotFound, Unavailable
 from bearlake.metadata.model import Stream
 from bearlake.objects import ObjectStore
-from bearlake.table import CommitCheck, PredecessorCheck, no_predecessor, unchecked, upkeep
+from bearlake.table import CommitCheck, PredecessorCheck, Tables, no_predecessor, unchecked, upkeep
 from bearlake.table.catalog import open_catalog
 from bearlake.table.commit import Committer, reload
 from bearlake.table.foreign import translated
@@ -49,8 +50,8 @@ def open_tables(
     return IcebergTables(settings, store, store_url, clock or SystemClock(), randomness or random.Random())  # noqa: S311
 
 
-class IcebergTables:
-    """See `Tables`."""
+class IcebergTables(Tables):
+    """The tables of streams in an Iceberg catalog."""
 
     def __init__(
         self, settings: TableSettings, store: ObjectStore, store_url: str, clock: Clock, randomness: random.Random
@@ -77,8 +78,9 @@ class IcebergTables:
         self._catalog: Catalog | None = None
         self._lookup: Lookup | None = None
 
+    @override
     async def ensure(self, stream: Stream, *, has_predecessor: PredecessorCheck = no_predecessor) -> TableState:
-        """See `Tables.ensure`. The loop asks `has_predecessor`."""
+        """The loop asks `has_predecessor`."""
 
         async def ask() -> bool:
             return await has_predecessor()
@@ -87,19 +89,19 @@ class IcebergTables:
             stream.name, lambda: self._state(self.lookup().ensure(stream, lambda: self.bridge.call(ask)))
         )
 
+    @override
     async def state(self, stream: Stream) -> TableState | None:
-        """See `Tables.state`."""
-
         def state() -> TableState | None:
             table = self.lookup().find(stream)
             return None if table is None else self._state(table)
 
         return await self.run(stream.name, state)
 
+    @override
     async def commit(
         self, stream: Stream, commit: TableCommit, *, closed_tasks: Collection[int], check: CommitCheck = unchecked
     ) -> TableState:
-        """See `Tables.commit`. The loop asks `check`, also for a thread that goes on after its caller gave up."""
+        """The loop asks `check`, also for a thread that goes on after its caller gave up."""
 
         async def ask() -> None:
             await check()
@@ -110,30 +112,28 @@ class IcebergTables:
 
         return await self.run(stream.name, commit_now)
 
+    @override
     async def fence(self, stream: Stream) -> TableState | None:
-        """See `Tables.fence`."""
-
         def fence() -> TableState | None:
             table = self.lookup().find(stream)
             return None if table is None else self._state(self._committer.fence(table))
 
         return await self.run(stream.name, fence)
 
+    @override
     async def is_absent(self, stream: Stream) -> bool | None:
-        """See `Tables.is_absent`."""
         return await self.run(stream.name, lambda: self.lookup().is_absent(stream))
 
+    @override
     async def live_files(self, stream: Stream, keys: Collection[str]) -> set[str] | None:
-        """See `Tables.live_files`."""
-
         def live() -> set[str] | None:
             table = self.lookup().find(stream)
             return None if table is None else upkeep.live_files(table, keys, self._names)
 
         return await self.run(stream.name, live)
 
+    @override
     async def expire(self, stream: Stream, *, keep_ms: int, keep_count_min: int) -> int:
-        """See `Tables.expire`."""
         now_ms = self._clock.now_ms()
 
         def expire() -> tuple[Table, set[str]] | None:
@@ -159,33 +159,32 @@ class IcebergTables:
 
         return await self.run(stream.name, delete)
 
+    @override
     async def delete_before(self, stream: Stream, timestamp_ms: int) -> int:
-        """See `Tables.delete_before`."""
-
         def delete() -> int:
             table = self.lookup().find(stream)
             return 0 if table is None else upkeep.delete_before(table, self._committer, timestamp_ms)
 
         return await self.run(stream.name, delete)
 
+    @override
     async def drop(self, stream: Stream) -> None:
-        """See `Tables.drop`."""
         try:
             await self.run(stream.name, lambda: self.lookup().drop(stream))
         except NotFound:
             return  # somebody else was faster
 
+    @override
     async def summary(self, stream: Stream) -> TableSummary | None:
-        """See `Tables.summary`."""
-
         def summary() -> TableSummary | None:
             table = self.lookup().find(stream)
             return None if table is None else upkeep.summary(table, self._state(table))
 
         return await self.run(stream.name, summary)
 
+    @override
     async def close(self) -> None:
-        """See `Tables.close`. What runs is stopped at its next step, and waited for `close_deadline_ms` at most."""
+        """What runs is stopped at its next step, and waited for `close_deadline_ms` at most."""
         self._stopping.set()
         self.bridge.close()
         self._threads.shutdown(wait=False)

@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
+from typing_extensions import override
 
 from bearlake.errors import AlreadyExists, Invalid, NotFound, Unavailable
 from bearlake.objects import ByteRange, ObjectStore
@@ -205,16 +206,17 @@ class StoreFileIO(FileIO):
             raise Unavailable("the object store of this catalog is closed")
         self._bridge = bridge
 
+    @override
     def new_input(self, location: str) -> "StoreInput":
-        """See `FileIO.new_input`."""
         return StoreInput(self._bridge, location)
 
+    @override
     def new_output(self, location: str) -> "StoreOutput":
-        """See `FileIO.new_output`."""
         return StoreOutput(self._bridge, location)
 
+    @override
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        """See `FileIO.delete`; an absent file is fine."""
+        """An absent file is fine."""
         key = self._bridge.locations.key(location if isinstance(location, str) else location.location)
         self._bridge.delete([key])
 
@@ -230,8 +232,8 @@ class StoreInput(InputFile):
     def __len__(self) -> int:
         return self._bridge.size(self._key)
 
+    @override
     def exists(self) -> bool:
-        """See `InputFile.exists`."""
         try:
             self._bridge.size(self._key)
         except FileNotFoundError:
@@ -287,12 +289,12 @@ class StoreOutput(OutputFile):
     def __len__(self) -> int:
         return self._bridge.size(self._key)
 
+    @override
     def exists(self) -> bool:
-        """See `OutputFile.exists`."""
         return self.to_input_file().exists()
 
+    @override
     def to_input_file(self) -> StoreInput:
-        """See `OutputFile.to_input_file`."""
         return StoreInput(self._bridge, self.location)
 
     def create(self, overwrite: bool = False) -> OutputStream:

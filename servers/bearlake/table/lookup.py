@@ -95,7 +95,7 @@ class Lookup:
         raise Unavailable(f"stream {stream.name}: its table changes again and again")
 
     def is_absent(self, stream: Stream) -> bool | None:
-        """See `Tables.is_absent`."""
+        """Whether the catalog has no table of the stream; the contract is that of `Tables.is_absent`."""
         if self.find(stream) is not None:
             return False
         return True if isinstance(self.catalog, ConditionalCatalog) else None

@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from typing_extensions import override
+
 from bearlake.compaction.model import ItemResult, WorkItem
-from bearlake.compaction.runner import InProcess
+from bearlake.compaction.runner import InProcess, Runner
 from bearlake.errors import Corrupt
 from bearlake.testing.network import Network
 
@@ -21,7 +23,7 @@ LATE_S = 5.0
 """How late a catalog executes a late request at most."""
 
 
-class Fragile:
+class Fragile(Network):
     """A worker's way to the stores. On it the worker may crash: before its call is sent, or after its effect. It may stand still before it
     loads a table, and the catalog may execute its request to replace a table's version late."""
 
@@ -49,6 +51,7 @@ class Fragile:
         self._stand_still = stand_still
         self.call_count = 0
 
+    @override
     async def call(
         self,
         store: str,
@@ -58,7 +61,6 @@ class Fragile:
         wait_ms: float = 0.0,
         given_up: "list[asyncio.TimerHandle] | None" = None,
     ) -> T:
-        """See `Network.call`."""
         self.call_count += 1
         if self._network.happens(self._still_rates.get(what, 0.0), "worker stands still before it loads a table"):
             self._stand_still()
@@ -89,7 +91,7 @@ async def _late(delay_s: float, effect: Callable[[], Awaitable[T]]) -> T:
     return await effect()
 
 
-class Poisoned:
+class Poisoned(Runner):
     """A runner that fails for some tasks, always the same, until the deployment is healed."""
 
     def __init__(self, world: "World", inner: InProcess, rate: float) -> None:
@@ -97,8 +99,8 @@ class Poisoned:
         self._inner = inner
         self._rate = rate
 
+    @override
     async def run(self, items: Sequence[WorkItem]) -> list[ItemResult]:
-        """See `Runner.run`."""
         for item in items:
             task_id = int(item.output_prefix.rpartition("/")[2].partition("-")[0], 16)
             draw = random.Random(f"{self._world.seed} {task_id}").random()  # noqa: S311 - reproducible on purpose
@@ -107,5 +109,6 @@ class Poisoned:
                 raise Corrupt(f"task {task_id} is poisoned")
         return await self._inner.run(items)
 
+    @override
     async def close(self) -> None:
-        """See `Runner.close`."""
+        pass

@@ -15,7 +15,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from typing_extensions import override
+
 from bearlake.errors import BearlakeError, Overloaded, Unavailable
+from bearlake.metadata import Metadata
 from bearlake.metadata.faulty import READS
 from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
 from bearlake.testing.loop import Process, current_process
@@ -181,7 +184,7 @@ def _give_up(reply: "asyncio.Future[Any]", what: str) -> None:
     answer(reply, None, Unavailable(f"{what}: no answer"))
 
 
-class RemoteObjectStore:
+class RemoteObjectStore(ObjectStore):
     """An `ObjectStore` behind the network."""
 
     def __init__(self, network: Network, inner: ObjectStore) -> None:
@@ -190,8 +193,9 @@ class RemoteObjectStore:
         self._fates: dict[str, bool] = {}
         """Whether a WAL object can never be put, by key."""
 
+    @override
     async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
-        """See `ObjectStore.put`; the bytes are taken now, whenever they arrive."""
+        """The bytes are taken now, whenever they arrive."""
         sent = b"".join(parts)
         if self._is_doomed(key):
             raise Unavailable(f"put {key}: never stored")
@@ -204,20 +208,21 @@ class RemoteObjectStore:
             self._fates[key] = self._network.happens(self._network.settings.doomed_put_rate, "doomed put")
         return self._fates[key]
 
+    @override
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
-        """See `ObjectStore.read`."""
         return await self._network.call("objects", f"read {key}", lambda: self._inner.read(key, ranges))
 
+    @override
     async def size(self, key: str) -> int:
-        """See `ObjectStore.size`."""
         return await self._network.call("objects", f"size {key}", lambda: self._inner.size(key))
 
+    @override
     async def delete(self, keys: Collection[str]) -> None:
-        """See `ObjectStore.delete`."""
         await self._network.call("objects", "delete", lambda: self._inner.delete(keys))
 
+    @override
     def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """See `ObjectStore.list`; without faults."""
+        """Without faults."""
         return self._inner.list(prefix, after)
 
     async def close(self) -> None:
@@ -253,11 +258,11 @@ class _RemoteNoun:
         return call
 
 
-class RemoteMetadata:
+class RemoteMetadata(Metadata):
     """`metadata.Metadata` behind the network."""
 
     def __init__(self, network: Network, inner: Any, *, can_be_late: bool = True) -> None:
-        """See `NetworkSettings.can_be_late`."""
+        """`can_be_late`: whether requests may take effect after their callers gave them up."""
         given_up: list[asyncio.TimerHandle] | None = None if can_be_late else []
 
         def noun(
@@ -278,13 +283,13 @@ class RemoteMetadata:
         self.defaults: Any = noun("defaults")
         self._inner = inner
 
+    @override
     async def cluster_id(self) -> str:
-        """See `Metadata.cluster_id`."""
         found: str = await self._inner.cluster_id()
         return found
 
+    @override
     async def now_ms(self) -> int:
-        """See `Metadata.now_ms`."""
         found: int = await self._inner.now_ms()
         return found
 

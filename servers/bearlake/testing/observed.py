@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from bearlake.errors import Conflict, Fenced
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import Swap
@@ -18,23 +20,23 @@ from bearlake.metadata.model import (
     StreamSpec,
 )
 from bearlake.metadata.tokens import surely_not_stored
-from bearlake.objects import Buffer
+from bearlake.objects import Buffer, ObjectStore
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.testing.truth import Truth
 
 
-class ObservedStore(MemoryObjectStore):
+class ObservedStore(MemoryObjectStore, ObjectStore):
     """Objects in memory."""
 
     truth: Truth
 
+    @override
     async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
-        """See `ObjectStore.put`."""
         await super().put(key, parts)
         self.truth.objects[key] = b"".join(parts)
 
+    @override
     async def delete(self, keys: Collection[str]) -> None:
-        """See `ObjectStore.delete`."""
         for key in keys:
             is_needed = key in self.truth.commits and not self.truth.is_unused(key)
             self.truth.expect(not is_needed, "I4: what can be read is not deleted", key=key)

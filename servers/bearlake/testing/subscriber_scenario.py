@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from typing_extensions import override
+
 from bearlake.errors import Fenced
 from bearlake.metadata.model import ServerRef
 from bearlake.streams.service import Streams
@@ -43,14 +45,14 @@ class BeatingStreams(Streams):
         self._beats = Beats(metadata.servers, tenure, HEARTBEAT_MS, LIVE_MS)
         super().__init__(metadata, store, server, settings, on_fenced=on_fenced, tenure=tenure, **named)
 
+    @override
     async def run(self) -> None:
-        """See `Streams.run`."""
         async with asyncio.TaskGroup() as group:
             group.create_task(super().run())
             group.create_task(self._beat())
 
+    @override
     async def close(self) -> None:
-        """See `Streams.close`."""
         await super().close()
         await self.tenure.close()
 

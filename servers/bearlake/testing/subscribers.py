@@ -86,7 +86,7 @@ class Served:
     # -- `Consumer` ----------------------------------------------------------------------------------------------
 
     def deliver(self, deliveries: Sequence[Delivery]) -> int:
-        """See `Consumer.deliver`."""
+        """Take the messages of a dispatcher."""
         for delivery in deliveries:
             self._watch.delivered(delivery)
         self._world.events["entries delivered"] += len(deliveries)
@@ -95,19 +95,19 @@ class Served:
         return sum(delivery.open_count for delivery in deliveries)
 
     def is_ready(self) -> bool:
-        """See `Consumer.is_ready`."""
+        """Whether the consumer takes messages now."""
         return True
 
     def activity(self, is_active: bool) -> None:
-        """See `Consumer.activity`."""
+        """Note whether the consumer is the active one."""
         self._watch.refused(())
         self._world.events["activity told"] += 1
 
     def end_of_topic(self) -> None:
-        """See `Consumer.end_of_topic`."""
+        """Note that nothing will follow."""
 
     def closed(self, reason: Closed) -> None:
-        """See `Consumer.closed`."""
+        """Note that the server closed the consumer."""
         self._world.events[f"closed: {reason.value}"] += 1
         self._watch.end()
         self._send(self._session.end)

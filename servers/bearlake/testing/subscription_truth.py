@@ -37,7 +37,7 @@ class SimulatedEntries:
     """`EntryReader` for the batches that simulated producers make: values are `owner lane number …`."""
 
     def traits(self, batch: memoryview) -> EntryTraits:
-        """See `EntryReader.traits`."""
+        """Read what a dispatcher must know of a simulated entry."""
         record = next(iter(record_codec.decode(batch, BATCH_BYTES_MAX)))
         owner, lane, number = (record.value or b"").split(b" ")[:3]
         is_delayed = int(number) % DELAYED_EVERY == 0

@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast
 
+from typing_extensions import override
+
 from bearlake.clock import Clock
 from bearlake.errors import Conflict, Corrupt, NotFound
 from bearlake.metadata.model import Stream
@@ -51,7 +53,7 @@ class MemoryTable:
         return self.snapshots[-1].files if self.snapshots else {}
 
     def state(self) -> TableState:
-        """See `TableState`."""
+        """The table's state, as a `TableState`."""
         return TableState(
             identifier=self.identifier,
             location_key=self.location_key,
@@ -99,7 +101,7 @@ OnChange = Callable[[MemoryTable, TableCommit | None], None]
 """Told of every new snapshot; the commit that made it, None for the table's own retention."""
 
 
-class MemoryTables:
+class MemoryTables(Tables):
     """`Tables` in memory."""
 
     def __init__(
@@ -115,8 +117,9 @@ class MemoryTables:
         self.renamed: dict[int, MemoryTable] = {}
         """Tables that somebody gave a name which is not their stream's."""
 
+    @override
     async def ensure(self, stream: Stream, *, has_predecessor: PredecessorCheck = no_predecessor) -> TableState:
-        """See `Tables.ensure`. A drop is by stream here, and never late."""
+        """A drop is by stream here, and never late."""
         await asyncio.sleep(0)
         table = self.tables.get(stream.number)
         if table is None:
@@ -126,20 +129,20 @@ class MemoryTables:
             table = self.tables[stream.number] = MemoryTable(stream, identifier, location)
         return table.state()
 
+    @override
     async def state(self, stream: Stream) -> TableState | None:
-        """See `Tables.state`."""
         await asyncio.sleep(0)
         table = self.tables.get(stream.number)
         return None if table is None else table.state()
 
+    @override
     async def commit(
         self, stream: Stream, commit: TableCommit, *, closed_tasks: Collection[int], check: CommitCheck = unchecked
     ) -> TableState:
-        """See `Tables.commit`."""
         return await commit_to(self, stream, commit, closed_tasks, check)
 
+    @override
     async def fence(self, stream: Stream) -> TableState | None:
-        """See `Tables.fence`."""
         return await fence(self, stream)
 
     async def look(self, stream: Stream) -> Look:
@@ -167,21 +170,21 @@ class MemoryTables:
         """The table gets its name again."""
         self.tables[stream.number] = self.renamed.pop(stream.number)
 
+    @override
     async def is_absent(self, stream: Stream) -> bool | None:
-        """See `Tables.is_absent`."""
         await asyncio.sleep(0)
         return stream.number not in self.tables and stream.number not in self.renamed
 
+    @override
     async def live_files(self, stream: Stream, keys: Collection[str]) -> set[str] | None:
-        """See `Tables.live_files`."""
         await asyncio.sleep(0)
         table = self.tables.get(stream.number)
         if table is None:
             return None
         return {key for key in keys if any(key in snapshot.files for snapshot in table.snapshots)}
 
+    @override
     async def expire(self, stream: Stream, *, keep_ms: int, keep_count_min: int) -> int:
-        """See `Tables.expire`."""
         await asyncio.sleep(0)
         table = self.tables.get(stream.number)
         if table is None:
@@ -193,8 +196,8 @@ class MemoryTables:
         table.snapshots = [snapshot for snapshot in old if snapshot.timestamp_ms >= before_ms] + kept
         return count - len(table.snapshots)
 
+    @override
     async def delete_before(self, stream: Stream, timestamp_ms: int) -> int:
-        """See `Tables.delete_before`."""
         await asyncio.sleep(0)
         table = self.tables.get(stream.number)
         if table is None:
@@ -206,15 +209,15 @@ class MemoryTables:
             self._on_change(table, None)
         return count
 
+    @override
     async def drop(self, stream: Stream) -> None:
-        """See `Tables.drop`."""
         await asyncio.sleep(0)
         table = self.tables.pop(stream.number, None)
         if table is not None:
             self._on_drop(table)
 
+    @override
     async def summary(self, stream: Stream) -> TableSummary | None:
-        """See `Tables.summary`."""
         await asyncio.sleep(0)
         table = self.tables.get(stream.number)
         if table is None:
@@ -239,8 +242,9 @@ class MemoryTables:
             ],
         )
 
+    @override
     async def close(self) -> None:
-        """See `Tables.close`."""
+        pass
 
     def _existing(self, stream: Stream) -> MemoryTable:
         table = self.tables.get(stream.number)
@@ -253,10 +257,10 @@ class Versions(Protocol):
     """The two calls of the tables that a try of a commit consists of."""
 
     async def look(self, stream: Stream) -> Look:
-        """See `MemoryTables.look`."""
+        """The table as it is now."""
 
     async def replace(self, stream: Stream, seen: Look, by: Replacement) -> TableState:
-        """See `MemoryTables.replace`."""
+        """Replace the version that was seen by a new one."""
 
 
 async def commit_to(
@@ -331,15 +335,15 @@ class RemoteTables:
     async def commit(
         self, stream: Stream, commit: TableCommit, *, closed_tasks: Collection[int], check: CommitCheck = unchecked
     ) -> TableState:
-        """See `Tables.commit`."""
+        """Commit to the table; the network may delay, repeat or lose each request."""
         return await commit_to(cast("Versions", self), stream, commit, closed_tasks, check)
 
     async def fence(self, stream: Stream) -> TableState | None:
-        """See `Tables.fence`."""
+        """Fence the table; the network may delay, repeat or lose each request."""
         return await fence(cast("Versions", self), stream)
 
     async def replace(self, stream: Stream, seen: Look, by: Replacement) -> TableState:
-        """See `MemoryTables.replace`; a request that takes files out of the table has a name of its own in the network."""
+        """Replace the version that was seen. A request that removes files from the table has a name of its own in the network."""
         what = "tables.merge" if by.operation == "replace" else "tables.replace"
         inner = cast("Versions", self._inner)
         return await self._network.call("catalog", what, lambda: inner.replace(stream, seen, by))

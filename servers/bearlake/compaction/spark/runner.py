@@ -17,9 +17,12 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import Any, TypeVar
 
+from typing_extensions import override
+
 from bearlake import errors
 from bearlake.compaction.encoding import decode_item_result, encode_item
 from bearlake.compaction.model import ItemResult, WorkItem
+from bearlake.compaction.runner import Runner
 from bearlake.compaction.spark.executor import ItemFunction
 from bearlake.compaction.spark.session import Session
 from bearlake.compaction.spark.settings import SparkSettings
@@ -36,7 +39,7 @@ _OWN_THREADS = 2
 """For starting, cancelling and closing, beside those of jobs."""
 
 
-class SparkRunner:
+class SparkRunner(Runner):
     """A `Runner` on Spark. Used from the event loop's thread only; `close` it."""
 
     def __init__(
@@ -70,13 +73,9 @@ class SparkRunner:
         """Start the session now, so that the first items need not wait for it. `run` does it, too. Raises as `run`."""
         await self._running_session()
 
+    @override
     async def run(self, items: Sequence[WorkItem]) -> list[ItemResult]:
-        """See `Runner.run`.
-
-        Raises:
-            Unsupported: there is no Java or Spark here.
-            Invalid: Spark could not do an item, whatever it was.
-        """
+        """Raises: Unsupported: there is no Java or Spark here. Invalid: Spark could not do an item, whatever it was."""
         if not items:
             return []
         async with self._slots:
@@ -84,8 +83,8 @@ class SparkRunner:
             answers = await self._collect(session, [encode_item(item).decode() for item in items])
         return [_result(answer) for answer in answers]
 
+    @override
     async def close(self) -> None:
-        """See `Runner.close`."""
         if self._archiving is not None:
             self._archiving.cancel()
             await asyncio.wait([self._archiving])

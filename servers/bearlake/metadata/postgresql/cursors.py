@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 
 import asyncpg
+from typing_extensions import override
 
 from bearlake.metadata.model import Lease, PartitionKey, partition_key
 from bearlake.metadata.postgresql.database import Database
@@ -13,6 +14,7 @@ from bearlake.metadata.subscriptions import (
     CursorId,
     CursorSave,
     CursorsSaved,
+    CursorStore,
     check_cursor_name,
     check_ranges,
     pack_properties,
@@ -27,16 +29,16 @@ select {COLUMNS.replace("acknowledged", "''::bytea as acknowledged")}
  order by c.partition, c.name limit $4"""
 
 
-class PostgresqlCursors:
+class PostgresqlCursors(CursorStore):
     """`metadata.subscriptions.CursorStore`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @override
     async def create(
         self, partition: PartitionKey, name: str, *, mark_delete: int, properties: Mapping[str, str], after: int
     ) -> Cursor:
-        """See `CursorStore.create`."""
         check_cursor_name(name)
         row = await self._database.row(
             f"select {COLUMNS} from bearlake.create_cursor_as_of($1, $2, $3, $4, $5)",
@@ -49,20 +51,20 @@ class PostgresqlCursors:
         assert row is not None
         return _cursor(row)
 
+    @override
     async def deletion_count(self, partition: PartitionKey) -> int:
-        """See `CursorStore.deletion_count`."""
         row = await self._database.row(
             "select deletion_count from bearlake.partition_epoch where partition = $1", partition, is_read=True
         )
         return 0 if row is None else int(row[0])
 
+    @override
     async def load(self, partition: PartitionKey) -> Sequence[Cursor]:
-        """See `CursorStore.load`."""
         rows = await self._database.rows(f"select {COLUMNS} from bearlake.cursors_of($1)", partition, is_read=True)
         return [_cursor(row) for row in rows]
 
+    @override
     async def save(self, saves: Collection[CursorSave]) -> CursorsSaved:
-        """See `CursorStore.save`."""
         updates = [(number, update) for number, save in enumerate(saves, 1) for update in save.updates]
         rows = await self._database.rows(
             "select partition, name from bearlake.save_cursors_as_of($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
@@ -81,10 +83,10 @@ class PostgresqlCursors:
             {CursorId(partition, name) for partition, name in rows if name is not None},
         )
 
+    @override
     async def delete(
         self, partition: PartitionKey, generations: Mapping[str, int], lease: Lease, *, after: int
     ) -> None:
-        """See `CursorStore.delete`."""
         await self._database.rows(
             "select bearlake.delete_cursors_as_of($1, $2, $3, $4, $5, $6, $7, $8)",
             *lease_values(lease),
@@ -94,8 +96,8 @@ class PostgresqlCursors:
             after,
         )
 
+    @override
     async def list(self, stream_number: int, *, after: CursorId | None = None, limit: int = 1000) -> Sequence[Cursor]:
-        """See `CursorStore.list`."""
         first = after or CursorId(partition_key(stream_number, 0), "")
         rows = await self._database.rows(LISTED, *first, partition_key(stream_number + 1, 0), limit, is_read=True)
         return [_cursor(row) for row in rows]

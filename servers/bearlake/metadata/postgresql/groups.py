@@ -2,26 +2,29 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+from typing_extensions import override
+
+from bearlake.metadata import GroupStore
 from bearlake.metadata.model import CommittedOffset, GroupListing, GroupSnapshot, Lease, PartitionKey
 from bearlake.metadata.postgresql.database import Database
 from bearlake.metadata.postgresql.servers import lease_values
 
 
-class PostgresqlGroups:
+class PostgresqlGroups(GroupStore):
     """`metadata.GroupStore`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @override
     async def load(self, group: str) -> GroupSnapshot | None:
-        """See `GroupStore.load`."""
         row = await self._database.row(
             "select protocol_type, state from bearlake.consumer_group where name = $1", group, is_read=True
         )
         return None if row is None else GroupSnapshot(group=group, protocol_type=row[0], state=row[1])
 
+    @override
     async def save(self, snapshot: GroupSnapshot, lease: Lease) -> None:
-        """See `GroupStore.save`."""
         await self._database.rows(
             "select bearlake.save_group($1, $2, $3, $4, $5, $6, $7)",
             *lease_values(lease),
@@ -30,8 +33,9 @@ class PostgresqlGroups:
             snapshot.state,
         )
 
+    @override
     async def commit_offsets(self, group: str, offsets: Mapping[PartitionKey, CommittedOffset], lease: Lease) -> None:
-        """See `GroupStore.commit_offsets`. `committed_ms` is the store's time of this call, whatever the values say."""
+        """`committed_ms` is the store's time of this call, whatever the values say."""
         await self._database.rows(
             "select bearlake.commit_group_offsets($1, $2, $3, $4, $5, $6, $7, $8, $9)",
             *lease_values(lease),
@@ -42,10 +46,10 @@ class PostgresqlGroups:
             [one.metadata for one in offsets.values()],
         )
 
+    @override
     async def offsets(
         self, group: str, partitions: Collection[PartitionKey] | None = None
     ) -> dict[PartitionKey, CommittedOffset]:
-        """See `GroupStore.offsets`."""
         rows = await self._database.rows(
             "select partition, committed_offset, leader_epoch, metadata, committed_ms from bearlake.group_offset"
             " where name = $1 and ($2::bigint[] is null or partition = any ($2))",
@@ -58,8 +62,8 @@ class PostgresqlGroups:
             for partition, offset, epoch, text, committed_ms in rows
         }
 
+    @override
     async def delete_offsets(self, group: str, partitions: Collection[PartitionKey], lease: Lease) -> None:
-        """See `GroupStore.delete_offsets`."""
         await self._database.rows(
             "select bearlake.delete_group_offsets($1, $2, $3, $4, $5, $6)",
             *lease_values(lease),
@@ -67,15 +71,16 @@ class PostgresqlGroups:
             list(partitions),
         )
 
+    @override
     async def delete(self, group: str, lease: Lease) -> None:
-        """See `GroupStore.delete`."""
         # Not repeatable: the second time there is nothing to delete.
         await self._database.rows(
             "select bearlake.delete_group($1, $2, $3, $4, $5)", *lease_values(lease), group, is_repeatable=False
         )
 
+    @override
     async def list(self, *, after: str = "", limit: int = 1000) -> Sequence[GroupListing]:
-        """See `GroupStore.list`. Names sort by code point."""
+        """Names sort by code point."""
         rows = await self._database.rows(
             "select name, protocol_type from bearlake.list_groups($1, $2)", after, limit, is_read=True
         )

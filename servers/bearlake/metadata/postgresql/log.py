@@ -3,8 +3,10 @@
 from collections.abc import Collection
 
 import asyncpg
+from typing_extensions import override
 
 from bearlake.errors import Conflict, NotFound, OutOfRange
+from bearlake.metadata import CommitLog
 from bearlake.metadata.compaction import OffsetRange, Swap
 from bearlake.metadata.model import (
     Entries,
@@ -50,18 +52,20 @@ select u.partition, g.sizes[(u.partition & 31) + 1] - g.sizes_before[(u.partitio
        g.ends[(u.partition & 31) + 1] - g.starts[(u.partition & 31) + 1] {OF_PARTITIONS}"""
 
 
-class PostgresqlLog:
+class PostgresqlLog(CommitLog):
     """`CommitLog` on a `Database`."""
 
     def __init__(self, database: Database, watch: Watch) -> None:
         self._database = database
         self._watch = watch
 
+    @override
     def blocking_commit(self) -> None:
-        """See `CommitLog.blocking_commit`."""
+        pass
 
+    @override
     async def commit(self, commit: ObjectCommit) -> ObjectCommitted:
-        """See `CommitLog.commit`: one round trip; repeated here with the same token when the connection broke."""
+        """: one round trip; repeated here with the same token when the connection broke."""
         runs = runs_of(commit.batches)
         try:
             row = await self._database.row(COMMIT, *arguments(commit, runs))
@@ -75,8 +79,9 @@ class PostgresqlLog:
         self._watch.saw(position)
         return ObjectCommitted(position=position, outcomes=outcomes_of(runs, decided), slices=slices_of(runs, decided))
 
+    @override
     async def follow(self, after: int, *, limit: int) -> Entries:
-        """See `CommitLog.follow`; entries and head are of one snapshot."""
+        """Entries and head are of one snapshot."""
         rows = await self._database.rows(FOLLOW, after, limit, is_read=True)
         head, truncated = rows[0]["head"], rows[0]["truncated"]
         if after < truncated:
@@ -84,35 +89,36 @@ class PostgresqlLog:
         entries = [_entry(row) for row in rows if row["position"] is not None]
         return Entries(entries=entries, head=head)
 
+    @override
     async def wait(self, after: int, *, wait_ms: int) -> None:
-        """See `CommitLog.wait`."""
         await self._watch.wait(after, wait_ms=wait_ms)
 
+    @override
     async def head(self) -> int:
-        """See `CommitLog.head`."""
         position: int = await self._database.value("select position from bearlake.log_head", is_read=True)
         return position
 
+    @override
     async def bounds(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
-        """See `CommitLog.bounds`."""
         rows = await self._database.rows(BOUNDS, list(partitions), is_read=True)
         return {partition: PartitionBounds(start, end, end) for partition, start, end in rows}
 
+    @override
     async def usage(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionUsage]:
-        """See `CommitLog.usage`; bytes of a slice count until all of it is below the start offset."""
+        """Bytes of a slice count until all of it is below the start offset."""
         rows = await self._database.rows(USAGE, list(partitions), is_read=True)
         return {partition: PartitionUsage(size, record_count) for partition, size, record_count in rows}
 
+    @override
     async def locate(self, partition: PartitionKey, offset: int, *, limit: int) -> Located:
-        """See `CommitLog.locate`."""
         return await self._locate(partition, offset, None, limit)
 
+    @override
     async def locate_timestamp(self, partition: PartitionKey, timestamp: int) -> Located:
-        """See `CommitLog.locate_timestamp`."""
         return await self._locate(partition, 0, timestamp, 1)
 
+    @override
     async def locate_max_timestamp(self, partition: PartitionKey) -> Located:
-        """See `CommitLog.locate_max_timestamp`."""
         rows = await self._database.rows(
             "select * from bearlake.locate($1, 0, coalesce(bearlake.max_timestamp($1), 0), 1)",
             partition,
@@ -126,16 +132,16 @@ class PostgresqlLog:
         )
         return _located(partition, rows)
 
+    @override
     async def trim(self, partition: PartitionKey, start: int) -> PartitionBounds:
-        """See `CommitLog.trim`."""
         row = await self._database.row(
             "select start_offset, end_offset from bearlake.trim_partition($1, $2)", partition, start
         )
         assert row is not None
         return PartitionBounds(row[0], row[1], row[1])
 
+    @override
     async def producers(self, partition: PartitionKey) -> list[ProducerState]:
-        """See `CommitLog.producers`."""
         rows = await self._database.rows(
             "select p.* from bearlake.partition_group g left join bearlake.producer p on p.partition = $1 and not exists"
             " (select from bearlake.producer_name n where n.partition = $1 and n.producer_id = p.producer_id)"
@@ -147,13 +153,14 @@ class PostgresqlLog:
             raise NotFound(f"there is no partition {partition}")
         return [_producer(row) for row in rows if row["producer_id"] is not None]
 
+    @override
     async def forbid(self, tokens: Collection[str]) -> set[str]:
-        """See `CommitLog.forbid`."""
         rows = await self._database.rows("select bearlake.forbid_tokens($1)", list(tokens))
         return {row[0] for row in rows}
 
+    @override
     async def slices(self, ranges: Collection[OffsetRange]) -> list[LocatedSlice]:
-        """See `CommitLog.slices`; as of one moment."""
+        """As of one moment."""
         rows = await self._database.rows(
             "select * from bearlake.slices_of($1, $2, $3)",
             [range_.partition for range_ in ranges],
@@ -163,8 +170,9 @@ class PostgresqlLog:
         )
         return [LocatedSlice(Slice._make(row[:6]), row[6], row[7], ObjectKind(row[8])) for row in rows]
 
+    @override
     async def swap(self, swap: Swap) -> int:
-        """See `CommitLog.swap`: one round trip, and one more for each round of rolling up that it needs first."""
+        """: one round trip, and one more for each round of rolling up that it needs first."""
         settings = self._database.settings
         arguments = (
             *swaps.arguments(swap),
@@ -178,10 +186,11 @@ class PostgresqlLog:
         self._watch.saw(position)
         return position
 
+    @override
     async def retain(
         self, stream: Stream, indexes: Collection[int], *, before_ms: int | None, size_max: int | None
     ) -> dict[PartitionKey, PartitionBounds]:
-        """See `CommitLog.retain`; one transaction for every 256 partitions."""
+        """One transaction for every 256 partitions."""
         ordered = sorted({stream.partition(index) for index in indexes})
         moved: dict[PartitionKey, PartitionBounds] = {}
         for at in range(0, len(ordered), RETAIN_PARTITION_COUNT_MAX):
@@ -197,8 +206,9 @@ class PostgresqlLog:
             moved |= {partition: PartitionBounds(start, end, end) for partition, start, end in rows}
         return moved
 
+    @override
     async def maintain(self, *, entry_count_min: int) -> int:
-        """See `CommitLog.maintain`; three short transactions, each bounded by the settings."""
+        """Three short transactions, each bounded by the settings."""
         database, settings = self._database, self._database.settings
         rolled: int = await database.value(
             "select bearlake.roll_up($1, $2, $3, $4)",

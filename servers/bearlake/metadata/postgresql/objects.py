@@ -6,8 +6,9 @@ A row outlives its object's bytes (`PostgresqlSettings.forbidden_keep_ms`): a co
 from collections.abc import Collection, Sequence
 
 import asyncpg
+from typing_extensions import override
 
-from bearlake.metadata.compaction import DataFileEntry, UnusedObject
+from bearlake.metadata.compaction import DataFileEntry, ObjectRegister, UnusedObject
 from bearlake.metadata.model import ObjectKind, ObjectRef, Slice
 from bearlake.metadata.postgresql.database import Database
 
@@ -29,33 +30,35 @@ select d.*, o.size
  order by d.swap_position, d.key"""
 
 
-class PostgresqlObjects:
+class PostgresqlObjects(ObjectRegister):
     """`metadata.ObjectRegister`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @override
     async def unused(
         self, kind: ObjectKind, *, unused_ms: int, after: str = "", limit: int = 1000
     ) -> Sequence[UnusedObject]:
-        """See `ObjectRegister.unused`. Keys sort by code point."""
+        """Keys sort by code point."""
         rows = await self._database.rows(UNUSED, int(kind), after, unused_ms, limit, is_read=True)
         return [
             UnusedObject(object=ObjectRef(key, size, kind), stream_number=number, unused_ms=since_ms)
             for key, size, number, since_ms in rows
         ]
 
+    @override
     async def deleted(self, keys: Collection[str]) -> None:
-        """See `ObjectRegister.deleted`."""
         await self._database.rows("select bearlake.delete_objects($1)", list(keys))
 
+    @override
     async def forbid(self, keys: Collection[str]) -> set[str]:
-        """See `ObjectRegister.forbid`."""
         rows = await self._database.rows("select bearlake.forbid_objects($1)", list(keys))
         return {row[0] for row in rows}
 
+    @override
     async def data_files(self, stream_number: int, *, after: int = 0, limit: int = 1000) -> Sequence[DataFileEntry]:
-        """See `ObjectRegister.data_files`. Segments are told as they were swapped in, also those that were trimmed since."""
+        """Segments are told as they were swapped in, also those that were trimmed since."""
         rows = await self._database.rows(DATA_FILES, stream_number, after, limit, is_read=True)
         return [_data_file(row) for row in rows]
 

@@ -1,6 +1,9 @@
 """Producers in PostgreSQL: ids from one counter, names, the partitions' epochs, and the expiry of what producers left behind."""
 
+from typing_extensions import override
+
 from bearlake.errors import Invalid
+from bearlake.metadata import ProducerIds
 from bearlake.metadata.model import PRODUCER_NAME_BYTES_MAX, Lease, NamedProducer, PartitionKey
 from bearlake.metadata.names import check_name
 from bearlake.metadata.postgresql.database import Database
@@ -8,14 +11,15 @@ from bearlake.metadata.postgresql.servers import lease_values
 from bearlake.metadata.producers import ASKED_STEP_MS
 
 
-class PostgresqlProducerIds:
+class PostgresqlProducerIds(ProducerIds):
     """`metadata.ProducerIds`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @override
     async def allocate(self, count: int) -> range:
-        """See `ProducerIds.allocate`. Raises `Invalid` for a count below 1. A lost reply loses ids, which are plenty."""
+        """Raises `Invalid` for a count below 1. A lost reply loses ids, which are plenty."""
         if count < 1:
             raise Invalid(f"cannot allocate {count} producer ids")
         end: int = await self._database.value(
@@ -23,8 +27,8 @@ class PostgresqlProducerIds:
         )
         return range(end - count, end)
 
+    @override
     async def named(self, partition: PartitionKey, name: str) -> NamedProducer:
-        """See `ProducerIds.named`."""
         check_name("a producer's name", name, PRODUCER_NAME_BYTES_MAX)
         row = await self._database.row(
             "select producer_id, producer_epoch, last_sequence, partition_epoch, floor from bearlake.named_producer($1, $2, $3)",
@@ -35,19 +39,19 @@ class PostgresqlProducerIds:
         assert row is not None
         return NamedProducer._make(row)
 
+    @override
     async def raise_epoch(self, partition: PartitionKey, lease: Lease) -> int:
-        """See `ProducerIds.raise_epoch`."""
         epoch: int = await self._database.value(
             "select bearlake.raise_partition_epoch($1, $2, $3, $4, $5)", *lease_values(lease), partition
         )
         return epoch
 
+    @override
     async def share_epoch(self, partition: PartitionKey, lease_name: str) -> int:
-        """See `ProducerIds.share_epoch`."""
         epoch: int = await self._database.value("select bearlake.share_partition_epoch($1, $2)", partition, lease_name)
         return epoch
 
+    @override
     async def expire(self, *, idle_ms: int, limit: int) -> int:
-        """See `ProducerIds.expire`."""
         removed: int = await self._database.value("select bearlake.expire_producers($1, $2)", idle_ms, limit)
         return removed

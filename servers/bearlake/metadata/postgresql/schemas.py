@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 import asyncpg
+from typing_extensions import override
 
 from bearlake.metadata.postgresql.database import Database
 from bearlake.metadata.schemas import (
@@ -11,6 +12,7 @@ from bearlake.metadata.schemas import (
     Registration,
     Rules,
     SchemaRow,
+    SchemaStore,
     SubjectKey,
     SubjectState,
     SubjectVersion,
@@ -26,14 +28,15 @@ OF_SUBJECTS = {Deletion.LIVE: HAS_LIVE, Deletion.ALL: HAS_ANY, Deletion.DELETED:
 OF_VERSIONS = {Deletion.LIVE: "not is_deleted", Deletion.ALL: "true", Deletion.DELETED: "is_deleted"}
 
 
-class PostgresqlSchemas:
+class PostgresqlSchemas(SchemaStore):
     """`metadata.schemas.SchemaStore`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @override
     async def subject(self, subject: SubjectKey, body: bytes | None = None) -> SubjectState:
-        """See `SchemaStore.subject`; one round trip."""
+        """One round trip."""
         rows = await self._database.rows(
             "select * from bearlake.schema_subject_state($1, $2, $3)", *subject, body, is_read=True
         )
@@ -55,8 +58,8 @@ class PostgresqlSchemas:
             matches=matches,
         )
 
+    @override
     async def schemas(self, context: str, ids: Collection[int]) -> Sequence[SchemaRow]:
-        """See `SchemaStore.schemas`."""
         rows = await self._database.rows(
             f"select {SCHEMA_COLUMNS} from bearlake.schema_row s where context = $1 and id = any ($2) and {IN_USE} order by id",
             context,
@@ -65,8 +68,8 @@ class PostgresqlSchemas:
         )
         return [SchemaRow(*row) for row in rows]
 
+    @override
     async def by_fingerprint(self, fingerprint: bytes) -> Sequence[SchemaRow]:
-        """See `SchemaStore.by_fingerprint`."""
         rows = await self._database.rows(
             f"select {SCHEMA_COLUMNS} from bearlake.schema_row s where fingerprint = $1 and {IN_USE} order by context, id",
             fingerprint,
@@ -74,8 +77,8 @@ class PostgresqlSchemas:
         )
         return [SchemaRow(*row) for row in rows]
 
+    @override
     async def register(self, registration: Registration) -> VersionRow:
-        """See `SchemaStore.register`."""
         one = registration
         # Repeatable: the second time the revision is another one.
         row = await self._database.row(
@@ -94,10 +97,10 @@ class PostgresqlSchemas:
         assert row is not None
         return VersionRow(row[0], row[1], is_deleted=False)
 
+    @override
     async def delete(
         self, subject: SubjectKey, versions: Collection[int], *, is_permanent: bool, revision: int
     ) -> None:
-        """See `SchemaStore.delete`."""
         await self._database.rows(
             "select bearlake.delete_schema_versions($1, $2, $3, $4, $5)",
             *subject,
@@ -106,12 +109,12 @@ class PostgresqlSchemas:
             is_permanent,
         )
 
+    @override
     async def set_config(self, subject: SubjectKey, config: str | None, *, revision: int) -> None:
-        """See `SchemaStore.set_config`."""
         await self._set(subject, "config", config, revision)
 
+    @override
     async def set_mode(self, subject: SubjectKey, mode: str | None, *, revision: int) -> None:
-        """See `SchemaStore.set_mode`."""
         await self._set(subject, "mode", mode, revision)
 
     async def _set(self, subject: SubjectKey, what: str, value: str | None, revision: int) -> None:
@@ -120,10 +123,10 @@ class PostgresqlSchemas:
             "select bearlake.set_schema_rule_at($1, $2, $3, $4, $5)", *subject, revision, what, value
         )
 
+    @override
     async def subjects(
         self, *, context: str | None, prefix: str = "", deletion: Deletion, after: SubjectKey | None = None, limit: int
     ) -> Sequence[SubjectKey]:
-        """See `SchemaStore.subjects`."""
         first = max(after or ("", ""), (context or "", ""))
         rows = await self._database.rows(
             "select context, subject from bearlake.schema_subject s where (context, subject) > ($1, $2)"
@@ -137,10 +140,10 @@ class PostgresqlSchemas:
         )
         return [SubjectKey(*row) for row in rows]
 
+    @override
     async def versions(
         self, *, context: str | None, prefix: str = "", deletion: Deletion, after: VersionKey | None = None, limit: int
     ) -> Sequence[SubjectVersion]:
-        """See `SchemaStore.versions`."""
         first = max((*after.subject, after.number) if after else ("", "", 0), (context or "", "", 0))
         rows = await self._database.rows(
             "select * from bearlake.schema_version where (context, subject, version) > ($1, $2, $3)"
@@ -154,8 +157,8 @@ class PostgresqlSchemas:
         )
         return [_usage(row) for row in rows]
 
+    @override
     async def usages(self, context: str, schema_id: int) -> Sequence[SubjectVersion]:
-        """See `SchemaStore.usages`."""
         rows = await self._database.rows(
             "select * from bearlake.schema_version where context = $1 and schema_id = $2 order by subject, version",
             context,
@@ -164,18 +167,18 @@ class PostgresqlSchemas:
         )
         return [_usage(row) for row in rows]
 
+    @override
     async def referrers(self, version: VersionKey) -> Sequence[int]:
-        """See `SchemaStore.referrers`."""
         find = "select * from bearlake.schema_referrers($1, $2, $3)"
         return [row[0] for row in await self._database.rows(find, *version.subject, version.number, is_read=True)]
 
+    @override
     async def contexts(self) -> Sequence[str]:
-        """See `SchemaStore.contexts`."""
         rows = await self._database.rows("select context from bearlake.schema_context", is_read=True)
         return sorted({DEFAULT_CONTEXT, *(row[0] for row in rows)})
 
+    @override
     async def last_id(self, context: str) -> int:
-        """See `SchemaStore.last_id`."""
         rows = await self._database.rows(
             "select last_id from bearlake.schema_context where context = $1", context, is_read=True
         )

@@ -3,24 +3,28 @@
 import json
 from collections.abc import Mapping
 
+from typing_extensions import override
+
 from bearlake.errors import Fenced
+from bearlake.metadata import Leases, Membership
 from bearlake.metadata.model import Lease, Registration, Server, ServerRef
 from bearlake.metadata.postgresql.database import Database
 
 
-class PostgresqlServers:
+class PostgresqlServers(Membership):
     """`metadata.Membership`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @override
     async def last_epoch(self, name: str) -> int:
-        """See `Membership.last_epoch`."""
         epoch: int = await self._database.value(
             "select coalesce(max(epoch), 0) from bearlake.server where name = $1", name, is_read=True
         )
         return epoch
 
+    @override
     async def register(
         self,
         name: str,
@@ -31,7 +35,7 @@ class PostgresqlServers:
         timeout_ms: int,
         after: int = 0,
     ) -> Registration:
-        """See `Membership.register`. Epochs grow over all servers, node ids start at 0."""
+        """Epochs grow over all servers, node ids start at 0."""
         # Not repeatable: the second time the first is the last epoch.
         row = await self._database.row(
             "select r.node_id, r.epoch, c.id"
@@ -47,13 +51,14 @@ class PostgresqlServers:
         assert row is not None
         return Registration(server=ServerRef(node_id=row[0], epoch=row[1]), cluster_id=row[2])
 
+    @override
     async def heartbeat(self, server: ServerRef) -> int:
-        """See `Membership.heartbeat`. Raises `Fenced` too when the server has left."""
+        """Raises `Fenced` too when the server has left."""
         count: int = await self._database.value("select bearlake.beat_server($1, $2)", server.node_id, server.epoch)
         return count
 
+    @override
     async def lapse_count(self, server: ServerRef) -> int:
-        """See `Membership.lapse_count`."""
         row = await self._database.row(
             "select lapse_count from bearlake.server where node_id = $1 and epoch = $2 and not has_left",
             server.node_id,
@@ -65,15 +70,15 @@ class PostgresqlServers:
         count: int = row[0]
         return count
 
+    @override
     async def lapse(self, server: ServerRef, heartbeat_count: int) -> bool:
-        """See `Membership.lapse`."""
         has_lapsed: bool = await self._database.value(
             "select bearlake.lapse_server($1, $2, $3)", server.node_id, server.epoch, heartbeat_count
         )
         return has_lapsed
 
+    @override
     async def drain(self, server: ServerRef) -> None:
-        """See `Membership.drain`."""
         rows = await self._database.rows(
             "update bearlake.server set is_draining = true where node_id = $1 and epoch = $2 and not has_left returning 1",
             server.node_id,
@@ -82,12 +87,12 @@ class PostgresqlServers:
         if not rows:
             raise _fenced(server)
 
+    @override
     async def leave(self, server: ServerRef) -> None:
-        """See `Membership.leave`."""
         await self._database.rows("select bearlake.leave_server($1, $2)", server.node_id, server.epoch)
 
+    @override
     async def live(self) -> list[Server]:
-        """See `Membership.live`."""
         rows = await self._database.rows(
             "select * from bearlake.server where not has_left and not has_lapsed order by node_id", is_read=True
         )
@@ -110,21 +115,21 @@ def _fenced(server: ServerRef) -> Fenced:
     return Fenced(f"epoch {server.epoch} of server {server.node_id} is not its newest, or it has left")
 
 
-class PostgresqlLeases:
+class PostgresqlLeases(Leases):
     """`metadata.Leases`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @override
     async def acquire(self, name: str, holder: ServerRef) -> Lease:
-        """See `Leases.acquire`."""
         epoch = await self._database.value(
             "select bearlake.acquire_lease($1, $2, $3)", name, holder.node_id, holder.epoch
         )
         return Lease(name=name, holder=holder, epoch=epoch)
 
+    @override
     async def holder(self, name: str) -> Lease | None:
-        """See `Leases.holder`."""
         row = await self._database.row(
             "select node_id, server_epoch, epoch from bearlake.lease"
             " where name = $1 and node_id is not null and bearlake.is_live(node_id, server_epoch)",
@@ -133,8 +138,8 @@ class PostgresqlLeases:
         )
         return None if row is None else Lease(name=name, holder=ServerRef(node_id=row[0], epoch=row[1]), epoch=row[2])
 
+    @override
     async def release(self, lease: Lease) -> None:
-        """See `Leases.release`."""
         await self._database.rows(
             "update bearlake.lease set node_id = null, server_epoch = null"
             " where name = $1 and epoch = $2 and node_id = $3 and server_epoch = $4",

@@ -5,12 +5,15 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from typing_extensions import override
+
 from bearlake.errors import Invalid
 from bearlake.metadata import (
     CommitLog,
     GroupStore,
     Leases,
     Membership,
+    Metadata,
     ProducerIds,
     StreamCatalog,
 )
@@ -38,7 +41,7 @@ DURABLE = ("on", "remote_apply")
 them, and pins the level of its connection."""
 
 
-class PostgresqlMetadata:
+class PostgresqlMetadata(Metadata):
     """`metadata.Metadata` in one schema of a PostgreSQL database. Made by `open_postgresql`."""
 
     def __init__(self, url: str, settings: PostgresqlSettings, new_uuid: Callable[[], uuid.UUID]) -> None:
@@ -77,18 +80,19 @@ class PostgresqlMetadata:
             await self.close()
             raise
 
+    @override
     async def cluster_id(self) -> str:
-        """See `Metadata.cluster_id`."""
         cluster_id: str = await self._database.value("select id from bearlake.cluster", is_read=True)
         return cluster_id
 
+    @override
     async def now_ms(self) -> int:
-        """See `Metadata.now_ms`."""
         now_ms: int = await self._database.value("select bearlake.now_ms()", is_read=True)
         return now_ms
 
+    @override
     async def close(self) -> None:
-        """See `Metadata.close`; safe to repeat."""
+        """Safe to repeat."""
         await self._watch.close()
         await self._database.close()
 

@@ -5,8 +5,10 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import asyncpg
+from typing_extensions import override
 
 from bearlake.errors import Invalid, NotFound
+from bearlake.metadata import StreamCatalog
 from bearlake.metadata.model import PARTITION_COUNT_MAX, Stream, StreamSpec
 from bearlake.metadata.postgresql.database import Database
 from bearlake.metadata.postgresql.watch import Watch
@@ -14,7 +16,7 @@ from bearlake.metadata.postgresql.watch import Watch
 COLUMNS = "number, name, id, partition_count, configs, created_ms, deleted_ms, is_terminated, version"
 
 
-class PostgresqlStreams:
+class PostgresqlStreams(StreamCatalog):
     """`metadata.StreamCatalog`."""
 
     def __init__(self, database: Database, watch: Watch, new_uuid: Callable[[], uuid.UUID]) -> None:
@@ -22,8 +24,9 @@ class PostgresqlStreams:
         self._watch = watch
         self._new_uuid = new_uuid
 
+    @override
     async def create(self, spec: StreamSpec) -> Stream:
-        """See `StreamCatalog.create`. Raises `Invalid` for an impossible partition count."""
+        """Raises `Invalid` for an impossible partition count."""
         _check_partition_count(spec.partition_count)
         return await self._changed(
             "bearlake.create_stream_after($1, $2, $3, $4, $5)",
@@ -34,15 +37,15 @@ class PostgresqlStreams:
             _dumped(spec.configs),
         )
 
+    @override
     async def newest(self, name: str) -> int:
-        """See `StreamCatalog.newest`."""
         number: int = await self._database.value(
             "select coalesce(max(number), 0) from bearlake.stream where name = $1", name, is_read=True
         )
         return number
 
+    @override
     async def get(self, name: str) -> Stream:
-        """See `StreamCatalog.get`."""
         rows = await self._database.rows(
             f"select {COLUMNS} from bearlake.stream where name = $1 and deleted_ms is null", name, is_read=True
         )
@@ -50,8 +53,9 @@ class PostgresqlStreams:
             raise NotFound(f"there is no stream {name!r}")
         return _stream(rows[0])
 
+    @override
     async def list(self, *, prefix: str = "", after: str = "", limit: int = 1000) -> Sequence[Stream]:
-        """See `StreamCatalog.list`. Names sort by code point."""
+        """Names sort by code point."""
         rows = await self._database.rows(
             f"select {COLUMNS} from bearlake.stream where deleted_ms is null and name > $1 and name >= $2"
             " and starts_with(name, $2) order by name limit $3",
@@ -62,32 +66,33 @@ class PostgresqlStreams:
         )
         return [_stream(row) for row in rows]
 
+    @override
     async def alter(
         self, number: int, *, set_configs: Mapping[str, str], unset_configs: Collection[str], version: int
     ) -> Stream:
-        """See `StreamCatalog.alter`. A key that is both unset and set is set."""
+        """A key that is both unset and set is set."""
         call = "bearlake.alter_stream(bearlake.hold_stream($1, $2), $3, $4)"
         return await self._changed(call, number, version, _dumped(set_configs), list(unset_configs))
 
+    @override
     async def add_partitions(self, number: int, partition_count: int) -> Stream:
-        """See `StreamCatalog.add_partitions`."""
         _check_partition_count(partition_count)
         return await self._changed(
             "bearlake.add_partitions(bearlake.hold_stream($1, null), $2)", number, partition_count
         )
 
+    @override
     async def terminate(self, number: int) -> Stream:
-        """See `StreamCatalog.terminate`."""
         return await self._changed(
             "bearlake.terminate_stream(bearlake.hold_stream($1, null))", number, is_repeatable=True
         )
 
+    @override
     async def delete(self, number: int, *, version: int | None = None) -> Stream:
-        """See `StreamCatalog.delete`."""
         return await self._changed("bearlake.delete_stream(bearlake.hold_stream($1, $2))", number, version)
 
+    @override
     async def by_numbers(self, numbers: Collection[int]) -> Sequence[Stream]:
-        """See `StreamCatalog.by_numbers`."""
         rows = await self._database.rows(
             f"select {COLUMNS} from bearlake.stream where number = any ($1) order by number",
             list(numbers),
@@ -95,8 +100,8 @@ class PostgresqlStreams:
         )
         return [_stream(row) for row in rows]
 
+    @override
     async def incarnations(self, *, after: int = 0, limit: int = 1000) -> Sequence[Stream]:
-        """See `StreamCatalog.incarnations`."""
         rows = await self._database.rows(
             f"select {COLUMNS} from bearlake.stream where number > $1 order by number limit $2",
             after,

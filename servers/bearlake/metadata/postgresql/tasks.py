@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from itertools import accumulate
 
 import asyncpg
+from typing_extensions import override
 
 from bearlake.errors import Fenced, TooLarge
 from bearlake.metadata.compaction import (
@@ -17,6 +18,7 @@ from bearlake.metadata.compaction import (
     TaskClaim,
     TaskKind,
     TaskOffer,
+    TaskQueue,
     TaskState,
 )
 from bearlake.metadata.model import Lease, PartitionKey, ServerRef
@@ -52,16 +54,17 @@ select u.partition, c.offsets[(u.partition & 31) + 1]
  where g.starts[(u.partition & 31) + 1] is not null"""
 
 
-class PostgresqlTasks:
+class PostgresqlTasks(TaskQueue):
     """`metadata.TaskQueue`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @override
     async def offer(self, offers: Sequence[TaskOffer], lease: Lease) -> list[Task]:
-        """See `TaskQueue.offer`. Left out too: ranges behind the end, inputs that are no data file of the stream.
+        """Omits also ranges beyond the end, and inputs that are not data files of the stream.
 
-        Repeated after a lost reply it makes nothing new and returns nothing; `list` shows the tasks.
+        A repeat after a lost reply creates nothing and returns nothing; `list` shows the tasks.
         """
         ranges = [range_ for offer in offers for range_ in offer.ranges]
         rows = await self._database.rows(
@@ -81,12 +84,13 @@ class PostgresqlTasks:
         )
         return [_task(row) for row in rows]
 
+    @override
     async def claim(
         self, worker: ServerRef, *, limit: int, bytes_max: int, choice: TaskChoice = ANY_TASK
     ) -> list[Task]:
-        """See `TaskQueue.claim`. Stops at the first task that does not fit, so that no task is overtaken for its size.
+        """Stops at the first task that does not fit, so that no task is overtaken because of its size.
 
-        Repeated after a lost reply it claims others; those of the first time stay held by this worker, see `list`.
+        A repeat after a lost reply claims other tasks; this worker keeps the former ones, see `list`.
         """
         statement, values = CLAIM, [worker.node_id, worker.epoch, limit, bytes_max]
         chosen: list[Sequence[object]] = []
@@ -100,8 +104,9 @@ class PostgresqlTasks:
         rows = await self._database.rows(statement, *values, *chosen, is_repeatable=False)
         return [_task(row, dict(zip(row["result_epochs"] or (), row["results"] or (), strict=True))) for row in rows]
 
+    @override
     async def prepare(self, claim: TaskClaim, result: bytes | None, keys: Collection[str]) -> None:
-        """See `TaskQueue.prepare`. Raises `TooLarge` for a larger result."""
+        """Raises `TooLarge` for a larger result."""
         if result is not None and len(result) > RESULT_BYTES_MAX:
             raise TooLarge(f"the result of task {claim.task_id}", len(result), RESULT_BYTES_MAX)
         await self._database.rows(
@@ -111,18 +116,20 @@ class PostgresqlTasks:
             list(keys),
         )
 
+    @override
     async def check(self, claims: Collection[TaskClaim]) -> None:
-        """See `TaskQueue.check`. Not marked as a read: a table commit rests on the answer, so it waits for lost sessions to end."""
+        """Not marked as a read: a table commit rests on the answer, so it waits for lost sessions to end."""
         lost = await self._database.rows(LOST_CLAIMS, *_claim_columns(claims))
         if lost:
             raise Fenced(f"task {lost[0][0]} is not held in epoch {lost[0][1]} any more")
 
+    @override
     async def release(self, claims: Collection[TaskClaim], *, wait_ms: int = 0) -> None:
-        """See `TaskQueue.release`."""
         await self._database.rows("select bearlake.release_tasks($1, $2, $3, $4, $5)", *_claim_columns(claims), wait_ms)
 
+    @override
     async def fail(self, claim: TaskClaim, error: str, *, retry_after_ms: int, is_aside: bool) -> None:
-        """See `TaskQueue.fail`. A repeat, before anybody else claims the task, changes nothing."""
+        """A repeat, before anybody else claims the task, changes nothing."""
         await self._database.rows(
             "select bearlake.fail_task($1, $2, $3, $4, $5, $6, $7)",
             *_claim_values(claim),
@@ -131,26 +138,29 @@ class PostgresqlTasks:
             is_aside,
         )
 
+    @override
     async def cancel(self, claim: TaskClaim) -> None:
-        """See `TaskQueue.cancel`. A repeat has no effect for an hour, `Fenced` afterwards."""
+        """A repeat has no effect for an hour, `Fenced` afterwards."""
         await self._database.rows("select bearlake.cancel_task($1, $2, $3, $4)", *_claim_values(claim))
 
+    @override
     async def retry(self, task_id: int) -> Task:
-        """See `TaskQueue.retry`."""
         return _task((await self._database.rows(f"select {COLUMNS} from bearlake.retry_task($1)", task_id))[0])
 
+    @override
     async def list(self, *, stream_number: int | None = None, after: int = 0, limit: int = 1000) -> Sequence[Task]:
-        """See `TaskQueue.list`; without the results, which may be large."""
+        """Without the results, which may be large."""
         rows = await self._database.rows(LIST, after, stream_number, limit, is_read=True)
         return [_task(row) for row in rows]
 
+    @override
     async def uncompacted(self, *, after: PartitionKey, limit: int) -> Sequence[PartitionBacklog]:
-        """See `TaskQueue.uncompacted`. `compacted` is the start offset where that has passed it."""
+        """`compacted` is the start offset where that has passed it."""
         rows = await self._database.rows("select * from bearlake.uncompacted($1, $2)", after, limit, is_read=True)
         return [PartitionBacklog._make(row) for row in rows]
 
+    @override
     async def backlog(self) -> Sequence[StreamBacklog]:
-        """See `TaskQueue.backlog`."""
         rows = await self._database.rows("select * from bearlake.stream_backlogs()", is_read=True)
         return [
             StreamBacklog(
@@ -163,16 +173,16 @@ class PostgresqlTasks:
             for number, size, record_count, partition_count, age_ms in rows
         ]
 
+    @override
     async def commits(self) -> Sequence[StreamCommits]:
-        """See `TaskQueue.commits`."""
         rows = await self._database.rows(
             "select stream_number, commit_count, committed_ms from bearlake.stream_commits order by stream_number",
             is_read=True,
         )
         return [StreamCommits(*row) for row in rows]
 
+    @override
     async def compacted(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
-        """See `TaskQueue.compacted`."""
         rows = await self._database.rows(COMPACTED, list(partitions), is_read=True)
         return {row[0]: row[1] for row in rows}
 

@@ -51,7 +51,7 @@ class Backlog:
         self._clock = clock
 
     async def uncompacted(self, after: PartitionKey, limit: int) -> list[PartitionBacklog]:
-        """See `TaskQueue.uncompacted`."""
+        """The partitions behind `after` that have records to compact, at most `limit`."""
         found: list[Pending] = []
         last: PartitionKey | None = after
         while last is not None and len(found) < limit:
@@ -61,7 +61,7 @@ class Backlog:
         return [PartitionBacklog(*pending, age_ms) for pending, age_ms in zip(found, ages, strict=True)]
 
     async def by_stream(self) -> list[StreamBacklog]:
-        """See `TaskQueue.backlog`."""
+        """The backlog of each stream."""
         totals: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
         largest: defaultdict[int, list[tuple[int, Pending]]] = defaultdict(list)
         for pending in await self._all():

@@ -5,6 +5,8 @@ import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from bearlake.clock import Clock
 from bearlake.errors import Conflict, Fenced, NotFound
 from bearlake.metadata import cursor_rules
@@ -18,6 +20,7 @@ from bearlake.metadata.subscriptions import (
     CursorId,
     CursorSave,
     CursorsSaved,
+    CursorStore,
     check_cursor_name,
     check_ranges,
     pack_properties,
@@ -50,7 +53,7 @@ class Move(NamedTuple):
     properties: str | None
 
 
-class SqliteCursors:
+class SqliteCursors(CursorStore):
     """`metadata.subscriptions.CursorStore`."""
 
     def __init__(self, database: Database, log: SqliteLog, clock: Clock) -> None:
@@ -58,33 +61,33 @@ class SqliteCursors:
         self._log = log
         self._clock = clock
 
+    @override
     async def create(
         self, partition: PartitionKey, name: str, *, mark_delete: int, properties: Mapping[str, str], after: int
     ) -> Cursor:
-        """See `CursorStore.create`."""
         check_cursor_name(name)
         return await self._database.run(self._create, partition, name, mark_delete, pack_properties(properties), after)
 
+    @override
     async def deletion_count(self, partition: PartitionKey) -> int:
-        """See `CursorStore.deletion_count`."""
         return await self._database.run_read(self._deletion_count, partition)
 
+    @override
     async def load(self, partition: PartitionKey) -> Sequence[Cursor]:
-        """See `CursorStore.load`."""
         return await self._database.run_read(self._rows, LOAD, partition, stream_number(partition))
 
+    @override
     async def save(self, saves: Collection[CursorSave]) -> CursorsSaved:
-        """See `CursorStore.save`."""
         return await self._database.run(self._save, [(save.partition, save.lease, _moves(save)) for save in saves])
 
+    @override
     async def delete(
         self, partition: PartitionKey, generations: Mapping[str, int], lease: Lease, *, after: int
     ) -> None:
-        """See `CursorStore.delete`."""
         await self._database.run(self._delete, partition, dict(generations), lease, after)
 
+    @override
     async def list(self, stream_number: int, *, after: CursorId | None = None, limit: int = 1000) -> Sequence[Cursor]:
-        """See `CursorStore.list`."""
         first = after or CursorId(partition_key(stream_number, 0), "")
         end = partition_key(stream_number + 1, 0)
         return await self._database.run_read(self._rows, LIST, *first, end, stream_number, limit)

@@ -3,25 +3,27 @@
 import json
 from collections.abc import Mapping
 
+from typing_extensions import override
+
 from bearlake.errors import Conflict
-from bearlake.metadata.defaults import NONE, Defaults, check_group_name
+from bearlake.metadata.defaults import NONE, Defaults, DefaultsStore, check_group_name
 from bearlake.metadata.sqlite.database import Database
 
 FIND = "SELECT configs, version FROM defaults WHERE name = ?"
 
 
-class SqliteDefaults:
+class SqliteDefaults(DefaultsStore):
     """`metadata.defaults.DefaultsStore`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @override
     async def get(self, group: str) -> Defaults:
-        """See `DefaultsStore.get`."""
         return await self._database.run_read(self._get, group)
 
+    @override
     async def set(self, group: str, configs: Mapping[str, str], *, version: int) -> Defaults:
-        """See `DefaultsStore.set`."""
         check_group_name(group)
         return await self._database.run(self._set, group, dict(configs), version)
 

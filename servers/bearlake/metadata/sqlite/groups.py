@@ -2,48 +2,52 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+from typing_extensions import override
+
 from bearlake.clock import Clock
 from bearlake.errors import NotFound
+from bearlake.metadata import GroupStore
 from bearlake.metadata.model import CommittedOffset, GroupListing, GroupSnapshot, Lease, PartitionKey
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.servers import check_lease
 
 
-class SqliteGroups:
+class SqliteGroups(GroupStore):
     """`metadata.GroupStore`."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 
+    @override
     async def load(self, group: str) -> GroupSnapshot | None:
-        """See `GroupStore.load`."""
         return await self._database.run_read(self._load, group)
 
+    @override
     async def save(self, snapshot: GroupSnapshot, lease: Lease) -> None:
-        """See `GroupStore.save`."""
         await self._database.run(self._save, snapshot, lease)
 
+    @override
     async def commit_offsets(self, group: str, offsets: Mapping[PartitionKey, CommittedOffset], lease: Lease) -> None:
-        """See `GroupStore.commit_offsets`. `committed_ms` is the store's time of this call, whatever the values say."""
+        """`committed_ms` is the store's time of this call, whatever the values say."""
         await self._database.run(self._commit_offsets, group, offsets, lease)
 
+    @override
     async def offsets(
         self, group: str, partitions: Collection[PartitionKey] | None = None
     ) -> dict[PartitionKey, CommittedOffset]:
-        """See `GroupStore.offsets`."""
         return await self._database.run_read(self._offsets, group, partitions)
 
+    @override
     async def delete_offsets(self, group: str, partitions: Collection[PartitionKey], lease: Lease) -> None:
-        """See `GroupStore.delete_offsets`."""
         await self._database.run(self._delete_offsets, group, partitions, lease)
 
+    @override
     async def delete(self, group: str, lease: Lease) -> None:
-        """See `GroupStore.delete`."""
         await self._database.run(self._delete, group, lease)
 
+    @override
     async def list(self, *, after: str = "", limit: int = 1000) -> Sequence[GroupListing]:
-        """See `GroupStore.list`."""
         return await self._database.run_read(self._list, after, limit)
 
     def _load(self, group: str) -> GroupSnapshot | None:

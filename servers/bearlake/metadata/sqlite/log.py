@@ -9,8 +9,11 @@ import sqlite3
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
+from typing_extensions import override
+
 from bearlake.clock import Clock
 from bearlake.errors import NotFound, OutOfRange
+from bearlake.metadata import CommitLog
 from bearlake.metadata.compaction import OffsetRange, Swap
 from bearlake.metadata.ledger import Ledger
 from bearlake.metadata.model import (
@@ -49,7 +52,7 @@ PARTITIONS_PER_STEP = 32
 """Partitions whose slices are read in one step, a few ms: what a commit may have to wait for."""
 
 
-class SqliteLog:
+class SqliteLog(CommitLog):
     """`metadata.CommitLog`."""
 
     def __init__(self, database: Database, settings: SqliteSettings, clock: Clock) -> None:
@@ -74,14 +77,15 @@ class SqliteLog:
         self._follower = Follower(self._database.writer, partition_count_max=self._settings.partition_count_cached_max)
         self.upkeep = Upkeep(self._database, self._settings, self._clock, self._follower)
 
+    @override
     async def commit(self, commit: ObjectCommit) -> ObjectCommitted:
-        """See `CommitLog.commit`."""
         committed = await self._database.run(self._commit, commit)
         self._waiting.notify(committed.position)
         return committed
 
+    @override
     def blocking_commit(self) -> Callable[[ObjectCommit], ObjectCommitted] | None:
-        """See `CommitLog.blocking_commit`; must be called inside the event loop. It takes turns with the steps of the writer's thread."""
+        """Must be called inside the event loop. It takes turns with the steps of the writer's thread."""
         if not self._database.is_shared:
             return None
         loop = asyncio.get_running_loop()
@@ -93,72 +97,77 @@ class SqliteLog:
 
         return commit_here
 
+    @override
     async def follow(self, after: int, *, limit: int) -> Entries:
-        """See `CommitLog.follow`."""
         return await self._database.run_read(entries.follow, self._database, after, limit)
 
+    @override
     async def wait(self, after: int, *, wait_ms: int) -> None:
-        """See `CommitLog.wait`: woken by commits of this process, and by looking every `poll_interval_ms` for those of others."""
+        """: woken by commits of this process, and by looking every `poll_interval_ms` for those of others."""
         await self._waiting.wait(after, wait_ms)
 
+    @override
     async def head(self) -> int:
-        """See `CommitLog.head`."""
         return await self._database.run_read(entries.head, self._database)
 
+    @override
     async def bounds(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
-        """See `CommitLog.bounds`."""
         return await self._database.run(self._each, partitions, PartitionState.bounds)
 
+    @override
     async def usage(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionUsage]:
-        """See `CommitLog.usage`. A slice counts as a whole until the start has passed its end."""
+        """A slice counts as a whole until the start has passed its end."""
         return await self._database.run(self._each, partitions, _usage)
 
+    @override
     async def locate(self, partition: PartitionKey, offset: int, *, limit: int) -> Located:
-        """See `CommitLog.locate`."""
         return await self._database.run(self._look, lookup.locate, partition, offset, limit)
 
+    @override
     async def locate_timestamp(self, partition: PartitionKey, timestamp: int) -> Located:
-        """See `CommitLog.locate_timestamp`."""
         return await self._database.run(self._look, lookup.locate_timestamp, partition, timestamp)
 
+    @override
     async def locate_max_timestamp(self, partition: PartitionKey) -> Located:
-        """See `CommitLog.locate_max_timestamp`."""
         return await self._database.run(self._look, lookup.locate_max_timestamp, partition)
 
+    @override
     async def producers(self, partition: PartitionKey) -> list[ProducerState]:
-        """See `CommitLog.producers`."""
         return await self._database.run(self._look, _producers, partition)
 
+    @override
     async def trim(self, partition: PartitionKey, start: int) -> PartitionBounds:
-        """See `CommitLog.trim`."""
         bounds, position = await self._database.run(self._trim, partition, start)
         self._waiting.notify(position)
         return bounds
 
+    @override
     async def forbid(self, tokens: Collection[str]) -> set[str]:
-        """See `CommitLog.forbid`."""
         return await self._database.run(self._forbid, tokens)
 
+    @override
     async def slices(self, ranges: Collection[OffsetRange]) -> list[LocatedSlice]:
-        """See `CommitLog.slices`. True for each partition as of some moment, not for all as of the same."""
+        """True for each partition as of some moment, not for all as of the same."""
         ordered = sorted(ranges)
         found: list[LocatedSlice] = []
         for at in range(0, len(ordered), PARTITIONS_PER_STEP):
             found += await self._database.run(self._slices, ordered[at : at + PARTITIONS_PER_STEP])
         return found
 
+    @override
     async def swap(self, swap: Swap) -> int:
-        """See `CommitLog.swap`. What must be rolled up first is, one round at a time: commits go on in between."""
+        """What must be rolled up first is, one round at a time: commits go on in between."""
         while await self._database.run(self._roll_up_for, swap):
             pass
         position = await self._database.run(self._swap, swap)
         self._waiting.notify(position)
         return position
 
+    @override
     async def retain(
         self, stream: Stream, indexes: Collection[int], *, before_ms: int | None, size_max: int | None
     ) -> dict[PartitionKey, PartitionBounds]:
-        """See `CommitLog.retain`; one transaction for every 32 partitions."""
+        """One transaction for every 32 partitions."""
         ordered = sorted({stream.partition(index) for index in indexes})
         moved: dict[PartitionKey, PartitionBounds] = {}
         for at in range(0, len(ordered), PARTITIONS_PER_STEP):
@@ -168,8 +177,8 @@ class SqliteLog:
             self._waiting.notify(position)
         return moved
 
+    @override
     async def maintain(self, *, entry_count_min: int) -> int:
-        """See `CommitLog.maintain`."""
         return await self._database.run(self.upkeep.maintain, entry_count_min)
 
     def notify(self, position: int) -> None:

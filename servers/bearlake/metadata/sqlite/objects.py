@@ -6,37 +6,40 @@ a new one (`SqliteSettings.token_result_keep_ms`, `deleted_keep_ms`).
 
 from collections.abc import Collection, Sequence
 
+from typing_extensions import override
+
 from bearlake.clock import Clock
-from bearlake.metadata.compaction import DataFileEntry, UnusedObject
+from bearlake.metadata.compaction import DataFileEntry, ObjectRegister, UnusedObject
 from bearlake.metadata.model import ObjectKind, ObjectRef
 from bearlake.metadata.packing import unpack_slices
 from bearlake.metadata.sqlite import task_objects
 from bearlake.metadata.sqlite.database import Database
 
 
-class SqliteObjects:
+class SqliteObjects(ObjectRegister):
     """`metadata.ObjectRegister`."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 
+    @override
     async def unused(
         self, kind: ObjectKind, *, unused_ms: int, after: str = "", limit: int = 1000
     ) -> Sequence[UnusedObject]:
-        """See `ObjectRegister.unused`."""
         return await self._database.run_read(self._unused, kind, unused_ms, after, limit)
 
+    @override
     async def deleted(self, keys: Collection[str]) -> None:
-        """See `ObjectRegister.deleted`."""
         await self._database.run(self._deleted, keys)
 
+    @override
     async def forbid(self, keys: Collection[str]) -> set[str]:
-        """See `ObjectRegister.forbid`."""
         return await self._database.run(self._forbid, keys)
 
+    @override
     async def data_files(self, stream_number: int, *, after: int = 0, limit: int = 1000) -> Sequence[DataFileEntry]:
-        """See `ObjectRegister.data_files`. Segments are told as they were swapped in, also those that were trimmed since."""
+        """Segments are told as they were swapped in, also those that were trimmed since."""
         return await self._database.run_read(self._data_files, stream_number, after, limit)
 
     def _unused(self, kind: ObjectKind, unused_ms: int, after: str, limit: int) -> Sequence[UnusedObject]:

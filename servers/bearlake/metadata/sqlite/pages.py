@@ -12,7 +12,7 @@ from operator import itemgetter
 from bearlake.metadata.packing import PAGE_WIDTH, pack_rows, unpack_rows
 
 PageRow = tuple[int, ...]
-"""See `packing.PAGE_WIDTH`."""
+"""The integers of one row: `packing.PAGE_WIDTH` of them."""
 
 Used = Counter[int]
 """How many rows of which object (by its number)."""

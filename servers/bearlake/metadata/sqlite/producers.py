@@ -6,9 +6,11 @@ process as soon as the transaction is over: each looks at `raised_count` before 
 
 import sqlite3
 
+from typing_extensions import override
+
 from bearlake.clock import Clock
 from bearlake.errors import Conflict, Invalid, NotFound
-from bearlake.metadata import epoch_rules
+from bearlake.metadata import ProducerIds, epoch_rules
 from bearlake.metadata.epoch_rules import PartitionEpoch
 from bearlake.metadata.model import PRODUCER_NAME_BYTES_MAX, Lease, NamedProducer, PartitionKey
 from bearlake.metadata.names import check_name
@@ -19,7 +21,7 @@ from bearlake.metadata.sqlite.log import SqliteLog
 from bearlake.metadata.sqlite.servers import check_lease, lease_of, may_take
 
 
-class SqliteProducerIds:
+class SqliteProducerIds(ProducerIds):
     """`metadata.ProducerIds`."""
 
     def __init__(self, database: Database, log: SqliteLog, clock: Clock) -> None:
@@ -27,27 +29,29 @@ class SqliteProducerIds:
         self._log = log
         self._clock = clock
 
+    @override
     async def allocate(self, count: int) -> range:
-        """See `ProducerIds.allocate`. Raises `Invalid` for a count below 1."""
+        """Raises `Invalid` for a count below 1."""
         if count < 1:
             raise Invalid(f"cannot allocate {count} producer ids")
         return await self._database.run(self._allocate, count)
 
+    @override
     async def named(self, partition: PartitionKey, name: str) -> NamedProducer:
-        """See `ProducerIds.named`."""
         check_name("a producer's name", name, PRODUCER_NAME_BYTES_MAX)
         return await self._database.run(self._named, partition, name)
 
+    @override
     async def raise_epoch(self, partition: PartitionKey, lease: Lease) -> int:
-        """See `ProducerIds.raise_epoch`."""
         return await self._database.run(self._raise_epoch, partition, lease)
 
+    @override
     async def share_epoch(self, partition: PartitionKey, lease_name: str) -> int:
-        """See `ProducerIds.share_epoch`."""
         return await self._database.run(self._share_epoch, partition, lease_name)
 
+    @override
     async def expire(self, *, idle_ms: int, limit: int) -> int:
-        """See `ProducerIds.expire`. States of partitions whose newest entries are not rolled up yet are left for a later call."""
+        """States of partitions whose newest entries are not rolled up yet are left for a later call."""
         count, position = await self._database.run(self._log.upkeep.forget_producers, idle_ms, limit)
         self._log.notify(position)
         return count

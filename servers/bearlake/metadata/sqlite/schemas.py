@@ -4,6 +4,8 @@ import json
 import sqlite3
 from collections.abc import Collection, Sequence
 
+from typing_extensions import override
+
 from bearlake.errors import AlreadyExists, Conflict
 from bearlake.metadata.schemas import (
     DEFAULT_CONTEXT,
@@ -12,6 +14,7 @@ from bearlake.metadata.schemas import (
     Registration,
     Rules,
     SchemaRow,
+    SchemaStore,
     SubjectKey,
     SubjectState,
     SubjectVersion,
@@ -30,18 +33,18 @@ OF_SUBJECTS = {Deletion.LIVE: HAS_LIVE, Deletion.ALL: HAS_ANY, Deletion.DELETED:
 OF_VERSIONS = {Deletion.LIVE: "NOT is_deleted", Deletion.ALL: "1", Deletion.DELETED: "is_deleted"}
 
 
-class SqliteSchemas:
+class SqliteSchemas(SchemaStore):
     """`metadata.schemas.SchemaStore`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @override
     async def subject(self, subject: SubjectKey, body: bytes | None = None) -> SubjectState:
-        """See `SchemaStore.subject`."""
         return await self._database.run_read(self._subject, subject, body)
 
+    @override
     async def schemas(self, context: str, ids: Collection[int]) -> Sequence[SchemaRow]:
-        """See `SchemaStore.schemas`."""
         find = (
             f"SELECT {SCHEMA_COLUMNS} FROM schemas s WHERE context = ? AND id IN (SELECT value FROM json_each(?))"
             f" AND {IN_USE} ORDER BY id"
@@ -49,33 +52,33 @@ class SqliteSchemas:
         rows = await self._rows(find, context, json.dumps(list(ids)))
         return [SchemaRow._make(row) for row in rows]
 
+    @override
     async def by_fingerprint(self, fingerprint: bytes) -> Sequence[SchemaRow]:
-        """See `SchemaStore.by_fingerprint`."""
         find = f"SELECT {SCHEMA_COLUMNS} FROM schemas s WHERE fingerprint = ? AND {IN_USE} ORDER BY context, id"
         return [SchemaRow._make(row) for row in await self._rows(find, fingerprint)]
 
+    @override
     async def register(self, registration: Registration) -> VersionRow:
-        """See `SchemaStore.register`."""
         return await self._database.run(self._register, registration)
 
+    @override
     async def delete(
         self, subject: SubjectKey, versions: Collection[int], *, is_permanent: bool, revision: int
     ) -> None:
-        """See `SchemaStore.delete`."""
         await self._database.run(self._delete, subject, versions, is_permanent, revision)
 
+    @override
     async def set_config(self, subject: SubjectKey, config: str | None, *, revision: int) -> None:
-        """See `SchemaStore.set_config`."""
         await self._database.run(self._set, subject, "config", config, revision)
 
+    @override
     async def set_mode(self, subject: SubjectKey, mode: str | None, *, revision: int) -> None:
-        """See `SchemaStore.set_mode`."""
         await self._database.run(self._set, subject, "mode", mode, revision)
 
+    @override
     async def subjects(
         self, *, context: str | None, prefix: str = "", deletion: Deletion, after: SubjectKey | None = None, limit: int
     ) -> Sequence[SubjectKey]:
-        """See `SchemaStore.subjects`."""
         find = (
             "SELECT context, subject FROM schema_subjects s WHERE (context, subject) > (?1, ?2) AND (?3 IS NULL OR context = ?3)"
             f" AND substr(subject, 1, length(?4)) = ?4 AND {OF_SUBJECTS[deletion]} ORDER BY context, subject LIMIT ?5"
@@ -83,10 +86,10 @@ class SqliteSchemas:
         first = max(after or ("", ""), (context or "", ""))
         return [SubjectKey._make(row) for row in await self._rows(find, *first, context, prefix, limit)]
 
+    @override
     async def versions(
         self, *, context: str | None, prefix: str = "", deletion: Deletion, after: VersionKey | None = None, limit: int
     ) -> Sequence[SubjectVersion]:
-        """See `SchemaStore.versions`."""
         find = (
             "SELECT context, subject, version, schema_id, is_deleted FROM schema_versions"
             " WHERE (context, subject, version) > (?1, ?2, ?3) AND (?4 IS NULL OR context = ?4)"
@@ -96,26 +99,26 @@ class SqliteSchemas:
         first = max((*after.subject, after.number) if after else ("", "", 0), (context or "", "", 0))
         return [_usage(row) for row in await self._rows(find, *first, context, prefix, limit)]
 
+    @override
     async def usages(self, context: str, schema_id: int) -> Sequence[SubjectVersion]:
-        """See `SchemaStore.usages`."""
         find = (
             "SELECT context, subject, version, schema_id, is_deleted FROM schema_versions"
             " WHERE context = ? AND schema_id = ? ORDER BY subject, version"
         )
         return [_usage(row) for row in await self._rows(find, context, schema_id)]
 
+    @override
     async def referrers(self, version: VersionKey) -> Sequence[int]:
-        """See `SchemaStore.referrers`."""
         return [row[0] for row in await self._rows(LIVE_REFERRERS, *version.subject, version.number)]
 
+    @override
     async def contexts(self) -> Sequence[str]:
-        """See `SchemaStore.contexts`."""
         return [
             row[0] for row in await self._rows("SELECT ? UNION SELECT context FROM schema_contexts", DEFAULT_CONTEXT)
         ]
 
+    @override
     async def last_id(self, context: str) -> int:
-        """See `SchemaStore.last_id`."""
         rows = await self._rows("SELECT last_id FROM schema_contexts WHERE context = ?", context)
         return rows[0][0] if rows else 0
 

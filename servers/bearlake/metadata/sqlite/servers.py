@@ -4,8 +4,10 @@ import json
 import sqlite3
 from collections.abc import Mapping
 
+from typing_extensions import override
+
 from bearlake.errors import Conflict, Fenced
-from bearlake.metadata import liveness
+from bearlake.metadata import Leases, Membership, liveness
 from bearlake.metadata.liveness import Standing
 from bearlake.metadata.model import Lease, Registration, Server, ServerRef
 from bearlake.metadata.sqlite.commit import check_server
@@ -15,16 +17,17 @@ IS_LIVE = "servers.has_left = 0 AND servers.has_lapsed = 0"
 """`liveness.is_live` in SQL, for a row of `servers` in the epoch that is asked for."""
 
 
-class SqliteServers:
+class SqliteServers(Membership):
     """`metadata.Membership`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @override
     async def last_epoch(self, name: str) -> int:
-        """See `Membership.last_epoch`."""
         return await self._database.run_read(self._last_epoch, name)
 
+    @override
     async def register(
         self,
         name: str,
@@ -35,31 +38,32 @@ class SqliteServers:
         timeout_ms: int,
         after: int = 0,
     ) -> Registration:
-        """See `Membership.register`. Epochs grow over all servers, node ids start at 0."""
+        """Epochs grow over all servers, node ids start at 0."""
         return await self._database.run(self._register, name, zone, endpoints, version, timeout_ms, after)
 
+    @override
     async def heartbeat(self, server: ServerRef) -> int:
-        """See `Membership.heartbeat`. Raises `Fenced` too when the server has left."""
+        """Raises `Fenced` too when the server has left."""
         return await self._database.run(self._heartbeat, server)
 
+    @override
     async def lapse_count(self, server: ServerRef) -> int:
-        """See `Membership.lapse_count`."""
         return await self._database.run_read(self._lapse_count, server)
 
+    @override
     async def lapse(self, server: ServerRef, heartbeat_count: int) -> bool:
-        """See `Membership.lapse`."""
         return await self._database.run(self._lapse, server, heartbeat_count)
 
+    @override
     async def drain(self, server: ServerRef) -> None:
-        """See `Membership.drain`."""
         await self._database.run(self._drain, server)
 
+    @override
     async def leave(self, server: ServerRef) -> None:
-        """See `Membership.leave`."""
         await self._database.run(self._leave, server)
 
+    @override
     async def live(self) -> list[Server]:
-        """See `Membership.live`."""
         return await self._database.run_read(self._live)
 
     def _last_epoch(self, name: str) -> int:
@@ -153,22 +157,22 @@ def last_epoch(connection: sqlite3.Connection, name: str) -> int:
     return epoch
 
 
-class SqliteLeases:
+class SqliteLeases(Leases):
     """`metadata.Leases`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @override
     async def acquire(self, name: str, holder: ServerRef) -> Lease:
-        """See `Leases.acquire`."""
         return await self._database.run(self._acquire, name, holder)
 
+    @override
     async def holder(self, name: str) -> Lease | None:
-        """See `Leases.holder`."""
         return await self._database.run_read(self._holder, name)
 
+    @override
     async def release(self, lease: Lease) -> None:
-        """See `Leases.release`."""
         await self._database.run(self._release, lease)
 
     def _acquire(self, name: str, holder: ServerRef) -> Lease:

@@ -6,12 +6,15 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+from typing_extensions import override
+
 from bearlake.clock import Clock
 from bearlake.metadata import (
     CommitLog,
     GroupStore,
     Leases,
     Membership,
+    Metadata,
     ProducerIds,
     StreamCatalog,
 )
@@ -34,7 +37,7 @@ from bearlake.metadata.sqlite.tasks import SqliteTasks
 from bearlake.metadata.subscriptions import CursorStore
 
 
-class SqliteMetadata:
+class SqliteMetadata(Metadata):
     """`metadata.Metadata` on one SQLite file, or in memory (`path=None`). Made by `open_sqlite`."""
 
     def __init__(
@@ -76,16 +79,17 @@ class SqliteMetadata:
             (new_cluster_id(self._new_uuid),),
         )
 
+    @override
     async def cluster_id(self) -> str:
-        """See `Metadata.cluster_id`."""
         return await self._database.run_read(self._cluster_id)
 
+    @override
     async def now_ms(self) -> int:
-        """See `Metadata.now_ms`."""
         return self._clock.now_ms()
 
+    @override
     async def close(self) -> None:
-        """See `Metadata.close`; safe to repeat."""
+        """Safe to repeat."""
         await self._database.close()
 
     def _cluster_id(self) -> str:

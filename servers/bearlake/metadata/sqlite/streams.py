@@ -5,8 +5,11 @@ import sqlite3
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from typing_extensions import override
+
 from bearlake.clock import Clock
 from bearlake.errors import AlreadyExists, Conflict, Invalid, NotFound
+from bearlake.metadata import StreamCatalog
 from bearlake.metadata.model import PARTITION_COUNT_MAX, Stream, StreamSpec
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.log import SqliteLog
@@ -15,7 +18,7 @@ COLUMNS = "name, id, number, partition_count, configs, created_ms, is_deleted, i
 NUMBERS_PER_QUERY = 500
 
 
-class SqliteStreams:
+class SqliteStreams(StreamCatalog):
     """`metadata.StreamCatalog`."""
 
     def __init__(self, database: Database, log: SqliteLog, clock: Clock, new_uuid: Callable[[], uuid.UUID]) -> None:
@@ -24,46 +27,47 @@ class SqliteStreams:
         self._clock = clock
         self._new_uuid = new_uuid
 
+    @override
     async def create(self, spec: StreamSpec) -> Stream:
-        """See `StreamCatalog.create`. Raises `Invalid` too, when the partition count is not in 1 … 2**20."""
+        """Raises `Invalid` too, when the partition count is not in 1 … 2**20."""
         return self._changed(await self._database.run(self._create, spec))
 
+    @override
     async def newest(self, name: str) -> int:
-        """See `StreamCatalog.newest`."""
         return await self._database.run_read(self._newest, name)
 
+    @override
     async def get(self, name: str) -> Stream:
-        """See `StreamCatalog.get`."""
         return await self._database.run_read(self._get, name)
 
+    @override
     async def list(self, *, prefix: str = "", after: str = "", limit: int = 1000) -> Sequence[Stream]:
-        """See `StreamCatalog.list`."""
         return await self._database.run_read(self._list, prefix, after, limit)
 
+    @override
     async def alter(
         self, number: int, *, set_configs: Mapping[str, str], unset_configs: Collection[str], version: int
     ) -> Stream:
-        """See `StreamCatalog.alter`."""
         return self._changed(await self._database.run(self._alter, number, set_configs, unset_configs, version))
 
+    @override
     async def add_partitions(self, number: int, partition_count: int) -> Stream:
-        """See `StreamCatalog.add_partitions`."""
         return self._changed(await self._database.run(self._add_partitions, number, partition_count))
 
+    @override
     async def terminate(self, number: int) -> Stream:
-        """See `StreamCatalog.terminate`."""
         return self._changed(await self._database.run(self._terminate, number))
 
+    @override
     async def delete(self, number: int, *, version: int | None = None) -> Stream:
-        """See `StreamCatalog.delete`."""
         return self._changed(await self._database.run(self._delete, number, version))
 
+    @override
     async def by_numbers(self, numbers: Collection[int]) -> Sequence[Stream]:
-        """See `StreamCatalog.by_numbers`."""
         return await self._database.run_read(self._by_numbers, sorted(set(numbers)))
 
+    @override
     async def incarnations(self, *, after: int = 0, limit: int = 1000) -> Sequence[Stream]:
-        """See `StreamCatalog.incarnations`."""
         return await self._database.run_read(self._incarnations, after, limit)
 
     def _changed(self, stream: Stream) -> Stream:

@@ -4,6 +4,8 @@ import json
 import sqlite3
 from collections.abc import Collection, Sequence
 
+from typing_extensions import override
+
 from bearlake.clock import Clock
 from bearlake.errors import NotFound, TooLarge
 from bearlake.metadata.compaction import (
@@ -17,6 +19,7 @@ from bearlake.metadata.compaction import (
     TaskClaim,
     TaskKind,
     TaskOffer,
+    TaskQueue,
     TaskState,
 )
 from bearlake.metadata.model import Lease, ObjectKind, PartitionKey, ServerRef
@@ -51,7 +54,7 @@ FIRST = (
 """A `TaskChoice` in a claim: the patterns of its streams, and its head starts as pairs, both in JSON."""
 
 
-class SqliteTasks:
+class SqliteTasks(TaskQueue):
     """`metadata.TaskQueue`."""
 
     def __init__(self, database: Database, log: SqliteLog, clock: Clock) -> None:
@@ -60,60 +63,64 @@ class SqliteTasks:
         self._clock = clock
         self._backlog = Backlog(database, log, clock)
 
+    @override
     async def offer(self, offers: Sequence[TaskOffer], lease: Lease) -> list[Task]:
-        """See `TaskQueue.offer`. Left out too: ranges behind the end, inputs that are no data file of the stream."""
+        """Left out too: ranges behind the end, inputs that are no data file of the stream."""
         return await self._database.run(self._offer, offers, lease)
 
+    @override
     async def claim(
         self, worker: ServerRef, *, limit: int, bytes_max: int, choice: TaskChoice = ANY_TASK
     ) -> list[Task]:
-        """See `TaskQueue.claim`. Stops at the first task that does not fit, so that no task is overtaken for its size."""
+        """Stops at the first task that does not fit, so that no task is overtaken for its size."""
         return await self._database.run(self._claim, worker, limit, bytes_max, choice)
 
+    @override
     async def prepare(self, claim: TaskClaim, result: bytes | None, keys: Collection[str]) -> None:
-        """See `TaskQueue.prepare`. Raises `TooLarge` for a larger result."""
+        """Raises `TooLarge` for a larger result."""
         if result is not None and len(result) > RESULT_BYTES_MAX:
             raise TooLarge(f"the result of task {claim.task_id}", len(result), RESULT_BYTES_MAX)
         await self._database.run(self._prepare, claim, result, keys)
 
+    @override
     async def check(self, claims: Collection[TaskClaim]) -> None:
-        """See `TaskQueue.check`."""
         await self._database.run_read(self._check, claims)
 
+    @override
     async def release(self, claims: Collection[TaskClaim], *, wait_ms: int = 0) -> None:
-        """See `TaskQueue.release`."""
         await self._database.run(self._release, claims, wait_ms)
 
+    @override
     async def fail(self, claim: TaskClaim, error: str, *, retry_after_ms: int, is_aside: bool) -> None:
-        """See `TaskQueue.fail`. A repeat, before anybody else claims the task, changes nothing."""
+        """A repeat, before anybody else claims the task, changes nothing."""
         await self._database.run(self._fail, claim, error, retry_after_ms, is_aside)
 
+    @override
     async def cancel(self, claim: TaskClaim) -> None:
-        """See `TaskQueue.cancel`."""
         await self._database.run(self._cancel, claim)
 
+    @override
     async def retry(self, task_id: int) -> Task:
-        """See `TaskQueue.retry`."""
         return await self._database.run(self._retry, task_id)
 
+    @override
     async def list(self, *, stream_number: int | None = None, after: int = 0, limit: int = 1000) -> Sequence[Task]:
-        """See `TaskQueue.list`."""
         return await self._database.run_read(self._list, stream_number, after, limit)
 
+    @override
     async def uncompacted(self, *, after: PartitionKey, limit: int) -> Sequence[PartitionBacklog]:
-        """See `TaskQueue.uncompacted`."""
         return await self._backlog.uncompacted(after, limit)
 
+    @override
     async def backlog(self) -> Sequence[StreamBacklog]:
-        """See `TaskQueue.backlog`."""
         return await self._backlog.by_stream()
 
+    @override
     async def commits(self) -> Sequence[StreamCommits]:
-        """See `TaskQueue.commits`."""
         return await self._database.run_read(self._commits)
 
+    @override
     async def compacted(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
-        """See `TaskQueue.compacted`."""
         return await self._database.run(self._compacted, partitions)
 
     # Steps, on the writer's thread (but `_list` and `_check`).

@@ -91,7 +91,7 @@ class Consumer:
     # -- called by the subscription ------------------------------------------------------------------------------
 
     def deliver(self, deliveries: Sequence[Delivery]) -> int:
-        """See `streams.subscriptions.Consumer`."""
+        """Send the messages to the client; returns their count."""
         partition = self.partition
         index = partition_index(partition) if self.topic.is_partitioned else -1
         names = (self.id, stream_number(partition), index, self._epoch)
@@ -108,7 +108,7 @@ class Consumer:
         return count
 
     def _deliver_one(self, delivery: Delivery, limit: int) -> int:
-        """Deliver one that is not as most are; returns how many messages it was."""
+        """Deliver an entry that the kernel leaves to Python; returns its number of messages."""
         try:
             entry = entries.from_batch(
                 delivery.batch,
@@ -126,21 +126,21 @@ class Consumer:
         return entry.message_count - (delivery.record_count - delivery.open_count)
 
     def is_ready(self) -> bool:
-        """See `streams.subscriptions.Consumer`."""
+        """Whether the connection is open and takes more bytes."""
         return self.connection.is_open and not self.connection.is_write_paused
 
     def activity(self, is_active: bool) -> None:
-        """See `streams.subscriptions.Consumer`."""
+        """Tell a consumer of a Failover subscription whether it is the active one."""
         if self.type is SubscriptionType.FAILOVER:
             body = CommandActiveConsumerChange(consumer_id=self.id, is_active=is_active)
             self.connection.send(commands.frame("active_consumer_change", body))
 
     def end_of_topic(self) -> None:
-        """See `streams.subscriptions.Consumer`."""
+        """Tell the client that the topic ends here."""
         self.connection.send(commands.frame("reached_end_of_topic", CommandReachedEndOfTopic(consumer_id=self.id)))
 
     def closed(self, reason: Closed) -> None:
-        """See `streams.subscriptions.Consumer`: the client attaches again, after a move at the server that it is told."""
+        """Close the consumer. The client attaches again; after a move, at the server that the message names."""
         connection = self.connection
         url = connection.url_elsewhere(str(self.topic.name)) if reason is Closed.MOVED else None
         self._end()

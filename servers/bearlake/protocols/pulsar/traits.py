@@ -15,7 +15,7 @@ class EntryReader:
         self._uncompressed_bytes_max = uncompressed_bytes_max
 
     def traits(self, batch: memoryview) -> EntryTraits:
-        """See `streams.subscriptions.EntryReader`."""
+        """Read what a dispatcher must know of an entry: keys, delivery time, and the number of messages."""
         try:
             found = entries.routing(batch, self._uncompressed_bytes_max)
         except BearlakeError:

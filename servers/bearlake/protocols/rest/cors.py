@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from aiohttp import hdrs, web
+from typing_extensions import override
 
 from bearlake.serving.http.guard import HttpGuard, HttpLimits, HttpMeters
 
@@ -49,8 +50,8 @@ class CorsGuard(HttpGuard):
         """A browser's preflight is answered for every route."""
         return preflight(request) if is_preflight(request) else None
 
+    @override
     async def prepare(self, request: web.Request, response: web.StreamResponse) -> None:
-        """See `HttpGuard.prepare`."""
         response.headers["X-Content-Type-Options"] = "nosniff"
         allow(request, response, self._origins)
         await super().prepare(request, response)

@@ -1,6 +1,7 @@
 """What is particular about requests of the REST APIs: errors in the format of v2 or v3."""
 
 from aiohttp import hdrs, web
+from typing_extensions import override
 
 from bearlake.errors import BearlakeError
 from bearlake.protocols.rest import problems
@@ -26,13 +27,13 @@ class RestGuard(CorsGuard):
             settings, meters, connection_count_max=settings.connection_count_max, origins=settings.cors_origins
         )
 
+    @override
     async def prepare(self, request: web.Request, response: web.StreamResponse) -> None:
-        """See `HttpGuard.prepare`."""
         response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
         await super().prepare(request, response)
 
+    @override
     def answer(self, request: web.Request, error: Exception) -> web.StreamResponse | None:
-        """See `HttpGuard.answer`."""
         match error:
             case Problem():
                 return _answer(request, error)

@@ -1,6 +1,7 @@
 """What is particular about requests of the admin API: who may send them (`access.py`), and errors as problem documents."""
 
 from aiohttp import web
+from typing_extensions import override
 
 from bearlake.errors import BearlakeError
 from bearlake.serving.admin import problems
@@ -35,8 +36,8 @@ class AdminGuard(HttpGuard):
             return None
         return problems.answer(problems.problem(403, "Not allowed", "ask for this server as 127.0.0.1 or localhost"))
 
+    @override
     def answer(self, request: web.Request, error: Exception) -> web.StreamResponse | None:
-        """See `HttpGuard.answer`."""
         match error:
             case BearlakeError():
                 return problems.answer(problems.of_error(error))

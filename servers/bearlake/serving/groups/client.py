@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import aiohttp
+from typing_extensions import override
 
 from bearlake.errors import Corrupt
 from bearlake.metadata.model import CommittedOffset, PartitionKey
@@ -27,6 +28,7 @@ from bearlake.serving.groups import packing
 from bearlake.serving.groups.packing import Document
 from bearlake.serving.groups.routes import WAIT_S
 from bearlake.streams.groups.model import Group, Joined, JoinRequest, Synced
+from bearlake.streams.groups.peers import Coordination
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.revisions import Outdated, later, member_subject
 from bearlake.streams.groups.settings import GroupSettings
@@ -210,20 +212,21 @@ class GroupClient:
         return session
 
 
-class RemoteCoordinator:
+class RemoteCoordinator(Coordination):
     """`streams.groups.peers.Coordination` in another server; `server` is the URL of its admin API."""
 
     def __init__(self, client: GroupClient, server: str) -> None:
         self._client = client
         self._server = server
 
+    @override
     async def join(self, name: str, request: JoinRequest) -> Joined:
-        """See `Coordination.join`."""
         document = {"group": name, "request": packing.pack_request(request)}
         is_known = request.member_id != "" or request.instance_id is not None  # else it only gets an id
         ask = self._client.ask_revised if is_known else self._client.ask
         return _read(packing.unpack_joined, await ask(self._server, "join", document, waits=True))
 
+    @override
     async def sync(
         self,
         name: str,
@@ -233,7 +236,6 @@ class RemoteCoordinator:
         protocol: tuple[str | None, str | None],
         assignments: Mapping[str, bytes],
     ) -> Synced:
-        """See `Coordination.sync`."""
         document = {
             **_who(name, member_id, instance_id, generation),
             "protocol": protocol,
@@ -241,17 +243,18 @@ class RemoteCoordinator:
         }
         return _read(packing.unpack_synced, await self._client.ask_revised(self._server, "sync", document, waits=True))
 
+    @override
     async def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> None:
-        """See `Coordination.heartbeat`."""
         await self._client.beat(self._server, (name, member_id, instance_id, generation))
 
+    @override
     async def leave(self, name: str, member_id: str, instance_id: str | None) -> str:
-        """See `Coordination.leave`."""
         document = _who(name, member_id, instance_id, -1)
         line = member_subject(member_id, instance_id)
         answer = await self._client.ask_in_line(self._server, "leave", document, line)
         return str(answer["member_id"])
 
+    @override
     async def commit(
         self,
         name: str,
@@ -260,7 +263,6 @@ class RemoteCoordinator:
         generation: int,
         offsets: Mapping[PartitionKey, CommittedOffset],
     ) -> None:
-        """See `Coordination.commit`."""
         document = {**_who(name, member_id, instance_id, generation), "offsets": packing.pack_offsets(offsets)}
         line = member_subject(member_id, instance_id)
         if (
@@ -269,8 +271,8 @@ class RemoteCoordinator:
             line = f"partition {min(offsets, default=0)}"
         await self._client.ask_in_line(self._server, "commit", document, line)
 
+    @override
     async def describe(self, name: str) -> Group:
-        """See `Coordination.describe`."""
         answer = await self._client.ask(self._server, "describe", {"group": name})
         return _read(lambda document: packing.unpack_group(name, document), answer)
 

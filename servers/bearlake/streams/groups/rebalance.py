@@ -32,7 +32,7 @@ class Rebalancer(Rounds):
         on_save: Callable[[int], None],
         may_expire: Callable[[], bool] = lambda: True,
     ) -> None:
-        """See `Rounds`; the group has at most `size_max` members."""
+        """A group of at most `size_max` members."""
         super().__init__(group, initial_delay_ms=initial_delay_ms, on_save=on_save, may_expire=may_expire)
         self._size_max = size_max
 

@@ -94,7 +94,7 @@ class Library:
         return entry.values
 
     async def written(self, schema: Schema, values: Sequence[Any]) -> list[bytes | Unfit | None]:
-        """See `Schemas.written`."""
+        """The values in Confluent's wire format (schema id in front); `Unfit` for a value that does not fit the schema."""
         found = await self._pool.written(await self.compiled_schema(schema), values)
         return [wire.head(schema.id) + one if isinstance(one, bytes) else one for one in found]
 
@@ -121,7 +121,7 @@ class Library:
         return await self.compiled(schema.type, schema.text, schema.references)
 
     async def incompatibilities(self, reader: Compiled, writer: Compiled) -> list[str]:
-        """See `Pool.incompatibilities`."""
+        """What `reader` cannot read of `writer`'s data; compared in a child process."""
         return await self._pool.incompatibilities(reader, writer)
 
     async def _resolve(self, references: Sequence[Reference], texts: dict[str, str], seen: set[str]) -> None:

@@ -60,13 +60,13 @@ class Registrar:
         raise Overloaded(f"the subject {names.shown(subject)!r} is changed by others all the time, come back later")
 
     async def register(self, subject: SubjectKey, draft: Draft, *, is_normalized: bool) -> SchemaVersion:
-        """See `Schemas.register`."""
+        """Register a schema under a subject, or find it there."""
         return await self.deciding(subject, lambda: self._register(subject, draft, is_normalized))
 
     async def lookup(
         self, subject: SubjectKey, draft: Draft, *, is_normalized: bool, with_deleted: bool
     ) -> SchemaVersion:
-        """See `Schemas.lookup`."""
+        """Find a schema under its subject."""
         state, understood = await self._understand(subject, draft, is_normalized)
         present = [row for row in state.versions if with_deleted or not row.is_deleted]
         if not present:
@@ -79,7 +79,7 @@ class Registrar:
     async def check(
         self, subject: SubjectKey, draft: Draft, rows: Sequence[VersionRow] | None, *, is_normalized: bool
     ) -> list[str]:
-        """See `Schemas.check`; `rows`: None for those that the level asks for."""
+        """Check a schema against `rows`, or with None against the versions that the subject's level names."""
         state, understood = await self._understand(subject, draft, is_normalized)
         policy = rules.policy(state)
         if rows is None:

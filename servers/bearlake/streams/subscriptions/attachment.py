@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from bearlake.errors import Fenced, Unavailable
+from bearlake.streams.subscriptions import Attachment
 from bearlake.streams.subscriptions.model import Busy, Closed, ConsumerSpec, ConsumerStats, EntryAck
 from bearlake.streams.subscriptions.subscription import Subscription
 
@@ -15,7 +18,7 @@ _FORGETTING = (Closed.RESET, Closed.DELETED, Closed.UNSUBSCRIBED)
 """Ends behind which nothing is left of what was acknowledged before."""
 
 
-class Attached:
+class Attached(Attachment):
     """`Attachment`. After its end, what a client still says has no effect, and acknowledgements that would be lost are refused."""
 
     def __init__(
@@ -41,32 +44,32 @@ class Attached:
         return self._is_detached or self._ended is not None
 
     @property
+    @override
     def mark_delete(self) -> int:
-        """See `Attachment.mark_delete`."""
         return self._subscription.cursor.mark_delete
 
     @property
+    @override
     def is_active(self) -> bool:
-        """See `Attachment.is_active`."""
         return not self._is_over and self._subscription.is_active(self._member)
 
+    @override
     def flow(self, permits: int) -> None:
-        """See `Attachment.flow`."""
         if not self._is_over:
             self._subscription.flow(self._member, permits)
 
+    @override
     def resume(self) -> None:
-        """See `Attachment.resume`."""
         if not self._is_over:
             self._subscription.resume()
 
+    @override
     def acknowledge(self, acks: Sequence[EntryAck]) -> None:
-        """See `Attachment.acknowledge`."""
         if self._may_acknowledge():
             self._subscription.acknowledge(self._member, acks, is_through=False)
 
+    @override
     def acknowledge_through(self, ack: EntryAck) -> None:
-        """See `Attachment.acknowledge_through`."""
         if self._may_acknowledge():
             self._subscription.acknowledge(self._member, [ack], is_through=True)
 
@@ -76,48 +79,48 @@ class Attached:
             raise Unavailable("the consumer is closed")
         return not self._is_over
 
+    @override
     def redeliver(self, base_offsets: Sequence[int]) -> None:
-        """See `Attachment.redeliver`."""
         if not self._is_over:
             self._subscription.redeliver(self._member, base_offsets)
 
+    @override
     def redeliver_all(self) -> None:
-        """See `Attachment.redeliver_all`."""
         if not self._is_over:
             self._subscription.redeliver(self._member, None)
 
+    @override
     async def flushed(self) -> None:
-        """See `Attachment.flushed`."""
         if self._ended is Closed.FENCED:
             raise Fenced("another server dispatches the partition")
         await self._service.flush(self._subscription)
         if self._member.has_dropped and self._ended not in _FORGETTING:
             raise Unavailable("acknowledgements were dropped")
 
+    @override
     async def seek(self, offset: int) -> None:
-        """See `Attachment.seek`."""
         if not self._is_over:
             await self._service.move(self._subscription, offset)
 
+    @override
     async def seek_time(self, timestamp_ms: int) -> None:
-        """See `Attachment.seek_time`."""
         if not self._is_over:
             await self._service.move_to_time(self._subscription, timestamp_ms)
 
+    @override
     async def unsubscribe(self) -> None:
-        """See `Attachment.unsubscribe`."""
         if self._is_over:
             return
         if self._subscription.consumer_count > 1:
             raise Busy(f"the subscription {self._subscription.name!r} has other consumers")
         await self._service.forget(self._subscription, on_forgotten=self.detach)
 
+    @override
     def detach(self) -> None:
-        """See `Attachment.detach`."""
         if not self._is_over:
             self._is_detached = True
             self._subscription.remove(self._member)
 
+    @override
     def stats(self) -> ConsumerStats:
-        """See `Attachment.stats`."""
         return self._subscription.consumer_stats(self._member)

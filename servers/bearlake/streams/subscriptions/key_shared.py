@@ -16,6 +16,8 @@ from bisect import insort
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.members import Member
 from bearlake.streams.subscriptions.model import EntryTraits, Overlap, SubscriptionType
@@ -44,8 +46,8 @@ class KeyShared(Pool):
         self._open_at: dict[int, Member] = {}
         """The same by slot."""
 
+    @override
     def add(self, member: Member) -> None:
-        """See `Dispatcher.add`."""
         if self._slots is None:
             slots: Slots[Member] = StickySlots() if member.spec.sticky_ranges else SplitSlots()
         else:
@@ -58,15 +60,15 @@ class KeyShared(Pool):
         self.members.append(member)
         self._place_all()
 
+    @override
     def remove(self, member: Member) -> None:
-        """See `Dispatcher.remove`."""
         assert self._slots is not None
         self._slots.remove(member)
         super().remove(member)
         self._place_all()
 
+    @override
     def slot_ranges(self, member: Member) -> Sequence[tuple[int, int]]:
-        """See `Dispatcher.slot_ranges`."""
         return self._slots.ranges(member) if self._slots is not None and member in self.members else ()
 
     def _slot_of(self, traits: EntryTraits, base: int) -> int:
@@ -155,6 +157,7 @@ class KeyShared(Pool):
             self._place(slot)
 
     @property
+    @override
     def again_count(self) -> int:
-        """See `Dispatcher.again_count`; what is held counts too."""
+        """What is held counts too."""
         return self._held_count

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from bearlake.errors import Invalid
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.delayed import DelayedEntries
@@ -112,19 +114,19 @@ class Pool(Dispatcher):
 
     # -- consumers -----------------------------------------------------------------------------------------------
 
+    @override
     def remove(self, member: Member) -> None:
-        """See `Dispatcher.remove`."""
         self.members.remove(member)
         self.redeliver_all(member)
 
+    @override
     def is_active(self, member: Member) -> bool:
-        """See `Dispatcher.is_active`."""
         return member in self.members
 
     # -- reading and delivering ----------------------------------------------------------------------------------
 
+    @override
     def want(self) -> Want:
-        """See `Dispatcher.want`."""
         if self._is_blocked or not any(member.can_take for member in self.members):
             return None
         again = self._pick_again(AGAIN_COUNT_MAX)
@@ -134,8 +136,8 @@ class Pool(Dispatcher):
             return None
         return Read(self.read_offset)
 
+    @override
     def offer(self, entries: Sequence[StoredEntry], now_ms: int) -> None:
-        """See `Dispatcher.offer`."""
         for base, end, batch in entries:
             self.read_offset, self._is_at_entry = end, True
             if batch is None:
@@ -152,8 +154,8 @@ class Pool(Dispatcher):
             else:
                 self._ready.append((entry, batch))
 
+    @override
     def offer_again(self, entries: Sequence[StoredEntry]) -> None:
-        """See `Dispatcher.offer_again`."""
         self._notice_readiness()
         deliveries: dict[Member, list[Delivery]] = {}
         for base, end, batch in entries:
@@ -170,8 +172,8 @@ class Pool(Dispatcher):
                 self._give(entry, batch, member, deliveries)
         _deliver(deliveries)
 
+    @override
     def dispatch(self, now_ms: int) -> None:
-        """See `Dispatcher.dispatch`."""
         due = [self._entries[base] for base in self._delayed.take_due(now_ms)]
         if due:
             self._again(due)
@@ -210,14 +212,14 @@ class Pool(Dispatcher):
         limit = settings.unacknowledged_per_subscription_max
         self._is_blocked = self._given_count >= limit or (self._is_blocked and self._given_count > limit // 2)
 
+    @override
     def next_due_ms(self) -> int | None:
-        """See `Dispatcher.next_due_ms`."""
         return self._delayed.next_due_ms()
 
     # -- acknowledgements ----------------------------------------------------------------------------------------
 
+    @override
     def acknowledge(self, member: Member, ack: EntryAck, *, is_through: bool = False) -> bool:
-        """See `Dispatcher.acknowledge`."""
         if is_through:
             raise Invalid(f"cumulative acknowledgement in a {self.type.value} subscription")
         entry = self._entries.get(ack.base_offset)
@@ -226,8 +228,8 @@ class Pool(Dispatcher):
         self.acknowledge_read(member, ack, entry.base, entry.end)
         return True
 
+    @override
     def acknowledge_read(self, member: Member, ack: EntryAck, base: int, end: int, *, is_through: bool = False) -> None:
-        """See `Dispatcher.acknowledge_read`."""
         if ack.base_offset != base:
             return
         count = self._apply(base, end, ack.open_bits)
@@ -254,8 +256,8 @@ class Pool(Dispatcher):
             self._delayed.discard(entry.base)
         entry.state = State.GIVEN  # in `_ready` it is passed by
 
+    @override
     def moved(self) -> None:
-        """See `Dispatcher.moved`."""
         if self.cursor.mark_delete > self.read_offset:
             self.read_offset, self._is_at_entry = self.cursor.mark_delete, False
         for entry in list(self._entries.values()):
@@ -265,14 +267,14 @@ class Pool(Dispatcher):
 
     # -- redelivery ----------------------------------------------------------------------------------------------
 
+    @override
     def redeliver(self, member: Member, bases: Sequence[int]) -> None:
-        """See `Dispatcher.redeliver`."""
         self._redeliver(
             entry for base in sorted(set(bases)) if (entry := self._entries.get(base)) and entry.owner is member
         )
 
+    @override
     def redeliver_all(self, member: Member) -> None:
-        """See `Dispatcher.redeliver_all`."""
         self._redeliver(sorted((entry for entry in self._entries.values() if entry.owner is member), key=_base))
 
     def _redeliver(self, entries: Iterable[Entry]) -> None:
@@ -295,18 +297,18 @@ class Pool(Dispatcher):
     # -- what is shown -------------------------------------------------------------------------------------------
 
     @property
+    @override
     def has_given(self) -> bool:
-        """See `Dispatcher.has_given`."""
         return self._given_count > 0
 
     @property
+    @override
     def delayed_count(self) -> int:
-        """See `Dispatcher.delayed_count`."""
         return len(self._delayed)
 
     @property
+    @override
     def again_count(self) -> int:
-        """See `Dispatcher.again_count`."""
         return sum(entry.state is State.AGAIN for entry in self._entries.values())
 
 

@@ -22,13 +22,13 @@ class Records(Protocol):
     async def fetch(
         self, ranges: Sequence[FetchRange], *, bytes_min: int, bytes_max: int, wait_ms: int
     ) -> list[Fetched]:
-        """See `Streams.fetch`."""
+        """Read batches, as `Streams.fetch` does."""
 
     async def offsets(self, questions: Sequence[OffsetQuestion]) -> list[OffsetAnswer]:
-        """See `Streams.offsets`."""
+        """Look offsets up, as `Streams.offsets` does."""
 
     async def bounds(self, partitions: Sequence[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
-        """See `Streams.bounds`."""
+        """The start and end offsets of partitions, as `Streams.bounds` returns them."""
 
 
 def entries_of(fetched: Fetched) -> list[StoredEntry]:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from bearlake.clock import Clock
 from bearlake.errors import AlreadyExists, BearlakeError, Fenced, Invalid, NotFound, Overloaded, Unavailable
 from bearlake.metadata import Metadata
@@ -16,6 +18,7 @@ from bearlake.metadata import subscriptions as cursors
 from bearlake.metadata.model import PartitionBounds, PartitionKey, ServerRef
 from bearlake.metadata.subscriptions import dispatch_lease
 from bearlake.streams.offsets import OffsetQuestion
+from bearlake.streams.subscriptions import Subscriptions
 from bearlake.streams.subscriptions.attachment import Attached
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.ending import Endings
@@ -49,7 +52,7 @@ LOOK_ROUND_S_MAX = 1.0
 """Longest time between looks for idle partitions and deleted streams."""
 
 
-class SubscriptionService:
+class SubscriptionService(Subscriptions):
     """`Subscriptions`. Used from the event loop's thread only; `run` must be running before anything is attached."""
 
     def __init__(
@@ -121,6 +124,7 @@ class SubscriptionService:
 
     # -- consumers -----------------------------------------------------------------------------------------------
 
+    @override
     async def attach(
         self,
         partition: PartitionKey,
@@ -129,7 +133,6 @@ class SubscriptionService:
         consumer: "Consumer",
         reader: "EntryReader",
     ) -> Attached:
-        """See `Subscriptions.attach`."""
         if spec.sticky_ranges and spec.type is not SubscriptionType.KEY_SHARED:
             raise Invalid(f"sticky ranges in a {spec.type.value} subscription")
         if self._attached_count >= self.settings.consumer_count_max:
@@ -201,8 +204,7 @@ class SubscriptionService:
         return held + sum(item.consumer_count for item in self._local.values())
 
     def _all(self) -> list[Subscription]:
-        held = [subscription for item in self._holdings.all() for subscription in item.subscriptions.values()]
-        return [*held, *self._local.values()]
+        return [*(held for item in self._holdings.all() for held in item.subscriptions.values()), *self._local.values()]
 
     # -- for attachments -----------------------------------------------------------------------------------------
 
@@ -213,7 +215,7 @@ class SubscriptionService:
             await self._saver.flushed(subscription.saved)
 
     async def move(self, subscription: Subscription, offset: int) -> None:
-        """See `Attachment.seek`."""
+        """Move the subscription to an offset, as `Attachment.seek` does."""
         offset = _clamp(offset, await self._bounds(subscription.partition))
         if subscription.saved is not None and subscription.saved.is_over:
             raise Fenced(f"partition {subscription.partition} is not this server's any more")
@@ -221,7 +223,7 @@ class SubscriptionService:
         await self.flush(subscription)
 
     async def move_to_time(self, subscription: Subscription, timestamp_ms: int) -> None:
-        """See `Attachment.seek_time`."""
+        """Move the subscription to a time, as `Attachment.seek_time` does."""
         await self.move(subscription, await self._offset_of_time(subscription.partition, timestamp_ms))
 
     async def _offset_of_time(self, partition: PartitionKey, timestamp_ms: int) -> int:
@@ -240,18 +242,18 @@ class SubscriptionService:
 
     # -- administration ------------------------------------------------------------------------------------------
 
+    @override
     async def holder(self, partition: PartitionKey) -> ServerRef | None:
-        """See `Subscriptions.holder`."""
         lease = await self._leases.holder(dispatch_lease(partition))
         return lease.holder if lease is not None else None
 
+    @override
     async def names(self, partition: PartitionKey) -> list[str]:
-        """See `Subscriptions.names`."""
         await self._bounds(partition)
         return [cursor.name for cursor in await self._cursors.load(partition)]
 
+    @override
     async def stats(self, partition: PartitionKey) -> list[SubscriptionStats]:
-        """See `Subscriptions.stats`."""
         bounds = await self._bounds(partition)
         held = self._holdings.get(partition)
         shown: list[SubscriptionStats] = []
@@ -270,39 +272,39 @@ class SubscriptionService:
         shown += [item.stats(bounds.end) for item in self._local.values() if item.partition == partition]
         return sorted(shown, key=_name)
 
+    @override
     async def create(
         self, partition: PartitionKey, subscription: str, position: int, properties: Mapping[str, str] | None = None
     ) -> None:
-        """See `Subscriptions.create`."""
         held = await self._holdings.open(partition)
         if subscription in held.subscriptions or subscription in await self.names(partition):
             raise AlreadyExists(f"the subscription {subscription!r} exists")
         await self._create(held, subscription, position, properties or {})
 
+    @override
     async def delete(self, partition: PartitionKey, subscription: str, *, is_forced: bool = False) -> None:
-        """See `Subscriptions.delete`."""
         found = await self._find(partition, subscription)
         if found.consumer_count and not is_forced:
             raise Busy(f"the subscription {subscription!r} has {found.consumer_count} consumers")
         await self.forget(found)
 
+    @override
     async def seek(self, partition: PartitionKey, subscription: str, offset: int) -> None:
-        """See `Subscriptions.seek`."""
         await self.move(await self._find(partition, subscription), offset)
 
+    @override
     async def seek_time(self, partition: PartitionKey, subscription: str, timestamp_ms: int) -> None:
-        """See `Subscriptions.seek_time`."""
         await self.move_to_time(await self._find(partition, subscription), timestamp_ms)
 
+    @override
     async def skip(self, partition: PartitionKey, subscription: str, count: int) -> None:
-        """See `Subscriptions.skip`."""
         found = await self._find(partition, subscription)
         end = (await self._bounds(partition)).end
         found.skip_before(min(found.cursor.offset_behind(count), end))
         await self.flush(found)
 
+    @override
     async def expire(self, partition: PartitionKey, subscription: str, before_ms: int) -> None:
-        """See `Subscriptions.expire`."""
         found = await self._find(partition, subscription)
         offset = await self._offset_of_time(partition, before_ms)
         found.skip_before(_clamp(offset, await self._bounds(partition)))

@@ -7,6 +7,8 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.members import Member
 from bearlake.streams.subscriptions.model import EntryTraits, SubscriptionType
@@ -30,13 +32,13 @@ class Shared(Pool):
         self._burst_left = 0
         self._chunks: dict[bytes, Member] = {}
 
+    @override
     def add(self, member: Member) -> None:
-        """See `Dispatcher.add`."""
         self.members.append(member)
         self.members.sort(key=_priority)
 
+    @override
     def remove(self, member: Member) -> None:
-        """See `Dispatcher.remove`."""
         if member is self._turn:
             self._turn = None
         self._chunks = {chunk_of: owner for chunk_of, owner in self._chunks.items() if owner is not member}

@@ -19,6 +19,8 @@ Source: Apache Pulsar, "Failover"; activeConsumerFailoverDelayTimeMillis.
 from collections import deque
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.dispatcher import Dispatcher, Read, Want
 from bearlake.streams.subscriptions.extents import Extents
@@ -40,15 +42,15 @@ class SingleActive(Dispatcher):
         self._ready: deque[StoredEntry] = deque()
         self._extents = Extents(settings.known_entry_count_max)
 
+    @override
     def add(self, member: Member) -> None:
-        """See `Dispatcher.add`."""
         if self.type is SubscriptionType.EXCLUSIVE and self.members:
             raise Busy("Exclusive consumer is already connected")
         self.members.append(member)
         self._choose()
 
+    @override
     def remove(self, member: Member) -> None:
-        """See `Dispatcher.remove`."""
         self.members.remove(member)
         if member is not self.active:
             self._choose()
@@ -93,19 +95,19 @@ class SingleActive(Dispatcher):
         self._ready.clear()
         self.read_offset = self.cursor.mark_delete
 
+    @override
     def is_active(self, member: Member) -> bool:
-        """See `Dispatcher.is_active`."""
         return member is self.active
 
+    @override
     def want(self) -> Want:
-        """See `Dispatcher.want`."""
         active = self.active
         if active is None or self._ready or self.is_handing_over or not active.can_take:
             return None
         return Read(self.read_offset) if self.may_read_on else None
 
+    @override
     def offer(self, entries: Sequence[StoredEntry], now_ms: int) -> None:
-        """See `Dispatcher.offer`."""
         for entry in entries:
             self._extents.add(entry.base, entry.end)
             self.read_offset = entry.end
@@ -117,8 +119,8 @@ class SingleActive(Dispatcher):
     def offer_again(self, entries: Sequence[StoredEntry]) -> None:
         """Never asked for."""
 
+    @override
     def dispatch(self, now_ms: int) -> None:
-        """See `Dispatcher.dispatch`."""
         self._notice_readiness()
         if self.type is SubscriptionType.FAILOVER:
             self._tell()
@@ -144,8 +146,8 @@ class SingleActive(Dispatcher):
                 member.told_active = is_active
                 member.sink.activity(is_active)
 
+    @override
     def acknowledge(self, member: Member, ack: EntryAck, *, is_through: bool = False) -> bool:
-        """See `Dispatcher.acknowledge`."""
         extent = self._extents.find(ack.base_offset)
         if extent is None:
             # Below the mark-delete offset all is acknowledged, but the mark may lie inside the entry, whose end counts then.
@@ -153,8 +155,8 @@ class SingleActive(Dispatcher):
         self.acknowledge_read(member, ack, *extent, is_through=is_through)
         return True
 
+    @override
     def acknowledge_read(self, member: Member, ack: EntryAck, base: int, end: int, *, is_through: bool = False) -> None:
-        """See `Dispatcher.acknowledge_read`."""
         count = self.cursor.acknowledge_before(base) if is_through else 0
         if ack.base_offset == base or (is_through and not ack.open_bits):
             count += self._apply(base, end, ack.open_bits)
@@ -169,13 +171,13 @@ class SingleActive(Dispatcher):
         """As `redeliver_all`: order is kept."""
         self.redeliver_all(member)
 
+    @override
     def redeliver_all(self, member: Member) -> None:
-        """See `Dispatcher.redeliver_all`."""
         if member is self.active and not self.is_handing_over:
             self._rewind()
 
+    @override
     def moved(self) -> None:
-        """See `Dispatcher.moved`."""
         mark = self.cursor.mark_delete
         while self._ready and self._ready[0].end <= mark:
             self._ready.popleft()
@@ -183,7 +185,7 @@ class SingleActive(Dispatcher):
         self._acknowledged()
 
     @property
+    @override
     def has_given(self) -> bool:
-        """See `Dispatcher.has_given`."""
         end = self._ready[0].base if self._ready else self.read_offset
         return self.cursor.open_count(self.cursor.mark_delete, end) > 0

@@ -9,7 +9,9 @@ Source: Apache Pulsar, PIP-34 (Key_Shared), PIP-119 (consistent hashing by defau
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import count, pairwise
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
+
+from typing_extensions import override
 
 from bearlake.errors import Invalid
 from bearlake.streams.subscriptions.model import SLOT_COUNT, Overlap
@@ -61,7 +63,7 @@ class Slots(Protocol[T]):
         """The consumer's slots, `[start, end)`, ascending."""
 
 
-class SplitSlots(Generic[T]):
+class SplitSlots(Slots[T]):
     """AUTO_SPLIT. Consumers of the same name stand at different places."""
 
     def __init__(self) -> None:
@@ -70,8 +72,8 @@ class SplitSlots(Generic[T]):
         self._owners: dict[tuple[str, int], T] = {}
         self._keys: dict[T, tuple[str, int]] = {}
 
+    @override
     def add(self, who: T, name: str, ranges: Sequence[tuple[int, int]] = ()) -> None:
-        """See `Slots.add`."""
         if ranges:
             raise Overlap("the subscription splits slots automatically: a sticky consumer cannot join it")
         copy = next(copy for copy in count() if (name, copy) not in self._owners)
@@ -80,8 +82,8 @@ class SplitSlots(Generic[T]):
         places = [(slot_of(f"{name}\0{copy}\0{number}".encode()), name, copy) for number in range(PLACE_COUNT)]
         self._stand(self._places + places)
 
+    @override
     def remove(self, who: T) -> None:
-        """See `Slots.remove`."""
         key = self._keys.pop(who)
         del self._owners[key]
         self._stand([place for place in self._places if place[1:] != key])
@@ -90,14 +92,15 @@ class SplitSlots(Generic[T]):
         self._places = sorted(places)
         self._starts = [place[0] for place in self._places]
 
+    @override
     def owner(self, slot: int) -> T | None:
-        """See `Slots.owner`: the last place at or before the slot, the ring's last one for the slots before the first."""
+        """: the last place at or before the slot, the ring's last one for the slots before the first."""
         if not self._places:
             return None
         return self._owners[self._places[bisect_right(self._starts, slot) - 1][1:]]
 
+    @override
     def ranges(self, who: T) -> list[tuple[int, int]]:
-        """See `Slots.ranges`."""
         found: list[tuple[int, int]] = []
         starts = [0, *self._starts]
         for start, end in zip(starts, [*self._starts, SLOT_COUNT], strict=True):
@@ -109,14 +112,14 @@ class SplitSlots(Generic[T]):
         return found
 
 
-class StickySlots(Generic[T]):
+class StickySlots(Slots[T]):
     """STICKY: consumers name their slots; nobody gets those that nobody names."""
 
     def __init__(self) -> None:
         self._ranges: list[tuple[int, int, T]] = []  # [start, end) and owner, ascending
 
+    @override
     def add(self, who: T, name: str, ranges: Sequence[tuple[int, int]]) -> None:
-        """See `Slots.add`."""
         if not ranges:
             raise Overlap("the subscription has sticky consumers: one without slots of its own cannot join it")
         wanted = sorted(ranges)
@@ -131,17 +134,17 @@ class StickySlots(Generic[T]):
         self._ranges += [(start, end, who) for start, end in wanted]
         self._ranges.sort(key=_start)
 
+    @override
     def remove(self, who: T) -> None:
-        """See `Slots.remove`."""
         self._ranges = [item for item in self._ranges if item[2] is not who]
 
+    @override
     def owner(self, slot: int) -> T | None:
-        """See `Slots.owner`."""
         at = bisect_right(self._ranges, slot, key=_start) - 1
         return self._ranges[at][2] if at >= 0 and slot < self._ranges[at][1] else None
 
+    @override
     def ranges(self, who: T) -> list[tuple[int, int]]:
-        """See `Slots.ranges`."""
         return [(start, end) for start, end, owner in self._ranges if owner is who]
 
 

@@ -152,18 +152,18 @@ class Subscription:
     # -- what consumers say --------------------------------------------------------------------------------------
 
     def flow(self, member: Member, permits: int) -> None:
-        """See `Attachment.flow`."""
+        """Add to the member's permits."""
         if self.machine is not None and permits > 0:
             is_first = not member.has_flowed
             self.machine.flow(member, permits)
             self._poke(is_forced=is_first)
 
     def resume(self) -> None:
-        """See `Attachment.resume`."""
+        """Deliver again after a pause."""
         self._poke(is_forced=True)
 
     def acknowledge(self, member: Member, acks: Sequence[EntryAck], *, is_through: bool) -> None:
-        """See `Attachment.acknowledge` and `acknowledge_through`."""
+        """Acknowledge entries; with `is_through`, also all entries before."""
         machine, refusal = self.machine, None
         if machine is None:
             raise Unavailable(f"the subscription {self.name!r} has no consumers")
@@ -184,7 +184,7 @@ class Subscription:
         self._feeder.resolve(member, ack, is_through=is_through)
 
     def redeliver(self, member: Member, bases: Sequence[int] | None) -> None:
-        """See `Attachment.redeliver`, and with None `redeliver_all`."""
+        """Deliver the member's unacknowledged entries again: those at `bases`, or with None all."""
         if self.machine is None:
             return
         if bases is None:
@@ -247,7 +247,7 @@ class Subscription:
     # -- what is shown -------------------------------------------------------------------------------------------
 
     def is_active(self, member: Member) -> bool:
-        """See `Attachment.is_active`."""
+        """Whether the member gets messages now."""
         return self.machine is not None and self.machine.is_active(member)
 
     def consumer_stats(self, member: Member) -> ConsumerStats:

@@ -31,7 +31,7 @@ class Step(Generic[S]):
     gives: Hashable = None
     """Of an optional operation: it matters only to operations under way that `want` this (a write to its readers). None: to any."""
     wants: Hashable = None
-    """See `gives`."""
+    """The `gives` of the optional operations that this one needs (a read names its write)."""
     supersedes: frozenset[int] = frozenset()
     """Indices of optional operations that cannot take effect after this one has."""
 

@@ -40,17 +40,17 @@ class Writer:
         self._append(("\n" if os.fstat(self._file).st_size else "") + history_format.header("monotonic_ns"))
 
     def now(self) -> int:
-        """See `History.now`."""
+        """The time by the history's clock, in nanoseconds."""
         return self._clock()
 
     def invoke(self, process: str, call: Call) -> int:
-        """See `History.invoke`."""
+        """Record that a process begins an operation now; returns its number."""
         number = next(self._numbers)
         self._append(history_format.invoke(number, self._clock(), process, call))
         return number
 
     def complete(self, number: int, outcome: Outcome, answer: Answer = NOTHING) -> None:
-        """See `History.complete`."""
+        """Record that the operation ends now."""
         self._append(history_format.completion(number, self._clock(), outcome, answer))
 
     def close(self) -> None:
@@ -73,17 +73,17 @@ class Recorder:
         self._done: list[Operation] = []
 
     def now(self) -> int:
-        """See `History.now`."""
+        """The time by the history's clock, in nanoseconds."""
         return self._clock()
 
     def invoke(self, process: str, call: Call) -> int:
-        """See `History.invoke`."""
+        """Record that a process begins an operation now; returns its number."""
         number = next(self._numbers)
         self._open[number] = (process, self._clock(), call)
         return number
 
     def complete(self, number: int, outcome: Outcome, answer: Answer = NOTHING) -> None:
-        """See `History.complete`."""
+        """Record that the operation ends now."""
         process, start, call = self._open.pop(number)
         self._done.append(
             Operation(process=process, start=start, end=self._clock(), outcome=outcome, call=call, answer=answer)

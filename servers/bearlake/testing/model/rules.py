@@ -39,7 +39,7 @@ class SequenceGuards(Protocol):
 
     @property
     def unknown_starts_at_zero(self) -> bool:
-        """See `write.WriteGuards`; so with all others."""
+        """Whether this rule of `write.WriteGuards` is in force; the other properties answer alike."""
 
     @property
     def five_batches_remembered(self) -> bool: ...  # noqa: D102

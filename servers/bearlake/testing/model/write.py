@@ -168,7 +168,7 @@ class WritePart:
         )  # fmt: skip
 
     def violation(self, state: State) -> str:
-        """See `write_promises.py`."""
+        """The promise that this state breaks, or "" (`write_promises.py`)."""
         return broken(self._client, state)
 
     def is_settled(self, state: State) -> bool:

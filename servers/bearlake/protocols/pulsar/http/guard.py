@@ -1,6 +1,7 @@
 """What is particular about requests of Pulsar's HTTP API: redirects, and errors in Pulsar's format."""
 
 from aiohttp import hdrs, web
+from typing_extensions import override
 
 from bearlake.errors import BearlakeError
 from bearlake.protocols.pulsar.context import PulsarContext
@@ -30,8 +31,8 @@ class PulsarHttpGuard(HttpGuard):
         """As the protocol server beside it: clients of both go elsewhere together."""
         return self._context.is_draining
 
+    @override
     def answer(self, request: web.Request, error: Exception) -> web.StreamResponse | None:
-        """See `HttpGuard.answer`."""
         problem = self._problem_of(request, error)
         return problems.answer(problem) if problem is not None else None
 

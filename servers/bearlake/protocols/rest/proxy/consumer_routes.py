@@ -13,6 +13,7 @@
 """
 
 from aiohttp import web
+from typing_extensions import override
 
 from bearlake.metadata.model import CommittedOffset
 from bearlake.protocols.rest import bodies, problems
@@ -238,7 +239,7 @@ def _done() -> web.Response:
     return web.Response(status=204)
 
 
-class _Readable:
+class _Readable(Pattern):
     """A pattern of the topics that a caller may read."""
 
     def __init__(self, streams: Streams, who: Principal, pattern: Pattern) -> None:
@@ -246,7 +247,7 @@ class _Readable:
         self._who = who
         self._pattern = pattern
 
+    @override
     def fullmatch(self, text: str) -> object | None:
-        """See `Pattern.fullmatch`."""
         may = self._streams.may(self._who, Operation.READ, text)
         return self._pattern.fullmatch(text) if may else None

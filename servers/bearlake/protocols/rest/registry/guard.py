@@ -1,6 +1,7 @@
 """What is particular about requests of the schema registry: errors in Confluent's format."""
 
 from aiohttp import hdrs, web
+from typing_extensions import override
 
 from bearlake.errors import BearlakeError
 from bearlake.protocols.rest import problems
@@ -27,8 +28,8 @@ class RegistryGuard(CorsGuard):
             settings, meters, connection_count_max=settings.connection_count_max, origins=settings.cors_origins
         )
 
+    @override
     def answer(self, request: web.Request, error: Exception) -> web.StreamResponse | None:
-        """See `HttpGuard.answer`."""
         response = _answer(request, error)
         if response is not None and response.status == 413:
             response.force_close()  # the rest of the body is not read

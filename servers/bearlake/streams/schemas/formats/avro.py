@@ -36,7 +36,7 @@ FIELD_ATTRIBUTES = ("name", "type", "doc", "default", "order", "aliases")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvroSchema:
-    """See `Compiled`."""
+    """A parsed Avro schema."""
 
     text: str
     normalized: str
@@ -54,7 +54,7 @@ class AvroSchema:
 
 
 def parsed(text: str, references: Mapping[str, str]) -> AvroSchema:
-    """See `parsing.compiled`."""
+    """Parse an Avro schema."""
     names = Names()
     for name, referenced in references.items():
         _made(documents.load(referenced, f"the reference {name!r}"), names)
@@ -66,7 +66,7 @@ def parsed(text: str, references: Mapping[str, str]) -> AvroSchema:
 
 
 def incompatibilities(reader: AvroSchema, writer: AvroSchema) -> list[str]:
-    """See `parsing.incompatibilities`."""
+    """What a reader of one Avro schema cannot read of another one's data."""
     pair_count = sum(len(getattr(one, "fields", ())) ** 2 for one in avro_defaults.types_of(reader.schema))
     if pair_count > FIELD_PAIR_COUNT_MAX:
         raise SchemaTooLarge("The records of the schema have too many fields to be compared with an earlier version's")

@@ -33,7 +33,7 @@ _BROKEN_REFERENCES = (reference_errors.Unresolvable, reference_errors.NoSuchReso
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonSchema:
-    """See `Compiled`."""
+    """A parsed JSON Schema."""
 
     text: str
     normalized: str
@@ -48,7 +48,7 @@ class JsonSchema:
 
 
 def parsed(text: str, references: Mapping[str, str]) -> JsonSchema:
-    """See `parsing.compiled`."""
+    """Parse a JSON Schema."""
     loaded = {name: documents.load(one, f"the reference {name!r}") for name, one in references.items()}
     resources = {name: _resource(referenced) for name, referenced in loaded.items()}
     document = documents.load(text, "the text")
@@ -73,7 +73,7 @@ def parsed(text: str, references: Mapping[str, str]) -> JsonSchema:
 
 
 def incompatibilities(reader: JsonSchema, writer: JsonSchema) -> list[str]:
-    """See `parsing.incompatibilities`. Raises `SchemaTooLarge` when the two cannot be compared in bounded time."""
+    """What one JSON Schema accepts and another one rejects. Raises `SchemaTooLarge` if they cannot be compared in bounded time."""
     return [str(change) for change in Comparison().changes(writer.root, reader.root)]
 
 

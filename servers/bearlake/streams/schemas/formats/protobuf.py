@@ -52,7 +52,7 @@ PROBLEM_BYTES_MAX = 64 * 1024
 
 @dataclass(frozen=True)
 class ProtobufSchema:
-    """See `Compiled`."""
+    """A parsed Protobuf schema."""
 
     text: str
     """The author's text; of a descriptor, the canonical one."""
@@ -81,7 +81,7 @@ class ProtobufSchema:
 
 
 def parsed(text: str, references: Mapping[str, str]) -> ProtobufSchema:
-    """See `parsing.compiled`."""
+    """Parse a Protobuf schema."""
     texts: dict[str, str] = {}
     for name, referenced in references.items():
         texts[_checked_name(name)] = _as_text(referenced, texts)
@@ -98,7 +98,7 @@ def parsed(text: str, references: Mapping[str, str]) -> ProtobufSchema:
 
 
 def incompatibilities(reader: ProtobufSchema, writer: ProtobufSchema) -> list[str]:
-    """See `parsing.incompatibilities`."""
+    """What a reader of one Protobuf schema cannot read of another one's data."""
     return protobuf_changes.changes(writer.file, writer.types, reader.file, reader.types)
 
 

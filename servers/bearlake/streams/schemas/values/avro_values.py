@@ -11,14 +11,15 @@ from typing import Any
 
 from avro.errors import AvroException
 from avro.io import BinaryDecoder, BinaryEncoder
+from typing_extensions import override
 
 from bearlake.streams.schemas.formats.avro import AvroSchema
 from bearlake.streams.schemas.values import avro_primitives, avro_reading, avro_writing
-from bearlake.streams.schemas.values.model import Unfit
+from bearlake.streams.schemas.values.model import Unfit, Values
 
 
-class AvroValues:
-    """See `Values`."""
+class AvroValues(Values):
+    """`Values` of an Avro schema."""
 
     def __init__(self, schema: AvroSchema) -> None:
         self._schema = schema.schema
@@ -29,12 +30,13 @@ class AvroValues:
         """The full name of a record, enum or fixed."""
         return getattr(self._schema, "fullname", None) if hasattr(self._schema, "namespace") else None
 
+    @override
     def is_quick(self, size_bytes: int) -> bool:
-        """See `Values.is_quick`: always."""
+        """: always."""
         return True
 
+    @override
     def write(self, value: Any) -> bytes:
-        """See `Values.write`."""
         written = BytesIO()
         try:
             if self._is_bytes:
@@ -44,8 +46,8 @@ class AvroValues:
             raise Unfit("it is nested too deeply") from error
         return written.getvalue()
 
+    @override
     def read(self, octets: bytes) -> Any:
-        """See `Values.read`."""
         if self._is_bytes:
             return octets.decode("iso-8859-1")
         try:

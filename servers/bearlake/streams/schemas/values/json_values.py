@@ -10,11 +10,12 @@ from functools import cached_property
 from typing import Any
 
 import jsonschema_rs
+from typing_extensions import override
 
 from bearlake.streams.schemas.formats.json_schema import JsonSchema
 from bearlake.streams.schemas.formats.json_weight import weight
 from bearlake.streams.schemas.problems import InvalidSchema
-from bearlake.streams.schemas.values.model import Unfit
+from bearlake.streams.schemas.values.model import Unfit, Values
 
 PATTERN_STEP_COUNT_MAX = 100_000
 """Steps that a pattern with look-around or back-references may take back; what needs more does not match."""
@@ -30,8 +31,8 @@ _VALIDATORS = {
 }
 
 
-class JsonValues:
-    """See `Values`."""
+class JsonValues(Values):
+    """`Values` of a JSON Schema."""
 
     def __init__(self, schema: JsonSchema) -> None:
         self._schema = schema
@@ -43,12 +44,13 @@ class JsonValues:
         title = document.get("title") if isinstance(document, dict) else None
         return title if isinstance(title, str) else None
 
+    @override
     def is_quick(self, size_bytes: int) -> bool:
-        """See `Values.is_quick`: a small value, or a schema that looks at no part of it many times."""
+        """: a small value, or a schema that looks at no part of it many times."""
         return self._weight * size_bytes < STEP_COUNT_MAX
 
+    @override
     def write(self, value: Any) -> bytes:
-        """See `Values.write`."""
         try:
             self._validator.validate(value)
             return _compact(value).encode()
@@ -58,8 +60,9 @@ class JsonValues:
         except (ValueError, RecursionError) as error:
             raise Unfit(f"it is no JSON: {error}") from error
 
+    @override
     def read(self, octets: bytes) -> Any:
-        """See `Values.read`. What was written is not validated again."""
+        """What was written is not validated again."""
         try:
             return json.loads(octets, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:

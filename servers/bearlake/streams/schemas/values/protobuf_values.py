@@ -16,15 +16,16 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, EncodeError, Message
 from google.protobuf.message_factory import GetMessageClass
+from typing_extensions import override
 
 from bearlake.streams.schemas.values import wire
-from bearlake.streams.schemas.values.model import Unfit
+from bearlake.streams.schemas.values.model import Unfit, Values
 
 _DEPTH_MAX = 100
 
 
-class ProtobufValues:
-    """See `Values`."""
+class ProtobufValues(Values):
+    """`Values` of a Protobuf message type."""
 
     def __init__(self, files: Sequence[bytes]) -> None:
         """`files`: serialized descriptors of all files that the schema imports, what they import before them, and last its own."""
@@ -40,12 +41,13 @@ class ProtobufValues:
         """The full name of the first message."""
         return self._messages[0].full_name if self._messages else None
 
+    @override
     def is_quick(self, size_bytes: int) -> bool:
-        """See `Values.is_quick`: always."""
+        """: always."""
         return True
 
+    @override
     def write(self, value: Any) -> bytes:
-        """See `Values.write`."""
         if not isinstance(value, dict):
             raise Unfit("expected an object, as the JSON of a message")
         try:
@@ -56,8 +58,8 @@ class ProtobufValues:
         except (json_format.Error, EncodeError, RecursionError) as error:
             raise Unfit(str(error)[:500]) from error
 
+    @override
     def read(self, octets: bytes) -> Any:
-        """See `Values.read`."""
         indexes, rest = wire.read_indexes(octets)
         message = self._empty(indexes)
         try:
