@@ -46,11 +46,11 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlogs:
-    """The total backlog, the backlog of each stream that has one, and the number of tasks set aside after repeated failures."""
+    """The total backlog, the backlog of each stream that has one, and the number of tasks quarantined after repeated failures."""
 
     total: Backlog
     streams: Mapping[str, Backlog]
-    aside_count: int = 0
+    quarantined_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ class AdminClient:
                 for item in page["streams"]
                 if item["stream"] is not None
             },
-            aside_count=sum(page["aside_count"] for page in pages),
+            quarantined_count=sum(page["quarantined_count"] for page in pages),
         )
 
     async def commits(self, patterns: Sequence[str] = ()) -> Commits:

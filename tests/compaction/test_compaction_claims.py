@@ -33,7 +33,7 @@ async def claimed(lake: Lake) -> tuple[Worker, Task, TaskClaim]:
 async def fail_when(lake: Lake, claim: TaskClaim, go: asyncio.Event) -> None:
     """`TaskQueue.fail`, whose request is under way until `go`."""
     await go.wait()
-    await lake.metadata.tasks.fail(claim, "it broke", retry_after_ms=60_000, is_aside=False)
+    await lake.metadata.tasks.fail(claim, "it broke", retry_after_ms=60_000, is_quarantined=False)
 
 
 def in_virtual_time(body: Callable[[Lake], Awaitable[None]]) -> None:

@@ -60,7 +60,7 @@ def test_a_worker_says_once_that_a_store_does_not_answer_and_once_that_it_does(
 
     body()
 
-    jobs = ["sweep-wal", "sweep-files", "sweep-orphans", "retention", "tables", "aside", "measure"]
+    jobs = ["sweep-wal", "sweep-files", "sweep-orphans", "retention", "tables", "quarantine", "measure"]
     said = Counter((record.levelname, record.message, getattr(record, "job", "")) for record in caplog.records)
     for level, plans, works, keeps in (
         (

@@ -104,7 +104,7 @@ def test_offsets_that_were_trimmed_meanwhile_are_not_written_anew() -> None:
 
 
 @pytest.mark.parametrize("kind", [Fenced, Conflict, NotFound, Corrupt, Denied])
-def test_a_swap_that_can_never_succeed_is_set_aside_with_an_alarm(
+def test_a_swap_that_can_never_succeed_is_quarantined_with_an_alarm(
     kind: type[BearlakeError], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "bearlake.compaction")
@@ -124,10 +124,10 @@ def test_a_swap_that_can_never_succeed_is_set_aside_with_an_alarm(
         swap = compactor.worker._committer._swap
         compactor.worker._committer._swap = refused  # type: ignore[method-assign]
 
-        async def is_aside() -> bool:
-            return [task.state for task in await lake.metadata.tasks.list()] == [TaskState.ASIDE]
+        async def is_quarantined() -> bool:
+            return [task.state for task in await lake.metadata.tasks.list()] == [TaskState.QUARANTINED]
 
-        assert await lake.works(compactor, is_aside)
+        assert await lake.works(compactor, is_quarantined)
         assert counts == [0, 1, 2]
         # Readers still have it, moved out of the object that others share; an operator lets it be tried again.
         (kept,) = await lake.listed("kept/")
@@ -144,7 +144,7 @@ def test_a_swap_that_can_never_succeed_is_set_aside_with_an_alarm(
     body()
 
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert [record.getMessage() for record in errors] == ["a compaction task was set aside"]
+    assert [record.getMessage() for record in errors] == ["a compaction task was quarantined"]
 
 
 def test_a_lost_data_file_of_a_committed_task_is_blamed_and_its_records_stay_in_the_wal() -> None:
@@ -157,10 +157,10 @@ def test_a_lost_data_file_of_a_committed_task_is_blamed_and_its_records_stay_in_
         await lake.store.delete([key for key in await lake.listed("table/") if "/data/" in key])
         lake.clock.advance(DAY_MS)
 
-        async def is_aside() -> bool:
-            return [task.state for task in await lake.metadata.tasks.list()] == [TaskState.ASIDE]
+        async def is_quarantined() -> bool:
+            return [task.state for task in await lake.metadata.tasks.list()] == [TaskState.QUARANTINED]
 
-        assert await lake.works(await lake.compactor(), is_aside)
+        assert await lake.works(await lake.compactor(), is_quarantined)
         assert list(await lake.served(stream)) == [0]
         await lake.metadata.close()
 

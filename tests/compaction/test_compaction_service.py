@@ -282,7 +282,7 @@ class Failing:
         return await self._inner.run(items)
 
 
-async def test_a_task_that_keeps_failing_is_set_aside_alone_and_pins_nobody(deployment: Deployment) -> None:
+async def test_a_task_that_keeps_failing_is_quarantined_alone_and_pins_nobody(deployment: Deployment) -> None:
     bad, good = await deployment.create("bad"), await deployment.create("good")
     keys = []
     for stream in (bad, good):
@@ -290,12 +290,12 @@ async def test_a_task_that_keeps_failing_is_set_aside_alone_and_pins_nobody(depl
     runner = Failing(InProcess(deployment.store, Workbench()), bad)
     compactor = deployment.compactor(await deployment.register("worker"), runner)
 
-    async def is_aside() -> bool:
+    async def is_quarantined() -> bool:
         tasks = await deployment.metadata.tasks.list()
         is_swept = not {found.key async for found in deployment.store.list("wal/")}.intersection(keys)
-        return [task.state for task in tasks] == [TaskState.ASIDE] and is_swept
+        return [task.state for task in tasks] == [TaskState.QUARANTINED] and is_swept
 
-    await running(compactor, deployment.until(is_aside))
+    await running(compactor, deployment.until(is_quarantined))
     (task,) = await deployment.metadata.tasks.list()
     bounds = await deployment.metadata.log.bounds([bad.partition(0)])
     (found,) = await deployment.metadata.log.slices([OffsetRange(bad.partition(0), 0, bounds[bad.partition(0)].end)])

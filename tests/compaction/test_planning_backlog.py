@@ -105,21 +105,21 @@ def test_a_partition_with_a_task_waits_until_it_is_compacted() -> None:
     assert backlog.streams[1].ready() == [(FIRST, Waiting(5, 10, 10, 1, 12.0))]
 
 
-def test_a_task_that_is_set_aside_does_not_count_as_open() -> None:
+def test_a_task_that_is_quarantined_does_not_count_as_open() -> None:
     backlog = a_backlog()
-    backlog.busy(task((FIRST, 0, 5), state=TaskState.ASIDE))
+    backlog.busy(task((FIRST, 0, 5), state=TaskState.QUARANTINED))
 
     backlog.committed(committed(FIRST, 5, 5), 12.0)
     assert backlog.task_count(1) == 0
     assert backlog.due(1e9)[0] == []
 
 
-def test_partitions_that_are_set_aside_crowd_out_no_other() -> None:
+def test_partitions_that_are_quarantined_crowd_out_no_other() -> None:
     backlog = Backlog(replace(SETTINGS, partition_count_max=2))
     backlog.set_freshness(2, 2_000)
-    aside = [partition_key(1, index) for index in range(10)]
-    backlog.busy(task(*((key, 0, 5) for key in aside), state=TaskState.ASIDE))
-    for key in [*aside, partition_key(2, 0), partition_key(2, 1)]:
+    quarantined = [partition_key(1, index) for index in range(10)]
+    backlog.busy(task(*((key, 0, 5) for key in quarantined), state=TaskState.QUARANTINED))
+    for key in [*quarantined, partition_key(2, 0), partition_key(2, 1)]:
         backlog.load(PartitionBacklog(key, 0, 5, 100, 0), 10.0)
 
     assert not backlog.is_partial

@@ -78,7 +78,7 @@ def test_workers_are_killed_while_they_compact(folder: Path, stores: Stores, loa
         assert row["rows"] == row["offsets"] == row["names"] == row["last"] - row["first"] + 1, row
         assert row["first"] == 0
     assert sum(row["rows"] for row in rows) == counts.stored
-    assert not [task for task in tasks if task["state"] == "aside"]
+    assert not [task for task in tasks if task["state"] == "quarantined"]
 
 
 def kill(cluster: Cluster, what: str, name: str) -> int:

@@ -187,7 +187,7 @@ class Run:
         partition.names[found.producer_id] = name
         history = partition.named[name]
         newest = history[-1][0] if history else 0
-        assert found[1:] == (*(history[-1][:2] if history else (-1, -1)), partition.epoch)
+        assert found[1:4] == (*(history[-1][:2] if history else (-1, -1)), partition.epoch)
         if name == SKIPPING:
             epoch = max(partition.epoch - epoch, 0)
         follow = history[-1][1] + 1 if history and (name == SKIPPING or epoch == newest) else 0

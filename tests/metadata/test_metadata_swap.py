@@ -241,22 +241,22 @@ async def test_a_kept_object_and_a_file_share_the_offsets(ten: Compaction, peer:
     assert list(entry.ranges) == [(key, 0, 30)]
 
 
-async def test_a_task_set_aside_moves_its_bytes_only(ten: Compaction, peer: Metadata) -> None:
+async def test_a_task_in_quarantine_moves_its_bytes_only(ten: Compaction, peer: Metadata) -> None:
     key = ten.scene.key
     claim = await ten.claimed((key, 0, 70))
     slices = [one.slice for one in await ten.slices((key, 0, 70))]
-    swap = await ten.prepared(claim, ten.file(slices, kind=WAL, key="kept/aside"), is_final=False)
+    swap = await ten.prepared(claim, ten.file(slices, kind=WAL, key="kept/quarantine"), is_final=False)
     position = await ten.metadata.log.swap(swap)
 
     assert await peer.log.swap(swap) == position
     assert await peer.tasks.compacted([key]) == {key: 0}
     assert [task.id for task in await peer.tasks.list()] == [claim.task_id]
-    assert (await located(peer, key))[6:8] == [(60, 70, "kept/aside"), (70, 80, "wal/7")]
+    assert (await located(peer, key))[6:8] == [(60, 70, "kept/quarantine"), (70, 80, "wal/7")]
     assert (await peer.log.locate(key, 0, limit=1)).slices[0].kind is WAL
     final = await ten.swapped(claim, ten.file(await ten.segments((key, 0, 70))))
     assert final > position
     assert await peer.tasks.compacted([key]) == {key: 70}
-    assert "kept/aside" in await ten.unused(WAL)
+    assert "kept/quarantine" in await ten.unused(WAL)
 
 
 async def test_small_files_become_a_large_one(ten: Compaction, peer: Metadata) -> None:

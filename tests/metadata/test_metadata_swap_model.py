@@ -1,6 +1,6 @@
 """Random histories of compaction on every store against a naive model: what readers find never has a gap, and no count is off.
 
-Commits, compactions (also set aside, with kept objects, and repeated), merges, trims, retention, deletions, sweeps and maintenance in
+Commits, compactions (also quarantined, with kept objects, and repeated), merges, trims, retention, deletions, sweeps and maintenance in
 any order. After each step: the index covers `[start, end)` densely, usage is what was committed, and exactly those
 objects are unused that no offset needs any more.
 """
@@ -22,7 +22,7 @@ STEPS = (
     ["commit"] * 6
     + ["compact"] * 5
     + ["merge"] * 3
-    + ["trim", "trim", "retain", "aside", "maintain", "maintain", "truncate", "sweep", "cancel", "delete"]
+    + ["trim", "trim", "retain", "quarantined", "maintain", "maintain", "truncate", "sweep", "cancel", "delete"]
 )
 
 
@@ -158,7 +158,7 @@ class History:
     async def merge(self) -> None:
         await self._swap(TaskKind.MERGE)
 
-    async def aside(self) -> None:
+    async def quarantined(self) -> None:
         await self._swap(TaskKind.COMPACT, is_final=False)
 
     async def cancel(self) -> None:

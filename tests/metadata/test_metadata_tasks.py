@@ -150,7 +150,7 @@ async def test_tasks_of_a_dead_worker_are_taken_over(four: Compaction, peer: Met
     with pytest.raises(Fenced):
         await four.metadata.tasks.prepare(claim, b"again", [])
     with pytest.raises(Fenced):
-        await four.metadata.tasks.fail(claim, "late", retry_after_ms=0, is_aside=False)
+        await four.metadata.tasks.fail(claim, "late", retry_after_ms=0, is_quarantined=False)
     with pytest.raises(Fenced):
         await four.metadata.tasks.cancel(claim)
     await four.metadata.tasks.release([claim])
@@ -262,7 +262,7 @@ async def test_too_large_a_result_is_invalid(four: Compaction) -> None:
 async def test_a_failed_task_waits_before_it_is_claimed_again(four: Compaction, peer: Metadata) -> None:
     tasks = four.metadata.tasks
     claim = await four.claimed((four.scene.keys[0], 0, 20))
-    await tasks.fail(claim, "broken pipe", retry_after_ms=5_000, is_aside=False)
+    await tasks.fail(claim, "broken pipe", retry_after_ms=5_000, is_quarantined=False)
     (listed,) = await peer.tasks.list()
 
     assert (listed.attempt_count, listed.wait_ms, listed.error, listed.holder) == (1, 5_000, "broken pipe", None)
@@ -274,21 +274,21 @@ async def test_a_failed_task_waits_before_it_is_claimed_again(four: Compaction, 
 
 async def test_a_failure_that_is_told_again_counts_once(four: Compaction) -> None:
     claim = await four.claimed((four.scene.keys[0], 0, 20))
-    await four.metadata.tasks.fail(claim, "broken", retry_after_ms=0, is_aside=False)
+    await four.metadata.tasks.fail(claim, "broken", retry_after_ms=0, is_quarantined=False)
     with contextlib.suppress(Fenced):
-        await four.metadata.tasks.fail(claim, "broken", retry_after_ms=0, is_aside=False)
+        await four.metadata.tasks.fail(claim, "broken", retry_after_ms=0, is_quarantined=False)
 
     assert [task.attempt_count for task in await four.metadata.tasks.list()] == [1]
 
 
-async def test_a_task_set_aside_waits_for_an_operator(four: Compaction, peer: Metadata) -> None:
+async def test_a_task_in_quarantine_waits_for_an_operator(four: Compaction, peer: Metadata) -> None:
     key = four.scene.keys[0]
     claim = await four.claimed((key, 0, 20))
-    await four.metadata.tasks.fail(claim, "undecodable", retry_after_ms=0, is_aside=True)
+    await four.metadata.tasks.fail(claim, "undecodable", retry_after_ms=0, is_quarantined=True)
     await four.scene.backend.advance(5_000)
     (listed,) = await peer.tasks.list(stream_number=four.scene.first.number)
 
-    assert (listed.state, listed.error) == (TaskState.ASIDE, "undecodable")
+    assert (listed.state, listed.error) == (TaskState.QUARANTINED, "undecodable")
     await four.metadata.servers.heartbeat(four.worker)
     assert await four.metadata.tasks.claim(four.worker, limit=1, bytes_max=1) == []
     assert await four.offer(four.compact((key, 0, 20))) == []
@@ -300,9 +300,9 @@ async def test_a_task_set_aside_waits_for_an_operator(four: Compaction, peer: Me
         await peer.tasks.retry(claim.task_id + 1)
 
 
-async def test_a_task_set_aside_goes_with_its_stream(four: Compaction, peer: Metadata) -> None:
+async def test_a_task_in_quarantine_goes_with_its_stream(four: Compaction, peer: Metadata) -> None:
     claim = await four.claimed((four.scene.keys[0], 0, 20))
-    await four.metadata.tasks.fail(claim, "undecodable", retry_after_ms=0, is_aside=True)
+    await four.metadata.tasks.fail(claim, "undecodable", retry_after_ms=0, is_quarantined=True)
     await by_name.delete(peer, "orders")
     assert await four.metadata.tasks.claim(four.worker, limit=1, bytes_max=1) == []
     await four.scene.settle()

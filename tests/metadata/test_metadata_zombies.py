@@ -104,7 +104,7 @@ class Zombies:
             "a look at a claim": (lambda to: to.tasks.check([claim]), (Fenced,)),
             "a swap": (lambda to: to.log.swap(swap), (Fenced,)),
             "the failure of a task": (
-                lambda to: to.tasks.fail(claim, "late", retry_after_ms=0, is_aside=True),
+                lambda to: to.tasks.fail(claim, "late", retry_after_ms=0, is_quarantined=True),
                 (Fenced, NotFound),
             ),
             "the end of a task": (lambda to: to.tasks.cancel(claim), (Fenced, NotFound)),

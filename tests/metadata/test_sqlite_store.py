@@ -210,7 +210,7 @@ async def test_no_sqlite_error_leaks_from_any_method(opened: Opened) -> None:
         store.tasks.claim(opened.server, limit=1, bytes_max=1),
         store.tasks.prepare(claim, b"", ["data/1"]),
         store.tasks.release([claim]),
-        store.tasks.fail(claim, "", retry_after_ms=0, is_aside=False),
+        store.tasks.fail(claim, "", retry_after_ms=0, is_quarantined=False),
         store.tasks.cancel(claim),
         store.tasks.retry(1),
         store.tasks.list(),

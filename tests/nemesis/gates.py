@@ -16,7 +16,7 @@ COMPLETE_S = 900.0
 TRIES_MIN = 3
 """In a shorter run, a kind that was tried so often and never seen at work is a failure; fewer tries may have hit what nobody used."""
 ATTEMPTS_MAX = 12
-"""Failures of one task: five, then it is set aside and tried once more every 20 s."""
+"""Failures of one task: five, then it is quarantined and tried once more every 20 s."""
 CLAIMS_MAX = 40
 CPU_AT_REST_MAX = 0.35
 GROWTH_MAX = 1.25
@@ -45,7 +45,7 @@ class Left:
     unused: int
     """WAL objects that no index names."""
     open_tasks: int
-    aside: int
+    quarantined: int
     later: int = 0
     """Unused objects that wait until the store's clock is where it was when they became unused; told, and no fault."""
     stale_files: Sequence[str] = ()
@@ -76,16 +76,17 @@ def faults_seen(
 
 def leftovers(last: Left | None, peak: int, *, has_workers: bool, waited_s: float) -> list[Gate]:
     """What nothing needs goes away; what a table names is there. `last` None: the stores could not be asked."""
-    shrink, names, aside = (
+    shrink, names, quarantined = (
         "what nothing needs is deleted",
         "tables name no missing file",
-        "no task is set aside in the end",
+        "no task is quarantined in the end",
     )
     if not has_workers:
         return [Gate(name=shrink, is_passed=None, figures="no worker in this size")]
     if last is None:
         return [
-            Gate(name=name, is_passed=False, figures="the stores did not answer") for name in (shrink, names, aside)
+            Gate(name=name, is_passed=False, figures="the stores did not answer")
+            for name in (shrink, names, quarantined)
         ]
     is_clean = not (last.orphans or last.unused or last.open_tasks or last.stale_files or last.stale_metadata)
     examples = [*last.stale_files[:2], *last.stale_metadata[:2]]
@@ -99,7 +100,7 @@ def leftovers(last: Left | None, peak: int, *, has_workers: bool, waited_s: floa
     return [
         Gate(name=shrink, is_passed=is_clean, figures=figures),
         Gate(name=names, is_passed=not last.missing, figures=missing),
-        Gate(name=aside, is_passed=last.aside == 0, figures=f"{last.aside}"),
+        Gate(name=quarantined, is_passed=last.quarantined == 0, figures=f"{last.quarantined}"),
     ]
 
 

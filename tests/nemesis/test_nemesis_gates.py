@@ -25,7 +25,7 @@ def happened(kind: str, proof: str | None = "seen", error: str = "") -> Happenin
 
 def left(**more: Any) -> Left:
     """Nothing is left, but for this."""
-    return Left(**{"orphans": 0, "unused": 0, "open_tasks": 0, "aside": 0, **more})
+    return Left(**{"orphans": 0, "unused": 0, "open_tasks": 0, "quarantined": 0, **more})
 
 
 def results(found: Sequence[Gate]) -> list[bool | None]:
@@ -84,7 +84,7 @@ def test_empty_stores_pass() -> None:
         (left(stale_files=["table/s/t-1/data/x.parquet"]), [False, True, True]),
         (left(stale_metadata=["table/s/t-1/metadata/x.avro"]), [False, True, True]),
         (left(missing=["table/s/t-1/data/y.parquet"]), [True, False, True]),
-        (left(aside=1), [True, True, False]),
+        (left(quarantined=1), [True, True, False]),
         (None, [False, False, False]),
     ],
 )
@@ -243,7 +243,7 @@ def test_what_clients_felt_is_told_per_fault() -> None:
 def run(**more: Any) -> Run:
     """A run with one fault and one gate."""
     objects = Objects(
-        at_s=0, stored=1, orphans=0, unused=0, unused_files=0, open_tasks=0, attempts_max=0, claims_max=0, aside=0
+        at_s=0, stored=1, orphans=0, unused=0, unused_files=0, open_tasks=0, attempts_max=0, claims_max=0, quarantined=0
     )
     facts = judging.Facts()
     facts.acknowledged["Kafka"] = [(2 * SECOND, SECOND, "one")]

@@ -17,7 +17,7 @@ log = logging.getLogger("nemesis")
 
 SAMPLE_S = 5.0
 TASKS = """select count(*) as open, coalesce(max(attempt_count), 0) as attempts, coalesce(max(epoch), 0) as claims,
- count(*) filter (where state <> 1) as aside from bearlake.task"""
+ count(*) filter (where state <> 1) as quarantined from bearlake.task"""
 UNUSED = """select kind, count(*) filter (where unused_ms <= bearlake.now_ms()) as n,
  count(*) filter (where unused_ms > bearlake.now_ms()) as later
  from bearlake.object where unused_ms is not null and deleted_ms is null group by 1"""
@@ -49,7 +49,7 @@ class Objects:
     open_tasks: int
     attempts_max: int
     claims_max: int
-    aside: int
+    quarantined: int
     later: int = 0
     """Unused objects of both kinds that wait until the store's clock is where it was when they became unused."""
 
@@ -119,7 +119,7 @@ class Watch:
         found = Objects(
             at_s=time.monotonic(), stored=len(stored), orphans=len(stored - known),
             unused=unused.get(WAL, 0), unused_files=unused.get(PARQUET, 0), open_tasks=tasks["open"],
-            later=later, attempts_max=tasks["attempts"], claims_max=tasks["claims"], aside=tasks["aside"],
+            later=later, attempts_max=tasks["attempts"], claims_max=tasks["claims"], quarantined=tasks["quarantined"],
         )  # fmt: skip
         self.objects.append(found)
         self.attempts_max = max(self.attempts_max, found.attempts_max)
@@ -152,8 +152,8 @@ class Watch:
         if objects is None or tables is None:
             return None
         return Left(
-            orphans=objects.orphans, unused=objects.unused, open_tasks=objects.open_tasks, aside=objects.aside, later=objects.later,
-            stale_files=tables[0], stale_metadata=tables[1], missing=tables[2],
+            orphans=objects.orphans, unused=objects.unused, open_tasks=objects.open_tasks, quarantined=objects.quarantined,
+            later=objects.later, stale_files=tables[0], stale_metadata=tables[1], missing=tables[2],
         )  # fmt: skip
 
     def cpu_at_rest(self, seconds: float) -> dict[str, float]:

@@ -57,7 +57,7 @@ SETTINGS: Mapping[str, Any] = {
     "compaction.sweep.orphan_grace_ms": 60_000,
     "compaction.sweep.orphan_pause_ms": 5_000,
     "compaction.sweep.file_pause_ms": 5_000,
-    "compaction.sweep.aside_retry_ms": 20_000,
+    "compaction.sweep.quarantine_retry_ms": 20_000,
     "compaction.sweep.retention_pause_ms": 10_000,
     "compaction.sweep.table_pause_ms": 10_000,
     "tables.snapshot_keep_ms": 20_000,

@@ -97,7 +97,7 @@ async def test_problems_are_returned_by_stream_and_do_not_affect_others(client):
 async def test_an_empty_data_layer_has_no_backlog(client):
     found = await client.backlogs()
 
-    assert (found.total, found.streams, found.aside_count) == (Backlog(), {}, 0)
+    assert (found.total, found.streams, found.quarantined_count) == (Backlog(), {}, 0)
 
 
 async def test_many_patterns_are_split_over_several_requests(client):
@@ -106,7 +106,7 @@ async def test_many_patterns_are_split_over_several_requests(client):
 
     backlogs, commits = await client.backlogs(patterns), await client.commits(["orders-*", "*.raw", "[a-c]?"])
 
-    assert (backlogs.total, backlogs.aside_count) == (Backlog(), 0)
+    assert (backlogs.total, backlogs.quarantined_count) == (Backlog(), 0)
     assert commits == Commits(count=0, streams=[])
 
 

@@ -558,14 +558,14 @@ def test_a_compactor_shows_its_backlog():
         ready_replicas=2,
         desired_replicas=2,
         backlog=Backlog(size_bytes=3 << 29, age_ms=125_000),
-        aside_count=1,
+        quarantined_count=1,
     )
 
     found = status.compactor(resource, view, NOW)
 
     assert (found["backlog"], found["lag"], found["observedGeneration"]) == ("1.5Gi", "2m", 3)
     assert ready(found) == ("True", "Working")
-    assert found["conditions"][1]["type"] == "TasksAside"
+    assert found["conditions"][1]["type"] == "TasksQuarantined"
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ async def test_a_page_with_usage_ends_where_its_partitions_become_too_many(api: 
     assert ([stream["name"] for stream in second["streams"]], second["next"]) == (["c"], None)
 
 
-async def test_the_backlog_tells_how_many_tasks_were_set_aside(api: Api) -> None:
+async def test_the_backlog_tells_how_many_tasks_were_quarantined(api: Api) -> None:
     await create(api, "a")
     await write(api, "a", 0, 5, 100)
     tasks, server = api.metadata.tasks, api.member.server
@@ -217,19 +217,19 @@ async def test_the_backlog_tells_how_many_tasks_were_set_aside(api: Api) -> None
     await tasks.offer([offer], lease)
     (task,) = await tasks.claim(server, limit=1, bytes_max=1_000)
     await tasks.fail(
-        TaskClaim(task_id=task.id, epoch=task.epoch, worker=server), "no room", retry_after_ms=0, is_aside=True
+        TaskClaim(task_id=task.id, epoch=task.epoch, worker=server), "no room", retry_after_ms=0, is_quarantined=True
     )
 
     status, backlog = await api.call("GET", "/v1/compaction/backlog")
 
-    assert (status, backlog["size_bytes"], backlog["aside_count"]) == (200, 100, 1)
+    assert (status, backlog["size_bytes"], backlog["quarantined_count"]) == (200, 100, 1)
     assert [stream["stream"] for stream in backlog["streams"]] == ["a"]
     assert backlog["lag_seconds"] == backlog["age_ms"] / 1000
 
     _, others = await api.call("GET", "/v1/compaction/backlog?streams=b*&streams=c")
-    assert (others["size_bytes"], others["aside_count"], others["streams"]) == (0, 0, [])
+    assert (others["size_bytes"], others["quarantined_count"], others["streams"]) == (0, 0, [])
     _, same = await api.call("GET", "/v1/compaction/backlog?streams=b&streams=[a]")
-    assert (same["size_bytes"], same["aside_count"]) == (100, 1)
+    assert (same["size_bytes"], same["quarantined_count"]) == (100, 1)
 
 
 async def test_where_nothing_was_compacted_there_is_no_last_commit(api: Api) -> None:

@@ -30,7 +30,7 @@ ONCE_FAILED = {
     113: "a worker that was paused found its task's slices swapped, and died of it",
     230: "a slow worker made the table of a deleted stream anew",
     256: "a swap behind a trim lost the rows of a page that it took for its neighbour",
-    243: "partitions of tasks that were set aside filled the planner's memory, and no other stream was planned",
+    243: "partitions of tasks that were quarantined filled the planner's memory, and no other stream was planned",
     324: "a merge took a file whose rows an earlier merge had, because trimmed rows still named it",
 }
 """Seeds in which a bug showed, and what it was."""

@@ -168,7 +168,7 @@ class TierController:
             desired_replicas=desired,
             selector=",".join(f"{key}={value}" for key, value in selector.items()),
             backlog=backlogs.total if backlogs else None,
-            aside_count=backlogs.aside_count if backlogs else 0,
+            quarantined_count=backlogs.quarantined_count if backlogs else 0,
             commits=commits,
             streams=streams,
         )

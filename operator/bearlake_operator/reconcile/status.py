@@ -206,7 +206,7 @@ class CompactorView:
     desired_replicas: int = 0
     selector: str = ""
     backlog: Backlog | None = None
-    aside_count: int = 0
+    quarantined_count: int = 0
     commits: Commits | None = None
     streams: Sequence[str] = ()
 
@@ -228,7 +228,7 @@ def compactor(resource: Resource, view: CompactorView, now: str) -> dict[str, An
         "readyReplicas": view.ready_replicas,
         "selector": view.selector,
         "streams": _streams_text(view.streams),
-        "asideCount": view.aside_count,
+        "quarantinedCount": view.quarantined_count,
         "conditions": conditions(_compactor_conditions(view), resource, now),
     }
     if view.backlog is not None:
@@ -256,9 +256,11 @@ def _compactor_conditions(view: CompactorView) -> list[Condition]:
         message = f"{view.ready_replicas} of {view.desired_replicas} workers are ready."
         return [Condition("Ready", False, "WorkersNotReady", message)]
     found = [Condition("Ready", True, "Paused" if view.desired_replicas == 0 else "Working", "")]
-    if view.aside_count:
-        message = f"{view.aside_count} tasks were set aside after repeated failures; see `bearlake compaction tasks`."
-        found.append(Condition("TasksAside", True, "Failing", message))
+    if view.quarantined_count:
+        message = (
+            f"{view.quarantined_count} tasks were quarantined after repeated failures; see `bearlake compaction tasks`."
+        )
+        found.append(Condition("TasksQuarantined", True, "Failing", message))
     return found
 
 

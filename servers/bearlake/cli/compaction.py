@@ -44,7 +44,7 @@ def backlog(limit: int, admin: str, admin_token_file: Path | None, as_json: bool
 @admin_options
 @json_option
 def tasks(stream: str | None, admin: str, admin_token_file: Path | None, as_json: bool) -> int:
-    """List tasks: waiting, running, set aside with the error that keeps them there."""
+    """List tasks: waiting, running, quarantined with the error that keeps them there."""
     found = list(AdminClient(admin, admin_token_file).pages("/v1/compaction/tasks", "tasks", stream=stream))
     if as_json:
         print_json(found)
@@ -70,7 +70,7 @@ def tasks(stream: str | None, admin: str, admin_token_file: Path | None, as_json
 @admin_options
 @json_option
 def retry(task: int, admin: str, admin_token_file: Path | None, as_json: bool) -> int:
-    """Let a task that was set aside run again, once its cause is gone."""
+    """Let a task that was quarantined run again, once its cause is gone."""
     found = AdminClient(admin, admin_token_file).call("POST", f"/v1/compaction/tasks/{task}/retry")
     if as_json:
         print_json(found)

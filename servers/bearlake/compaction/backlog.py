@@ -5,8 +5,8 @@
         └─────────────┴────────────────────┘
 
 Only partitions with waiting records or an open task are remembered, at most `partition_count_max`; beyond that new ones are
-passed over and `is_partial` says that the store knows more. Partitions of tasks that are set aside take no room (`aside`), however many
-they are, so that they do not crowd out others (I11). Times are those of the caller's clock, in seconds.
+passed over and `is_partial` says that the store knows more. Partitions of quarantined tasks (`quarantined`) take no room, so that they do
+not crowd out others, however many they are (I11). Times are those of the caller's clock, in seconds.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ class Waiting:
 @dataclass(slots=True)
 class StreamBacklog:
     """A stream's partitions, how long (s) its records may wait, how much older (s) they count than they are when streams take turns, and
-    its open tasks (those set aside do not count)."""
+    its open tasks (those quarantined do not count)."""
 
     due_after_s: float
     head_start_s: float = 0.0
@@ -56,8 +56,8 @@ class Backlog:
         self.streams: dict[int, StreamBacklog] = {}
         self._rules: dict[int, tuple[float, float]] = {}
         self.left_out = set(left_out)
-        self.aside: set[PartitionKey] = set()
-        """Partitions that a task has which is set aside: nothing else is remembered of them."""
+        self.quarantined: set[PartitionKey] = set()
+        """Partitions that a task has which is quarantined: nothing else is remembered of them."""
         self.partition_count = 0
         self.is_partial = False
 
@@ -96,9 +96,9 @@ class Backlog:
 
     def busy(self, task: Task) -> None:
         """A task is open: its partitions wait for it."""
-        if task.kind is TaskKind.COMPACT and task.state is TaskState.ASIDE:
+        if task.kind is TaskKind.COMPACT and task.state is TaskState.QUARANTINED:
             for partition, _, _ in task.ranges:
-                self.aside.add(partition)
+                self.quarantined.add(partition)
                 self.forget(partition)
         elif task.kind is TaskKind.COMPACT:
             for partition, _, end in task.ranges:
@@ -208,7 +208,7 @@ class Backlog:
 
     def _put(self, partition: PartitionKey, waiting: Waiting) -> None:
         number = stream_number(partition)
-        if number in self.left_out or partition in self.aside:
+        if number in self.left_out or partition in self.quarantined:
             return
         stream = self.streams.get(number)
         if stream is None or partition not in stream.partitions:

@@ -146,7 +146,7 @@ class Compactor:
         return body, len(body)
 
     def _decode(self, run: _Run) -> Iterator[Upload]:
-        """Rows of the run's batches; a batch that cannot become rows is put aside, and the work goes on behind it."""
+        """Rows of the run's batches; a batch that cannot become rows is quarantined, and the work goes on behind it."""
         at = body_at = 0
         while at < len(run.frames):
             first = run.frames[at]
@@ -173,7 +173,7 @@ class Compactor:
                 assert self._builder.row_count > 0
                 yield from self._write_group()
             else:
-                self._set_aside(run.frames[at], run.view, status)
+                self._quarantine(run.frames[at], run.view, status)
                 body_at += run.frames[at].is_compressed
                 at += 1
 
@@ -184,7 +184,7 @@ class Compactor:
         span = BatchSpan(first.partition, first.start, last.end, length, newest)
         self._keep_lonely(self._segments.add_rows(span, position))
 
-    def _set_aside(self, frame: _Frame, view: memoryview, status: DecodeStatus) -> None:
+    def _quarantine(self, frame: _Frame, view: memoryview, status: DecodeStatus) -> None:
         span = frame.span
         batch = bytes(view[frame.position : frame.position + span.length])
         if status is DecodeStatus.CONTROL:

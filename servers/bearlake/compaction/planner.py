@@ -147,7 +147,7 @@ class Planner:
         self._merges.reset()
         self._position = await self._metadata.log.head()
         async for task in self._tasks():
-            if task.state is TaskState.ASIDE:
+            if task.state is TaskState.QUARANTINED:
                 self._backlog.busy(task)
         after = FIRST
         while not self._backlog.is_partial:
@@ -240,13 +240,13 @@ class Planner:
         taken: set[PartitionKey] = set()
         merges: set[int] = set()
         self._backlog.recount()
-        were_aside, self._backlog.aside = self._backlog.aside, set()
+        were_quarantined, self._backlog.quarantined = self._backlog.quarantined, set()
         tried_again: list[Task] = []
         async for task in self._tasks():
             self._opened(task)
             partitions = {partition for partition, _, _ in task.ranges}
             taken |= partitions
-            if partitions & were_aside:
+            if partitions & were_quarantined:
                 tried_again.append(task)
             if task.kind is TaskKind.MERGE:
                 merges.add(task.id)
@@ -254,7 +254,7 @@ class Planner:
             if task_id not in merges:
                 self._merges.closed(task_id)
         free = [partition for partition in self._backlog.open_partitions() if partition not in taken]
-        for partition in [*free, *sorted(were_aside - self._backlog.aside)]:
+        for partition in [*free, *sorted(were_quarantined - self._backlog.quarantined)]:
             await self._look_again(partition)
         for task in tried_again:
             self._opened(task)

@@ -18,7 +18,7 @@ class Outcome(StrEnum):
     RECOVERED = "recovered"
     """Done with what an earlier epoch had committed to the table."""
     FAILED = "failed"
-    ASIDE = "aside"
+    QUARANTINED = "quarantined"
     FENCED = "fenced"
     CANCELLED = "cancelled"
     RELEASED = "released"

@@ -17,7 +17,7 @@ from bearlake.compaction.runner import Runner
 from bearlake.compaction.settings import CompactionSettings
 from bearlake.compaction.sweeper import Sweeper
 from bearlake.compaction.turns import take_turns
-from bearlake.compaction.upkeep import AsideUpkeep, TableUpkeep
+from bearlake.compaction.upkeep import QuarantineUpkeep, TableUpkeep
 from bearlake.compaction.worker import Worker
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import StreamBacklog
@@ -84,7 +84,7 @@ class Compactor:
         self._sweeper = Sweeper(metadata, store, tables, settings.sweep, clock)
         self._retention = Retention(metadata, settings.sweep)
         self._table_upkeep = TableUpkeep(metadata, tables, settings.sweep, table_settings or TableSettings(), clock)
-        self._aside = AsideUpkeep(metadata, settings.sweep)
+        self._quarantine = QuarantineUpkeep(metadata, settings.sweep)
         self._isolation = Isolation(log, "measure", metadata.log.head)
         metrics.COMPACTION_PLANNING.set_function(lambda: float(self.planner.is_planning))
 
@@ -97,7 +97,7 @@ class Compactor:
             ("sweep orphans", self._sweeper.sweep_orphans, sweep.orphan_pause_ms),
             ("retention", self._retention.run_once, sweep.retention_pause_ms),
             ("tables", self._table_upkeep.run_once, sweep.table_pause_ms),
-            ("aside", self._aside.run_once, min(sweep.aside_retry_ms, MEASURE_MS)),
+            ("quarantine", self._quarantine.run_once, min(sweep.quarantine_retry_ms, MEASURE_MS)),
             ("measure", self.measure, MEASURE_MS),
         ]
         async with asyncio.TaskGroup() as group:

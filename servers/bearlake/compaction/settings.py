@@ -89,15 +89,15 @@ class WorkerSettings:
     deadline_ms: int = 600_000
     """Longest time (ms) from a claim until its files are written; far below `sweep.orphan_grace_ms`, lest a sweep take them meanwhile."""
     attempts_max: int = 5
-    """Failures after which a task is set aside for an operator."""
+    """Failures after which a task is quarantined for an operator."""
     retry_first_ms: int = 1_000
     """Wait (ms) before the second attempt; doubles with each, with jitter."""
     retry_max_ms: int = 60_000
     """Longest wait (ms) between attempts."""
     unavailable_pause_ms: int = 500
     """Pause (ms) after a store did not answer; doubles up to `retry_max_ms`. No task is blamed for that."""
-    aside_bytes_max: int = 32 * MIB
-    """Bytes copied at once when a task is set aside; each becomes an object."""
+    quarantine_bytes_max: int = 32 * MIB
+    """Bytes copied at once when a task is quarantined; each becomes an object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +117,8 @@ class SweepSettings:
     nothing is lost."""
     orphan_pause_ms: int = 600_000
     """Pause (ms) between searches for orphans; each lists one page of keys at a time."""
-    aside_retry_ms: int = 600_000
-    """Time (ms) after which a task that was set aside is tried once more; its partitions pin other streams' objects no longer than that."""
+    quarantine_retry_ms: int = 600_000
+    """Time (ms) after which a quarantined task is tried once more; its partitions pin other streams' objects no longer than that."""
     retention_pause_ms: int = 60_000
     """Pause (ms) between rounds of `retention.ms` and `retention.bytes`."""
     table_pause_ms: int = 60_000

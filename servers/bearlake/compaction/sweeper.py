@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 
 from bearlake.clock import Clock
 from bearlake.compaction.all_streams import all_streams
-from bearlake.compaction.aside import KEPT_PREFIX
+from bearlake.compaction.quarantine import KEPT_PREFIX
 from bearlake.compaction.settings import SweepSettings
 from bearlake.errors import Invalid
 from bearlake.metadata import Metadata

@@ -1,4 +1,4 @@
-"""Upkeep of tables, and of tasks that were set aside: slow rounds over all streams, deleted ones too.
+"""Upkeep of tables, and of tasks that were quarantined: slow rounds over all streams, deleted ones too.
 
 A table is created with its stream (at the next round, or by the first task), its old snapshots are expired, rows older than
 `table.retention_ms` leave it, and it is dropped with its stream if `table.on_delete` says so; the bytes go by `sweeper.py`. The kept
@@ -103,27 +103,27 @@ class TableUpkeep:
         return True
 
 
-class AsideUpkeep:
-    """Lets tasks that were set aside be tried again every now and then."""
+class QuarantineUpkeep:
+    """Lets tasks that were quarantined be tried again every now and then."""
 
     def __init__(self, metadata: Metadata, settings: SweepSettings) -> None:
         self._metadata = metadata
         self._settings = settings
-        self._isolation = Isolation(log, "aside", metadata.log.head)
+        self._isolation = Isolation(log, "quarantine", metadata.log.head)
 
     async def run_once(self) -> None:
         """One round. Raises `Unavailable`."""
-        after = open_count = aside_count = 0
+        after = open_count = quarantined_count = 0
         while page := await self._metadata.tasks.list(after=after, limit=self._settings.page_count):
             after = page[-1].id
             for task in page:
-                is_aside = task.state is TaskState.ASIDE
-                aside_count += is_aside
-                open_count += not is_aside
-                if is_aside and task.wait_ms == 0:
+                is_quarantined = task.state is TaskState.QUARANTINED
+                quarantined_count += is_quarantined
+                open_count += not is_quarantined
+                if is_quarantined and task.wait_ms == 0:
                     async with self._isolation.of(f"task {task.id}"):
                         with suppress(NotFound):  # it was done meanwhile
                             await self._metadata.tasks.retry(task.id)
         self._isolation.end_round()
         metrics.COMPACTION_OPEN_TASKS.set(open_count)
-        metrics.COMPACTION_ASIDE.set(aside_count)
+        metrics.COMPACTION_QUARANTINED.set(quarantined_count)

@@ -5,7 +5,7 @@
 
 Failures. A round that fails is given back, and as many tasks are then claimed one at a time, so that the guilty one fails alone (I11).
 If a store did not answer, nobody is blamed: the task waits, longer each time, and lets others pass. Any other failure is an attempt:
-the task waits, longer each time, and is set aside after `attempts_max` attempts. The store counts it only if the claim is still ours, so
+the task waits, longer each time, and is quarantined after `attempts_max` attempts. The store counts it only if the claim is still ours, so
 a worker that was overtaken changes nothing, and no error can make a task fail again and again uncounted.
 """
 
@@ -17,13 +17,13 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 from bearlake.clock import Clock
-from bearlake.compaction.aside import KEPT_PREFIX, move_aside
 from bearlake.compaction.claims import Claims
 from bearlake.compaction.commit import Committer, Work
 from bearlake.compaction.ensuring import StreamDeleted
 from bearlake.compaction.items import cut, deal_out
 from bearlake.compaction.model import WorkItem
 from bearlake.compaction.patience import Patience
+from bearlake.compaction.quarantine import KEPT_PREFIX, move_to_quarantine
 from bearlake.compaction.report import Outcome, Reporter
 from bearlake.compaction.runner import Runner
 from bearlake.compaction.settings import CompactionSettings
@@ -68,7 +68,7 @@ class Worker:
         self._settings = settings.worker
         self._choice = settings.choice
         self._file_bytes = settings.merge.file_bytes
-        self._aside_retry_ms = settings.sweep.aside_retry_ms
+        self._quarantine_retry_ms = settings.sweep.quarantine_retry_ms
         self._on_fenced = on_fenced
         self._patience = Patience(
             random_source,
@@ -334,35 +334,35 @@ class Worker:
         self._release([work.claim], round(1000 * self._patience.pause_s(count, self._settings.retry_first_ms)))
 
     async def _blame(self, work: Work, error: BaseException) -> None:
-        """Count an attempt, or set the task aside after the last one; without effect if the claim was overtaken."""
+        """Count an attempt, or quarantine the task after the last one; without effect if the claim was overtaken."""
         task, settings = work.task, self._settings
         details = {"task": task.id, "stream": work.stream.name, "attempt": task.attempt_count + 1, "error": repr(error)}
         is_last = task.attempt_count + 1 >= settings.attempts_max
-        is_aside = is_last and await self._is_moved_aside(work, details)
+        is_quarantined = is_last and await self._is_moved_to_quarantine(work, details)
         pause_s = self._patience.pause_s(task.attempt_count, settings.retry_first_ms)
-        if is_aside:
-            pause_s = self._aside_retry_ms / 1000
-        text = repr(error)[:ERROR_LENGTH_MAX]
-        step = self._metadata.tasks.fail(work.claim, text, retry_after_ms=round(pause_s * 1000), is_aside=is_aside)
+        if is_quarantined:
+            pause_s = self._quarantine_retry_ms / 1000
+        text, wait_ms = repr(error)[:ERROR_LENGTH_MAX], round(pause_s * 1000)
+        step = self._metadata.tasks.fail(work.claim, text, retry_after_ms=wait_ms, is_quarantined=is_quarantined)
         if not await self._let_go(work.claim, step):
             self.reports.ended(task, Outcome.FENCED)
-        elif is_aside:
-            log.error("a compaction task was set aside", extra=details)
-            self.reports.ended(task, Outcome.ASIDE)
+        elif is_quarantined:
+            log.error("a compaction task was quarantined", extra=details)
+            self.reports.ended(task, Outcome.QUARANTINED)
         else:
             log.warning("a compaction task failed, trying it again", extra=details)
             self.reports.ended(task, Outcome.FAILED)
 
-    async def _is_moved_aside(self, work: Work, details: dict[str, object]) -> bool:
+    async def _is_moved_to_quarantine(self, work: Work, details: dict[str, object]) -> bool:
         """Whether the task pins nobody else's objects any more, as far as that can be done."""
         try:
-            details["moved_bytes"] = await move_aside(
+            details["moved_bytes"] = await move_to_quarantine(
                 work.task, work.claim, work.stream, self._metadata, self._store, self._keys.next, self._settings
             )
         except (NotFound, Invalid) as problem:
             details["damage"] = repr(problem)  # its objects are damaged: they stay where they are
         except BearlakeError as problem:  # next time
-            log.warning("a task could not be set aside yet", extra={**details, "problem": repr(problem)})
+            log.warning("a task could not be quarantined yet", extra={**details, "problem": repr(problem)})
             return False
         return True
 

@@ -40,7 +40,7 @@ class TaskState(IntEnum):
 
     OPEN = 1
     """Waiting, or held by a worker."""
-    ASIDE = 2
+    QUARANTINED = 2
     """Failed too often: an operator looks at `Task.error` and calls `retry`. It still owns its ranges."""
 
 
@@ -140,7 +140,7 @@ class Swap:
     claim: TaskClaim
     objects: Sequence[SwapObject]
     is_final: bool = True
-    """False: only the bytes move (a task that is set aside gets an object of its own); the task stays, nothing is compacted."""
+    """False: only the bytes move (a task that is quarantined gets an object of its own); the task stays, nothing is compacted."""
 
 
 class PartitionBacklog(NamedTuple):
@@ -241,8 +241,8 @@ class TaskQueue(Protocol):
         Nobody claims them for `wait_ms`: a task whose stores do not answer lets others pass.
         """
 
-    async def fail(self, claim: TaskClaim, error: str, *, retry_after_ms: int, is_aside: bool) -> None:
-        """Note a failed attempt: the task may be claimed again after `retry_after_ms`, or only after `retry` if `is_aside`.
+    async def fail(self, claim: TaskClaim, error: str, *, retry_after_ms: int, is_quarantined: bool) -> None:
+        """Note a failed attempt: the task may be claimed again after `retry_after_ms`, or only after `retry` if `is_quarantined`.
 
         Raises:
             Fenced: the claim is not the task's newest.

@@ -78,7 +78,7 @@ class Member:
         self.server: ServerRef = registration.server
         self.cluster_id = registration.cluster_id
         self.version = 0
-        """Grows whenever `live` changes (heartbeat counts aside); for caches of rendered answers."""
+        """Grows whenever `live` changes (not for heartbeat counts); for caches of rendered answers."""
         self._live: Sequence[Server] = ()
         self._reading = asyncio.Lock()
         self._read_count = 0

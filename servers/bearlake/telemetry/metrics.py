@@ -343,7 +343,7 @@ COMPACTION_STREAM_BACKLOG = gauges(
     "bearlake_compaction_stream_backlog_bytes", "Bytes that wait for compaction.", "stream"
 )
 COMPACTION_OPEN_TASKS = gauge("bearlake_compaction_open_tasks", "Tasks that wait or are worked on.")
-COMPACTION_ASIDE = gauge("bearlake_compaction_aside_tasks", "Tasks that failed too often. Alarm on any.")
+COMPACTION_QUARANTINED = gauge("bearlake_compaction_quarantined_tasks", "Tasks that failed too often. Alarm on any.")
 SWEEP_OBJECTS = counters(
     "bearlake_sweep_deleted_objects_total", "Objects deleted by kind: wal, data, orphan, lost.", "kind"
 )

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from bearlake.compaction.aside import KEPT_PREFIX
+from bearlake.compaction.quarantine import KEPT_PREFIX
 from bearlake.compaction.runner import InProcess
 from bearlake.compaction.service import Compactor
 from bearlake.compaction.settings import CompactionSettings
@@ -291,11 +291,11 @@ class Lake:
         run_in(worker.process, self._world.loop, worker.stop())
 
     def is_expected(self, record: logging.LogRecord) -> bool:
-        """Whether a logged error is what this scenario asked for: tasks that are poisoned, or take too long, are set aside."""
+        """Whether a logged error is what this scenario asked for: tasks that are poisoned, or take too long, are quarantined."""
         error = str(vars(record).get("error", ""))
         is_asked_for = "is poisoned" in error or "is unreadable" in error or error == "TimeoutError()"
         is_swept = self.settings.is_sweep_impatient and "write it anew" in error
-        return "set aside" in record.getMessage() and (is_asked_for or is_swept)
+        return "quarantined" in record.getMessage() and (is_asked_for or is_swept)
 
     # -- the end -------------------------------------------------------------------------------------------------
 

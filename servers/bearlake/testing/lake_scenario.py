@@ -109,7 +109,7 @@ def _compaction(draw: random.Random) -> CompactionSettings:
             retry_first_ms=int(_log(draw, 20, 500)),
             retry_max_ms=2_000,
             unavailable_pause_ms=int(_log(draw, 20, 300)),
-            aside_bytes_max=int(_log(draw, 200, 10_000)),
+            quarantine_bytes_max=int(_log(draw, 200, 10_000)),
         ),
         merge=MergeSettings(
             file_bytes=int(_log(draw, 3_000, 100_000)),
@@ -124,7 +124,7 @@ def _compaction(draw: random.Random) -> CompactionSettings:
             file_pause_ms=int(_log(draw, 200, 2_000)),
             orphan_grace_ms=6_000,
             orphan_pause_ms=int(_log(draw, 200, 2_000)),
-            aside_retry_ms=int(_log(draw, 500, 4_000)),
+            quarantine_retry_ms=int(_log(draw, 500, 4_000)),
             retention_pause_ms=int(_log(draw, 300, 3_000)),
             table_pause_ms=int(_log(draw, 300, 3_000)),
             retry_pause_ms=int(_log(draw, 50, 500)),

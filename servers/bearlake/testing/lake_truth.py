@@ -60,7 +60,7 @@ class LakeTruth:
             self._truth.expect(first == position, "a repeated swap gets the first result", told=position, first=first)
             return False
         self._swaps[identity] = position
-        self.counts["swap" if swap.is_final else "moved aside"] += 1
+        self.counts["swap" if swap.is_final else "moved to quarantine"] += 1
         for one in swap.objects:
             key = one.object.key
             is_there = key in self._truth.objects and key not in self._truth.deleted

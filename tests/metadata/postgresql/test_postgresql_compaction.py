@@ -97,7 +97,7 @@ async def plan(metadata: Metadata, chance: random.Random, lease: Lease) -> int:
 
 
 async def work(metadata: Metadata, chance: random.Random, claim: TaskClaim, task: Task) -> bool:
-    """Swap the task's rows for new ones, now and then after setting it aside; returns whether it could be done."""
+    """Swap the task's rows for new ones, now and then after quarantining it; returns whether it could be done."""
     ranges = list(task.ranges)
     if task.kind is TaskKind.MERGE:
         files = [one for one in await metadata.objects.data_files(task.stream_number) if one.object.key in task.inputs]
@@ -124,7 +124,7 @@ async def work(metadata: Metadata, chance: random.Random, claim: TaskClaim, task
         position = await metadata.log.swap(swap)
     except Conflict:
         # A start moved between the look and the swap: what was read begins behind the claimed range.
-        await metadata.tasks.fail(claim, "conflict", retry_after_ms=0, is_aside=False)
+        await metadata.tasks.fail(claim, "conflict", retry_after_ms=0, is_quarantined=False)
         return False
     assert await metadata.log.swap(swap) == position
     return True

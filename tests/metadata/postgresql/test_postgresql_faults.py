@@ -98,7 +98,7 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "tasks.check": lambda m: m.tasks.check([CLAIM]),
     "tasks.prepare": lambda m: m.tasks.prepare(CLAIM, b"", ["data/1"]),
     "tasks.release": lambda m: m.tasks.release([CLAIM]),
-    "tasks.fail": lambda m: m.tasks.fail(CLAIM, "x", retry_after_ms=0, is_aside=False),
+    "tasks.fail": lambda m: m.tasks.fail(CLAIM, "x", retry_after_ms=0, is_quarantined=False),
     "tasks.cancel": lambda m: m.tasks.cancel(CLAIM),
     "tasks.retry": lambda m: m.tasks.retry(1),
     "tasks.list": lambda m: m.tasks.list(),

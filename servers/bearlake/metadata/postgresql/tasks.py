@@ -128,14 +128,14 @@ class PostgresqlTasks(TaskQueue):
         await self._database.rows("select bearlake.release_tasks($1, $2, $3, $4, $5)", *_claim_columns(claims), wait_ms)
 
     @override
-    async def fail(self, claim: TaskClaim, error: str, *, retry_after_ms: int, is_aside: bool) -> None:
+    async def fail(self, claim: TaskClaim, error: str, *, retry_after_ms: int, is_quarantined: bool) -> None:
         """A repeat, before anybody else claims the task, changes nothing."""
         await self._database.rows(
             "select bearlake.fail_task($1, $2, $3, $4, $5, $6, $7)",
             *_claim_values(claim),
             error.replace("\0", "\N{SYMBOL FOR NULL}"),  # which PostgreSQL's texts cannot hold
             retry_after_ms,
-            is_aside,
+            is_quarantined,
         )
 
     @override

@@ -39,8 +39,8 @@ def close_task(connection: sqlite3.Connection, task_id: int) -> None:
 
 
 def close_tasks_of(connection: sqlite3.Connection, stream_number: int) -> None:
-    """Forget the tasks of a deleted stream that were set aside: nobody will claim them."""
+    """Forget the tasks of a deleted stream that were quarantined: nobody will claim them."""
     for (task_id,) in connection.execute(
-        "SELECT id FROM tasks WHERE stream_number = ? AND state = ?", (stream_number, TaskState.ASIDE)
+        "SELECT id FROM tasks WHERE stream_number = ? AND state = ?", (stream_number, TaskState.QUARANTINED)
     ).fetchall():
         close_task(connection, task_id)

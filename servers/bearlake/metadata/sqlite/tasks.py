@@ -91,9 +91,9 @@ class SqliteTasks(TaskQueue):
         await self._database.run(self._release, claims, wait_ms)
 
     @override
-    async def fail(self, claim: TaskClaim, error: str, *, retry_after_ms: int, is_aside: bool) -> None:
+    async def fail(self, claim: TaskClaim, error: str, *, retry_after_ms: int, is_quarantined: bool) -> None:
         """A repeat, before anybody else claims the task, changes nothing."""
-        await self._database.run(self._fail, claim, error, retry_after_ms, is_aside)
+        await self._database.run(self._fail, claim, error, retry_after_ms, is_quarantined)
 
     @override
     async def cancel(self, claim: TaskClaim) -> None:
@@ -259,7 +259,7 @@ class SqliteTasks(TaskQueue):
                 ],
             )
 
-    def _fail(self, claim: TaskClaim, error: str, retry_after_ms: int, is_aside: bool) -> None:
+    def _fail(self, claim: TaskClaim, error: str, retry_after_ms: int, is_quarantined: bool) -> None:
         with self._database.writing() as connection:
             if connection.execute(
                 "SELECT 1 FROM tasks WHERE id = ? AND epoch = ? AND node_id IS NULL", (claim.task_id, claim.epoch)
@@ -270,7 +270,7 @@ class SqliteTasks(TaskQueue):
                 "UPDATE tasks SET state = ?, attempt_count = attempt_count + 1, claimable_ms = ?, error = ?,"
                 " node_id = NULL, server_epoch = NULL WHERE id = ?",
                 (
-                    TaskState.ASIDE if is_aside else TaskState.OPEN,
+                    TaskState.QUARANTINED if is_quarantined else TaskState.OPEN,
                     self._clock.now_ms() + retry_after_ms,
                     error,
                     claim.task_id,

@@ -23,7 +23,7 @@ class PulsarSettings:
     watchers_max: int = 100
     """Topic lists that one connection may watch; more are refused with TooManyRequests."""
     requests_in_flight_max: int = 1_000
-    """Requests of one connection that wait for an answer, sent messages aside; its socket is not read beyond."""
+    """Requests of one connection that wait for an answer, except for sent messages; its socket is not read beyond."""
     sends_in_flight_max: int = 1_000
     """Messages and batches of one connection that are not durable yet; its socket is not read beyond."""
     unsent_bytes_max: int = 4 * 1024 * 1024

@@ -14,8 +14,8 @@
 | `GET /v1/streams/{name}/partitions?after=&limit=` | its partitions with offsets and sizes, one page |
 | `GET /v1/compaction/backlog?limit=&streams=a*&streams=b` | bytes, records and seconds that wait for compaction, in all and per stream |
 | `GET /v1/compaction/commits?limit=&streams=` | how often streams were compacted or merged and when last, in all and per stream |
-| `GET /v1/compaction/tasks?stream=&after=&limit=` | tasks by id, one page: waiting, running, set aside (with the error) |
-| `POST /v1/compaction/tasks/{id}/retry` | let a task that was set aside run again |
+| `GET /v1/compaction/tasks?stream=&after=&limit=` | tasks by id, one page: waiting, running, quarantined (with the error) |
+| `POST /v1/compaction/tasks/{id}/retry` | let a task that was quarantined run again |
 | `GET /v1/servers` | live servers |
 | `GET /openapi.json`, `GET /docs` | this API as an OpenAPI document, and as a page |
 | `GET /v1/config` | all settings with unit, source and meaning |

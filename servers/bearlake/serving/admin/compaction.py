@@ -1,4 +1,4 @@
-"""Compaction over HTTP: what waits, what was done last, which tasks are under way or set aside, and a way to try them again.
+"""Compaction over HTTP: what waits, what was done last, which tasks are under way or quarantined, and a way to try them again.
 
 Every kind of server answers, from the metadata store, whether or not a worker lives: an autoscaler that starts workers from zero
 asks here. Backlog and commits are read at most once per `BACKLOG_AGE_MAX_S`, however many ask.
@@ -41,8 +41,8 @@ class CompactionRoutes:
         """Bytes, records and seconds that wait for compaction, in all and per stream (largest first); with `streams`, of these only."""
         limit = _number(request, "limit", 100, 1, PAGE_COUNT_MAX)
         patterns = _patterns(request)
-        found, aside_counts = await self._backlog.now()
-        names = await self._names([*(one.stream_number for one in found), *aside_counts])
+        found, quarantined_counts = await self._backlog.now()
+        names = await self._names([*(one.stream_number for one in found), *quarantined_counts])
         waiting = [one for one in found if matches(names.get(one.stream_number, ""), patterns)]
         waiting.sort(key=lambda one: (-one.size_bytes, one.stream_number))
         age_ms = max((one.age_ms for one in waiting), default=0)
@@ -53,8 +53,8 @@ class CompactionRoutes:
                 "age_ms": age_ms,
                 "lag_seconds": age_ms / 1000,
                 "stream_count": len(waiting),
-                "aside_count": sum(
-                    count for number, count in aside_counts.items() if matches(names.get(number, ""), patterns)
+                "quarantined_count": sum(
+                    count for number, count in quarantined_counts.items() if matches(names.get(number, ""), patterns)
                 ),
                 "streams": [
                     {
@@ -94,13 +94,13 @@ class CompactionRoutes:
         )
 
     async def _read_backlog(self) -> tuple[Sequence[StreamBacklog], Mapping[int, int]]:
-        """What waits, and by stream the tasks that were set aside after failing again and again."""
-        aside: Counter[int] = Counter()
+        """What waits, and by stream the tasks that were quarantined after failing again and again."""
+        quarantined: Counter[int] = Counter()
         after = 0
         while page := await self._metadata.tasks.list(after=after, limit=PAGE_COUNT_MAX):
-            aside.update(task.stream_number for task in page if task.state is TaskState.ASIDE)
+            quarantined.update(task.stream_number for task in page if task.state is TaskState.QUARANTINED)
             after = page[-1].id
-        return await self._metadata.tasks.backlog(), aside
+        return await self._metadata.tasks.backlog(), quarantined
 
     async def tasks(self, request: web.Request) -> web.Response:
         """One page of tasks by id; `next` is the `after` of the next page, null behind the last one."""
@@ -118,7 +118,7 @@ class CompactionRoutes:
         )
 
     async def retry(self, request: web.Request) -> web.Response:
-        """Let a task that was set aside be claimed again."""
+        """Let a task that was quarantined be claimed again."""
         text = request.match_info["id"]
         if not text.isdecimal():
             raise Invalid(f"task {text}: expected a number")
@@ -159,7 +159,7 @@ def _patterns(request: web.Request) -> Sequence[str]:
 
 
 def _shown(task: Task, stream: str | None) -> dict[str, object]:
-    state = "aside" if task.state is TaskState.ASIDE else "running" if task.holder else "waiting"
+    state = "quarantined" if task.state is TaskState.QUARANTINED else "running" if task.holder else "waiting"
     return {
         "id": task.id,
         "kind": "compact" if task.kind is TaskKind.COMPACT else "merge",

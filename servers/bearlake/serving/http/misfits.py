@@ -108,7 +108,7 @@ def _entry(spot: _Spot, kind: str | None) -> _Spot:
 
 
 def _alternatives(type_: inspect.Type | None) -> list[inspect.Type]:
-    """The types that a union allows, null aside; descriptions are taken off."""
+    """The types that a union allows, except for null; descriptions are taken off."""
     if isinstance(type_, inspect.Metadata):
         return _alternatives(type_.type)
     if isinstance(type_, inspect.UnionType):

@@ -18,7 +18,6 @@ from bearlake.table import marks
 from bearlake.table.model import TableChange, TaskMark
 from bearlake.testing.model.compaction_guards import CompactionBounds, CompactionGuards
 from bearlake.testing.model.compaction_state import (
-    ASIDE,
     CANCELLED,
     CANCELLER,
     CLAIMED,
@@ -29,6 +28,7 @@ from bearlake.testing.model.compaction_state import (
     LISTED,
     OPEN,
     PREPARED,
+    QUARANTINED,
     TASK,
     WORKERS,
     WRITTEN,
@@ -89,7 +89,7 @@ class CompactionPart:
         )  # fmt: skip
 
     def is_settled(self, state: State) -> bool:
-        """The task is done, dropped with its stream, or set aside for a person."""
+        """The task is done, dropped with its stream, or quarantined for a person."""
         return state.task != OPEN
 
     def violation(self, state: State) -> str:
@@ -306,7 +306,7 @@ class CompactionPart:
             return Step(OVERTAKEN, (epoch, why), state)  # let go, claimed again, and so on without an end
         failures = state.failures + 1
         is_last = epoch == self._bounds.claim_count  # who claims it next is beyond the bound
-        task = ASIDE if failures == self._bounds.failure_count or is_last else OPEN
+        task = QUARANTINED if failures == self._bounds.failure_count or is_last else OPEN
         return Step(REFUSED, (epoch, why), ended._replace(failures=failures, task=task, is_held=False))
 
     def _is_current(self, state: State, epoch: int) -> bool:

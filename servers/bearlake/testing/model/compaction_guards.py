@@ -45,6 +45,6 @@ class CompactionBounds:
 
     claim_count: int = 2
     failure_count: int = 2
-    """Failures after which the task is set aside."""
+    """Failures after which the task is quarantined."""
     is_merge: bool = False
     """Whether the task is a merge; what is in the WAL object stands for its inputs then."""

@@ -25,7 +25,7 @@ CANCELLER: Final = 6  # it has dropped the merge
 OPEN: Final = 0
 DONE: Final = 1
 DROPPED: Final = 2  # with its stream
-ASIDE: Final = 3
+QUARANTINED: Final = 3
 CANCELLED: Final = 4  # a merge that cannot be done
 
 

@@ -21,7 +21,7 @@ _AGAIN = frozenset({Problem.REBALANCE_IN_PROGRESS, Problem.ILLEGAL_GENERATION, P
 
 
 class GroupMember:
-    """One member; not used by two tasks at once, `beat` aside."""
+    """One member; not used by two tasks at once, except for `beat`."""
 
     def __init__(
         self, groups: Groups, catalog: Catalog, group: str, client: tuple[str, str], settings: RestSettings

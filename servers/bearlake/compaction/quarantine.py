@@ -1,8 +1,8 @@
-"""A task that is set aside pins nobody: its partitions' slices are copied out of the WAL objects that they share with others.
+"""A task that is quarantined pins nobody: its partitions' slices are copied out of the WAL objects that they share with others.
 
 The bytes move as they are, whole slices, into WAL-format objects of the stream's own (`kept/…`); the index is swapped to them and
 readers do not notice. Not only the task's own slices move but all behind them, since nothing of these partitions is compacted before
-somebody has looked. The sweep lets the task be tried again every now and then (`sweep.aside_retry_ms`), which moves what came since.
+somebody has looked. The sweep lets the task be tried again every now and then (`sweep.quarantine_retry_ms`), which moves what came since.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ KEPT_PREFIX = "kept/"
 """Keys of WAL-format objects that hold batches of one stream only."""
 
 
-async def move_aside(
+async def move_to_quarantine(
     task: Task,
     claim: TaskClaim,
     stream: Stream,
@@ -52,7 +52,7 @@ async def move_aside(
         if found.kind is ObjectKind.WAL and not found.object_key.startswith(KEPT_PREFIX)
     ]
     objects = [
-        await _copy(group, stream, claim, store, next_key()) for group in _groups(shared, settings.aside_bytes_max)
+        await _copy(group, stream, claim, store, next_key()) for group in _groups(shared, settings.quarantine_bytes_max)
     ]
     if objects:
         await metadata.tasks.prepare(claim, None, [one.object.key for one in objects])
