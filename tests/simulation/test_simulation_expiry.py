@@ -8,7 +8,6 @@ import pytest
 
 from bearlake.metadata import judging
 from bearlake.metadata.model import ObjectCommit
-from bearlake.streams.append import AppendCall
 from bearlake.streams.writer import Writer
 from bearlake.testing import simulate, truth
 from bearlake.testing.expiry_scenario import draw_expiry_settings
@@ -17,10 +16,6 @@ from bearlake.testing.scenario import Report, ScenarioSettings, run_seed
 SEED_COUNT = 12
 SEED_COUNT_MAX = 40
 CROWDED_SEED_COUNT = 6
-IS_NOTED_AT_ARRIVAL = "seen" in AppendCall.__slots__
-"""Whether a request names the position that its server knew when the request arrived; else what waits unread may be stored twice
-(docs/correctness.md, known anomalies)."""
-noted_at_arrival = pytest.mark.skipif(not IS_NOTED_AT_ARRIVAL, reason="positions are noted at submit")
 
 
 def assert_holds(report: Report) -> None:
@@ -47,8 +42,7 @@ def name_the_position_that_is_known_at_the_commit(patch: pytest.MonkeyPatch) -> 
     commit = Writer._commit
 
     async def late(self: Writer, told: ObjectCommit) -> Any:
-        position: Any = self._seen.position
-        return await commit(self, replace(told, seen=position() if callable(position) else position))
+        return await commit(self, replace(told, seen=self._seen.position))
 
     patch.setattr(Writer, "_commit", late)
 
@@ -60,7 +54,6 @@ def crowded(seed: int) -> ScenarioSettings:
     return replace(drawn, streams=replace(drawn.streams, writer=writer))
 
 
-@noted_at_arrival
 def test_nothing_is_stored_twice_when_months_pass_over_unread_requests() -> None:
     reports = [run_seed(seed, crowded(seed)) for seed in range(CROWDED_SEED_COUNT)]
 
@@ -69,7 +62,6 @@ def test_nothing_is_stored_twice_when_months_pass_over_unread_requests() -> None
     assert sum(report.events["socket not read"] for report in reports) > 0
 
 
-@noted_at_arrival
 def test_the_simulation_of_expiry_notices_a_position_that_is_noted_at_submit(monkeypatch: pytest.MonkeyPatch) -> None:
     submit = Writer.submit
 

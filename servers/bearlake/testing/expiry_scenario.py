@@ -28,7 +28,6 @@ def draw_expiry_settings(seed: int) -> ScenarioSettings:
             writer=replace(
                 streams.writer,
                 linger_ms=draw.choice([5, 50, 250]),
-                bytes_max=1_000_000,  # what waits unread for room in a server: docs/correctness.md, known anomalies
                 deadline_ms=6_000,
                 commit_unknown_ms_max=FOR_EVER_MS,
             ),
