@@ -25,6 +25,8 @@ __all__ = ["UNSET", "Meta", "Misfit", "Raw", "UnsetType", "field"]
 
 T = TypeVar("T")
 
+_HALF_PAIR = "the body: half a surrogate pair has no UTF-8"
+
 
 class Model(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A JSON object. A field that the model does not have is refused."""
@@ -56,8 +58,8 @@ class Reader(Generic[T]):
             raise _malformed(error) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             _whole(body)
-            # What is JSON by its grammar, and yet refused, names half of a surrogate pair (RFC 8259, 8.2).
-            raise Misfit("the body: half a surrogate pair has no UTF-8") from error
+            # The body is JSON by its grammar. msgspec refuses it because a text has half a surrogate pair (RFC 8259, 8.2).
+            raise Misfit(_HALF_PAIR) from error
 
     def convert(self, value: Any) -> T:
         """The model of a JSON value that is parsed already (Any: JSON). Raises `Misfit`."""
@@ -65,6 +67,8 @@ class Reader(Generic[T]):
             converted: T = msgspec.convert(value, type=self._model)
         except msgspec.ValidationError as error:
             raise misfit(self._model, str(error), value) from error
+        except UnicodeEncodeError as error:
+            raise Misfit(_HALF_PAIR) from error
         return converted
 
 
