@@ -1,6 +1,6 @@
 """The record-batch kernel: the few functions where Python is too slow, native with a Python fallback.
 
-Its rooms are named by what they handle. In each, a C source and its Python twin of the same name lie side by side, and `__init__.py`
+Its folders are named after what they handle. In each, a C source and its Python twin of the same name lie side by side, and `__init__.py`
 defines the shapes that both take and return:
 
     batch      record batches: checksum, headers, records
@@ -10,7 +10,7 @@ defines the shapes that both take and return:
     pulsar     Pulsar entries
     files      durable files
 
-`.importlinter` says which room may use which; C includes follow the same rule. Other packages use this module alone.
+`.importlinter` says which folder may use which; C includes follow the same rule. Other packages use this module alone.
 
 `bearlake.kernel._native` (C, one extension, built by the ordinary install, see `hatch_build.py`) and `bearlake.kernel.fallback` (Python)
 have the same functions and pass the same tests (`tests/kernel/`). `IS_NATIVE` says which one is in use; the environment variable

@@ -1,8 +1,8 @@
 """What does not fit in a body, in words: the field, what its model expects there, and what was found.
 
-msgspec names a place (`$.records[2].partition`) and a reason. `misfit` follows the place through the model and through the JSON value at
-once, and describes the type and the value where the two end. A field's description in the model (`Meta(description=…)`) is its
-expectation, word for word, so that messages and the OpenAPI document say the same.
+msgspec names a place (`$.records[2].partition`) and a reason. `misfit` follows the place through the model and the JSON value together,
+and describes the type and the value that it finds there. Messages quote a field's description in the model (`Meta(description=…)`) word for
+word, so that they agree with the OpenAPI document.
 """
 
 import json

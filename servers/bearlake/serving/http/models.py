@@ -1,4 +1,4 @@
-"""Bodies as typed models: one declaration from which both the check of a body and its JSON Schema follow. The door to msgspec.
+"""Bodies as typed models: one declaration gives both the check of a body and its JSON Schema. Only this package imports msgspec.
 
 A `Model` names its fields and their types; `Meta` adds ranges, lengths and descriptions. `Reader` turns JSON into a model, or raises
 
@@ -73,7 +73,7 @@ class Reader(Generic[T]):
 
 
 def _whole(body: bytes | Raw) -> Any:
-    """The JSON value of a body that does not fit its model (Any: JSON). Raises `Malformed`: a misfit is found before the rest is read."""
+    """The JSON value of a body that does not fit its model (Any: JSON). Raises `Malformed`: the decoder stopped at the misfit."""
     try:
         return json.loads(bytes(body).decode(), parse_constant=_refuse)
     except (ValueError, RecursionError) as error:

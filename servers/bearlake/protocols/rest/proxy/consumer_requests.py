@@ -1,4 +1,4 @@
-"""What requests to consumer instances say: configs, subscriptions, partitions, offsets. `models.py` says what they may say.
+"""What requests to consumer instances contain: configs, subscriptions, partitions, offsets. `models.py` defines what is allowed.
 
 Source: Confluent, "REST Proxy API Reference v2": configs may be JSON values or their texts.
 """
