@@ -14,11 +14,14 @@ defines the shapes that both take and return:
 
 `bearlake.kernel._native` (C, one extension, built by the ordinary install, see `hatch_build.py`) and `bearlake.kernel.fallback` (Python)
 have the same functions and pass the same tests (`tests/kernel/`). `IS_NATIVE` says which one is in use; the environment variable
-BEARLAKE_KERNEL is `require` (fail without the native one) or `skip` (use the Python one) where a choice is wanted.
+BEARLAKE_KERNEL is `require` (fail without the native one) or `skip` (use the Python one) where a choice is wanted. A native kernel that
+was built for another version of this package is not used, with a `RuntimeWarning`.
 The contract of each function is the docstring of its Python twin. All arguments are positional.
 """
 
 import os
+import warnings
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from bearlake.kernel.batch import HEADER_BYTES, BatchHeader, BatchStatus, RecordFields, SliceLike
@@ -67,9 +70,11 @@ else:
         from bearlake.kernel import _native as _implementation
 
         IS_NATIVE = True
-    except ImportError:
+    except ImportError as error:
         if _wish == "require":
             raise
+        if _wish != "skip" and find_spec("bearlake.kernel._native") is not None:
+            warnings.warn(f"the native kernel is not used, build it again: {error}", RuntimeWarning, stacklevel=2)
         from bearlake.kernel import fallback as _implementation
 
     ColumnBuilder = _implementation.ColumnBuilder
