@@ -342,6 +342,17 @@ async def test_a_large_body_is_refused(api: Api) -> None:
     assert (status, problem["status"]) == (413, 413)
 
 
+async def test_a_result_names_its_item_only_if_the_name_is_text(api: Api) -> None:
+    deep = "[" * 930 + "]" * 930
+    names = ['"a"', "7", '{"a": 1}', deep]
+    body = '{"streams": [' + ", ".join(f'{{"name": {name}}}' for name in names) + "]}"
+    headers = {"Content-Type": "application/json"}
+    async with api.http.post("/v1/streams", data=body, headers=headers) as response:
+        results = (await response.json())["results"]
+
+    assert [(one["name"], one["status"]) for one in results] == [("a", 201), (None, 400), (None, 400), (None, 400)]
+
+
 async def test_more_items_than_a_batch_may_have_are_refused(api: Api) -> None:
     query = "&".join(["name=a"] * 1001)
 

@@ -1,5 +1,7 @@
 """Models of bodies: a body that does not fit is refused with the field, what is expected there, and what was found."""
 
+import json
+from enum import Enum
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -14,12 +16,18 @@ class Item(models.Model):
     partition: Annotated[int, Meta(ge=0, le=9)] | None = None
 
 
+class Level(Enum):
+    HIGH = "high"
+    LOW = "low"
+
+
 class Body(models.Model):
     items: Annotated[list[Item], Meta(min_length=1)]
     kind: Literal["a", "b"] = "a"
     name: Annotated[str, Meta(pattern="^[a-z]+$", description="letters from a to z")] | None = None
     configs: dict[str, str] | None = None
     version: int | Literal["latest"] | None = None
+    level: Level | None = None
     alias: str | UnsetType | None = UNSET
     reset: str | None = field(name="auto.offset.reset", default=None)
 
@@ -41,7 +49,7 @@ def test_a_body_that_fits_is_its_model() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"[]", "the body: expected a JSON object with items, kind, name, configs, version, alias and "),
+        (b"[]", "the body: expected a JSON object with items, kind, name, configs, version, level, alias and "),
         (b"{}", "items: expected a list that is not empty, found nothing"),
         (b'{"items": []}', "items: expected a list that is not empty, found an empty list"),
         (b'{"items": null}', "items: expected a list that is not empty, found null"),
@@ -102,3 +110,31 @@ def test_schemas_say_what_is_checked() -> None:
     assert named["Body"]["additionalProperties"] is False
     assert named["Item"]["properties"]["partition"]["anyOf"][0] == {"type": "integer", "minimum": 0, "maximum": 9}
     assert named["Body"]["properties"]["auto.offset.reset"]["anyOf"] == [{"type": "string"}, {"type": "null"}]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a` - at `$.items[" + "9" * 5_000 + "]",
+        "a` - at `$" + "[...]" * 100_000,
+        "a` - at `$." + "x" * 100_000,
+        "a` - at `$.items[0].partition",
+        "out of range" + "x" * 100_000,
+        " - at `$" * 10_000,
+    ],
+)
+def test_a_name_or_value_that_looks_like_a_place_is_refused_in_a_short_message(name: str) -> None:
+    for body in ({name: 1}, {"items": [{name: 1}]}, {"items": [{}], "level": name}):
+        with pytest.raises(Misfit) as refused:
+            READER.read(json.dumps(body).encode())
+
+        assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"\ud800": 1}, {"items": [{"octets": "\ud800"}]}, {"items": [{}], "kind": "\ud800"}, {"items": [{"\ud800": 1}]}],
+)
+def test_a_parsed_value_with_half_a_surrogate_pair_is_a_misfit(value: object) -> None:
+    with pytest.raises(Misfit, match="half a surrogate pair has no UTF-8"):
+        READER.convert(value)

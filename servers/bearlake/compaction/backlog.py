@@ -57,7 +57,7 @@ class Backlog:
         self._rules: dict[int, tuple[float, float]] = {}
         self.left_out = set(left_out)
         self.quarantined: set[PartitionKey] = set()
-        """Partitions that a task has which is quarantined: nothing else is remembered of them."""
+        """Partitions of quarantined tasks; nothing else about them is remembered."""
         self.partition_count = 0
         self.is_partial = False
 

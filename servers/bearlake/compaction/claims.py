@@ -4,7 +4,8 @@ A task is given back until the store has answered. A claim without an answer may
 outcome is final as soon as the process's next write begins (I12): so one write, one look-up of all tasks behind it, and what is found is
 given back.
 
-A claim is held until the store has answered its last step (`done`), so a look-up never takes a task for unheard that is being ended.
+A claim is held until the store has answered its last step (`done`), so a look-up never mistakes a task that is being ended for one that
+the worker never heard of.
 """
 
 from collections.abc import Iterable

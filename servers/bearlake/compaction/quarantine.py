@@ -1,4 +1,4 @@
-"""A task that is quarantined pins nobody: its partitions' slices are copied out of the WAL objects that they share with others.
+"""A quarantined task pins no other stream's bytes: its partitions' slices are copied out of the WAL objects that streams share.
 
 The bytes move as they are, whole slices, into WAL-format objects of the stream's own (`kept/…`); the index is swapped to them and
 readers do not notice. Not only the task's own slices move but all behind them, since nothing of these partitions is compacted before

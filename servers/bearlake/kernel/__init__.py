@@ -1,6 +1,6 @@
 """The record-batch kernel: the few functions where Python is too slow, native with a Python fallback.
 
-Its rooms are named by what they handle. In each, a C source and its Python twin of the same name lie side by side, and `__init__.py`
+Its folders are named after what they handle. In each, a C source and its Python twin of the same name lie side by side, and `__init__.py`
 defines the shapes that both take and return:
 
     batch      record batches: checksum, headers, records
@@ -10,15 +10,18 @@ defines the shapes that both take and return:
     pulsar     Pulsar entries
     files      durable files
 
-`.importlinter` says which room may use which; C includes follow the same rule. Other packages use this module alone.
+`.importlinter` says which folder may use which; C includes follow the same rule. Other packages use this module alone.
 
 `bearlake.kernel._native` (C, one extension, built by the ordinary install, see `hatch_build.py`) and `bearlake.kernel.fallback` (Python)
 have the same functions and pass the same tests (`tests/kernel/`). `IS_NATIVE` says which one is in use; the environment variable
-BEARLAKE_KERNEL is `require` (fail without the native one) or `skip` (use the Python one) where a choice is wanted.
+BEARLAKE_KERNEL is `require` (fail without the native one) or `skip` (use the Python one) where a choice is wanted. A native kernel that
+was built for another version of this package is not used, with a `RuntimeWarning`.
 The contract of each function is the docstring of its Python twin. All arguments are positional.
 """
 
 import os
+import warnings
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from bearlake.kernel.batch import HEADER_BYTES, BatchHeader, BatchStatus, RecordFields, SliceLike
@@ -67,9 +70,11 @@ else:
         from bearlake.kernel import _native as _implementation
 
         IS_NATIVE = True
-    except ImportError:
+    except ImportError as error:
         if _wish == "require":
             raise
+        if _wish != "skip" and find_spec("bearlake.kernel._native") is not None:
+            warnings.warn(f"the native kernel is not used, build it again: {error}", RuntimeWarning, stacklevel=2)
         from bearlake.kernel import fallback as _implementation
 
     ColumnBuilder = _implementation.ColumnBuilder

@@ -1,4 +1,4 @@
-/* The ground of all rooms: Python's interface, the module's state, big-endian integers, and checks of arguments. The contract of every
+/* What all C files share: Python's interface, the module's state, big-endian integers, and checks of arguments. The contract of every
    function is the docstring of its Python twin, in the .py file of the same name. */
 #ifndef BEARLAKE_NATIVE_H
 #define BEARLAKE_NATIVE_H

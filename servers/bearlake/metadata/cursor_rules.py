@@ -1,7 +1,7 @@
 """When a store takes a write of a cursor that may arrive late (DESIGN.md, I12; decision 102). Pure: SQLite and the model run it.
 
-Each partition counts its deletions. A count that was read dates a write: a write that names an older count was decided before somebody was
-told something else, so the store refuses it.
+Each partition counts its deletions. A write names the count that its caller read. If the count has grown since, the store has told
+somebody something else, and refuses the write.
 
     create, no cursor there   takes effect if its count is the partition's; the count becomes the cursor's generation
     create, finds the cursor  adds one to the count: its caller was told that the cursor exists, so no deletion from before may follow

@@ -1,6 +1,6 @@
-"""Accepting connections of a TLS listener before their handshake, so that they are counted from the first moment on.
+"""Accept the connections of a TLS listener before their handshake, so that a connection counts from its first moment.
 
-An event loop's own TLS server shows a connection only after the handshake: as many as a client likes could be under way uncounted.
+The event loop's own TLS server reports a connection only after the handshake, so a client could begin any number of uncounted ones.
 """
 
 import asyncio
@@ -11,13 +11,13 @@ from collections.abc import Callable
 log = logging.getLogger(__name__)
 
 ACCEPT_COUNT_MAX = 64
-"""Connections accepted in a row before others have their turn."""
+"""Connections accepted in a row before other callbacks of the event loop run."""
 PAUSE_S = 1.0
 """Pause (s) after an error of the listening socket, such as too many open files."""
 
 
 class TlsAcceptor:
-    """Accepts connections of one listening socket until it is closed. The event loop calls it, so nothing of it can die."""
+    """Accepts connections of one listening socket until it is closed. The event loop calls it; it has no task that could die."""
 
     def __init__(self, listening: socket.socket, accepted: Callable[[socket.socket], None]) -> None:
         """Accepts from now on; `accepted` gets each socket, non-blocking, and closes it. `listening` belongs to this object."""

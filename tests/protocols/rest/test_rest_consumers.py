@@ -66,6 +66,19 @@ async def test_committed_offsets_are_where_the_next_instance_of_the_group_goes_o
     assert await second.offsets(("t", 0)) == [3]
 
 
+@pytest.mark.parametrize("body", [b"", b" ", b"{}", b"{ }", b"{\r\n}\r\n"])
+async def test_a_commit_that_names_no_offsets_is_of_all_that_was_read(rest: RestNode, body: bytes) -> None:
+    await rest.create("t")
+    await produce(rest, "t", b"a", b"b")
+    client = await Client.create(rest, auto_commit_enable=False)
+    await client.subscribe("t")
+    await client.poll()
+    committed = await rest.post(f"{client.base}/offsets", body)
+
+    assert committed.status == 200
+    assert await client.offsets(("t", 0)) == [2]
+
+
 async def test_an_instance_that_commits_by_itself_does_so_at_its_end(rest: RestNode) -> None:
     await rest.create("t")
     await produce(rest, "t", b"a")

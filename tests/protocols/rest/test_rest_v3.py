@@ -108,6 +108,27 @@ async def test_each_record_has_a_report_and_a_bad_one_stops_no_other(rest: RestN
     assert found[3]["timestamp"] == "2026-01-31T12:00:00.000Z"
 
 
+async def test_a_record_with_half_a_surrogate_pair_stops_no_other(rest: RestNode) -> None:
+    await rest.create("t")
+    bad = [r'{"\ud800": 1}', r'{"timestamp": "\ud800"}', r'{"headers": [{"name": "h", "value": "\ud800"}]}']
+    good = '{"value": {"type": "STRING", "data": "a"}}'
+    found = await produce(rest, "".join([*bad, good]).encode())
+
+    assert [one["error_code"] for one in found] == [400, 400, 400, 200]
+
+
+async def test_values_at_the_edge_of_what_can_be_nested_are_stored_or_refused(rest: RestNode) -> None:
+    await rest.create("t")
+    codes = set()
+    for depth in range(800, 1000):
+        value = "[" * depth + "]" * depth
+        (report,) = await produce(rest, f'{{"value": {{"type": "JSON", "data": {value}}}}}'.encode())
+        codes.add(report["error_code"])
+        codes.add((await rest.post("/topics/t", f'{{"records": [{{"value": {value}}}]}}'.encode(), kind="json")).status)
+
+    assert {200, 400} <= codes <= {200, 400, 422}
+
+
 async def test_reports_come_while_the_request_still_runs(rest: RestNode) -> None:
     await rest.create("t")
     pieces: asyncio.Queue[bytes | None] = asyncio.Queue()

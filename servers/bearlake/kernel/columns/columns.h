@@ -1,4 +1,4 @@
-/* Records as columns: what the files of this room share. The contract is in builder.py. */
+/* Records as columns: what the files of this folder share. The contract is in builder.py. */
 #ifndef BEARLAKE_COLUMNS_H
 #define BEARLAKE_COLUMNS_H
 

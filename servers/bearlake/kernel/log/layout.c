@@ -1,4 +1,4 @@
-/* Holds the fields of Append and BatchCommit, as Python defines them, against the places that C reads and writes. */
+/* Compares the fields of Append and BatchCommit, as Python defines them, with the order that C uses. */
 #include "log/log.h"
 
 #define NAME_OF(type, place, name) #name,

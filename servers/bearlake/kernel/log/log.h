@@ -1,5 +1,5 @@
-/* Batches on their way into the log: where the fields stand in the tuples of bearlake.kernel.log. Here alone C says so; the module
-   refuses to be imported if the types' fields are not these. */
+/* Batches on their way into the log: the order of the fields in the tuples of bearlake.kernel.log. No other C file states it. The
+   import of the module fails if the types have other fields. */
 #ifndef BEARLAKE_LOG_H
 #define BEARLAKE_LOG_H
 

@@ -23,7 +23,7 @@ JSON_TYPE = "application/json"
 
 
 class Error(Model):
-    """What an answer says that is an error."""
+    """The body of an answer that is an error."""
 
     error_code: int
     message: str

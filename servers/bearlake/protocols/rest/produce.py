@@ -62,7 +62,7 @@ class Writing:
 
     @property
     def seen(self) -> int:
-        """The newest log position that this server knows of: to be noted before anything of a request is waited for."""
+        """The newest log position that this server knows of: read it before the first wait of a request."""
         return self._streams.seen.position
 
     def now_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""Bodies of the admin API, as models: what they may say is checked by them, and described by them in the OpenAPI document.
+"""Bodies of the admin API, as models: they check the bodies, and describe them in the OpenAPI document.
 
 A batch is checked item by item: one that does not fit fails alone.
 """
@@ -80,4 +80,4 @@ STREAM_CHANGE = Reader[StreamChange](StreamChange)
 STREAM_TO_DELETE = Reader[StreamToDelete](StreamToDelete)
 ITEMS: Reader[Batch[Raw]] = Reader(Batch[Raw])
 NAMED: Reader[Any] = Reader(Any)
-"""Reads an item that does not fit, for its name."""
+"""Reads any item; for its name, whether or not the item fits."""

@@ -173,10 +173,11 @@ async def _each(
     return web.json_response({"results": results}, status=200 if is_fine else 207)
 
 
-def _name(octets: Raw) -> object:
-    """The name in an item, whether or not the item fits. Raises `Misfit`."""
+def _name(octets: Raw) -> str | None:
+    """The name in an item, whether or not the item fits; None if it has none that is text. Raises `Malformed`, `Misfit`."""
     item = models.NAMED.read(octets)
-    return item.get("name") if isinstance(item, dict) else None
+    name = item.get("name") if isinstance(item, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def _bounded(streams: Sequence[Stream]) -> Sequence[Stream]:

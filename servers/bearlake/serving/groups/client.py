@@ -2,12 +2,12 @@
 
 Connections are pooled per server; joins and syncs, which wait, have a pool of their own, so that heartbeats and commits never wait
 behind them. Heartbeats that are due while one request with heartbeats is under way go together in the next one.
-Nothing is retried here: who asks looks for the coordinator again (`streams/groups/shared.py`).
+Nothing is retried here but outdated requests: callers look for the coordinator again (`streams/groups/shared.py`).
 
 A join, a sync, a leave and a commit name the group's revision, so that the coordinator refuses one that was given up here and arrives late.
-What it refuses while its caller still waits is sent again, with the revision that the coordinator told. The first time it is sent at
-once: this server had not heard of the coordinator's term, or of a request through another server. Then it pauses, since servers that
-send requests about one partition at the same time outdate each other's.
+A request that the coordinator refuses as outdated while its caller still waits is sent again, with the revision in the answer. The first
+repeat goes at once: this server had not heard of the coordinator's term, or of a request through another server. Later repeats pause
+first, because servers that send requests about one partition at the same time outdate each other's requests.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ _QUICK_COUNT = 16
 RESEND_COUNT_MAX = 16
 """Times that a request is sent again with a newer revision before the coordinator counts as unavailable."""
 RESEND_PAUSE_MIN_MS = 4
-"""Longest pause (ms) before a request is sent again for the second time; doubled each time. The pause is drawn between 0 and that."""
+"""Bound (ms) of the pause before the second repeat; it doubles with each further one. A pause is random, from 0 up to its bound."""
 RESEND_PAUSE_MAX_MS = 256
-"""Longest pause (ms) before a request is sent again."""
+"""Largest bound (ms) of a pause."""
 REVISION_COUNT_MAX = 65_536
 """Groups whose revision is remembered; one that is not costs a round trip."""
 

@@ -1,8 +1,8 @@
 """What does not fit in a body, in words: the field, what its model expects there, and what was found.
 
-msgspec names a place (`$.records[2].partition`) and a reason. `misfit` follows the place through the model and through the JSON value at
-once, and describes the type and the value where the two end. A field's description in the model (`Meta(description=…)`) is its
-expectation, word for word, so that messages and the OpenAPI document say the same.
+msgspec names a place (`$.records[2].partition`) and a reason. `misfit` follows the place through the model and the JSON value together,
+and describes the type and the value that it finds there. Messages quote a field's description in the model (`Meta(description=…)`) word for
+word, so that they agree with the OpenAPI document.
 """
 
 import json
@@ -14,14 +14,17 @@ from msgspec import inspect
 
 from bearlake.errors import Invalid
 
-_PLACE = re.compile(r"(?P<reason>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
+_PLACE = " - at `$"
+"""Stands before the place, which comes last. A name or value of the body may hold it too, so the text behind it is not trusted."""
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")
 _GOT = re.compile(r"got `(?P<kind>\w+)`")
-_INDEX = re.compile(r"\[(\d+)\]")
+_INDEX = re.compile(r"\[(\d{1,18})\]")
+_OUT_OF_RANGE = re.compile(r"(Number|Integer value|Timestamp is) out of range")
 _ANY_KEY = "[...]"
 _FOUND_LENGTH_MAX = 60
 _NAME_LENGTH_MAX = 100
+_PATH_LENGTH_MAX = 200
 _NOTHING = object()
 
 
@@ -43,9 +46,7 @@ class _Spot(NamedTuple):
 
 def misfit(model: Any, text: str, document: Any) -> Misfit:
     """The error that msgspec calls `text`, for a model and the JSON value that does not fit it."""
-    match = _PLACE.fullmatch(text)
-    assert match is not None
-    reason, path = match["reason"], match["path"] or ""
+    reason, path = _split(text)
     got = _GOT.search(reason)
     spot = _walk(_Spot("", inspect.type_info(model), document), path, got["kind"] if got else None)
     if unknown := _UNKNOWN.fullmatch(reason):
@@ -58,9 +59,15 @@ def misfit(model: Any, text: str, document: Any) -> Misfit:
     named = spot.place or "the body"
     if not spot.place and isinstance(spot.type, inspect.StructType):
         return Misfit(f"the body: expected a JSON object with {_names(spot.type)}{_found(spot.value)}")
-    if spot.type is None or "out of range" in reason:
-        return Misfit(f"{named}: {reason}", spot.place)
+    if spot.type is None or _OUT_OF_RANGE.fullmatch(reason):
+        return Misfit(f"{named}: {reason[:_NAME_LENGTH_MAX]}", spot.place)
     return Misfit(f"{named}: expected {_described(spot.type)}{_found(spot.value)}", spot.place)
+
+
+def _split(text: str) -> tuple[str, str]:
+    """The reason and the path of an error of msgspec, the path cut short; an empty path means the whole body."""
+    reason, mark, path = text.rpartition(_PLACE)
+    return (reason, path.removesuffix("`")[:_PATH_LENGTH_MAX]) if mark else (text, "")
 
 
 def _walk(spot: _Spot, path: str, kind: str | None) -> _Spot:
@@ -70,7 +77,7 @@ def _walk(spot: _Spot, path: str, kind: str | None) -> _Spot:
             continue
         found = _step_with_rest(spot, path)
         if found is None:
-            return _Spot(_joined(spot.place, path.removeprefix(".")), None, _NOTHING)
+            return _Spot(_joined(spot.place, path.removeprefix(".")[:_NAME_LENGTH_MAX]), None, _NOTHING)
         spot, path = found
     return spot
 

@@ -1,4 +1,4 @@
-"""Bodies as typed models: one declaration from which both the check of a body and its JSON Schema follow. The door to msgspec.
+"""Bodies as typed models: one declaration gives both the check of a body and its JSON Schema. Only this package imports msgspec.
 
 A `Model` names its fields and their types; `Meta` adds ranges, lengths and descriptions. `Reader` turns JSON into a model, or raises
 
@@ -24,6 +24,8 @@ from bearlake.serving.http.misfits import Misfit, misfit
 __all__ = ["UNSET", "Meta", "Misfit", "Raw", "UnsetType", "field"]
 
 T = TypeVar("T")
+
+_HALF_PAIR = "the body: half a surrogate pair has no UTF-8"
 
 
 class Model(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -56,8 +58,8 @@ class Reader(Generic[T]):
             raise _malformed(error) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             _whole(body)
-            # What is JSON by its grammar, and yet refused, names half of a surrogate pair (RFC 8259, 8.2).
-            raise Misfit("the body: half a surrogate pair has no UTF-8") from error
+            # The body is JSON by its grammar. msgspec refuses it because a text has half a surrogate pair (RFC 8259, 8.2).
+            raise Misfit(_HALF_PAIR) from error
 
     def convert(self, value: Any) -> T:
         """The model of a JSON value that is parsed already (Any: JSON). Raises `Misfit`."""
@@ -65,11 +67,13 @@ class Reader(Generic[T]):
             converted: T = msgspec.convert(value, type=self._model)
         except msgspec.ValidationError as error:
             raise misfit(self._model, str(error), value) from error
+        except UnicodeEncodeError as error:
+            raise Misfit(_HALF_PAIR) from error
         return converted
 
 
 def _whole(body: bytes | Raw) -> Any:
-    """The JSON value of a body that does not fit its model (Any: JSON). Raises `Malformed`: a misfit is found before the rest is read."""
+    """The JSON value of a body that does not fit its model (Any: JSON). Raises `Malformed`: the decoder stopped at the misfit."""
     try:
         return json.loads(bytes(body).decode(), parse_constant=_refuse)
     except (ValueError, RecursionError) as error:

@@ -114,6 +114,8 @@ def json_in(value: Any, what: str) -> bytes | None:
         return None
     try:
         return _compact(value).encode()
+    except RecursionError as error:
+        raise Problem(422, 422, f"{what}: nested too deeply") from error
     except UnicodeEncodeError as error:
         raise Problem(422, 422, f"{what}: text with a half surrogate pair has no UTF-8") from error
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Bodies of the v2 API, as models: what they may say is checked by them, and described by them in the OpenAPI document.
+"""Bodies of the v2 API, as models: they check the bodies, and describe them in the OpenAPI document.
 
 null counts as absent everywhere. Source: Confluent, "REST Proxy API Reference v2".
 """
@@ -53,7 +53,7 @@ class JsonRecord(JsonPair):
 
 
 class Produce(Model, Generic[R]):
-    """Records to append. The schemas count for the formats that have schemas."""
+    """Records to append. Formats without schemas ignore the fields of schemas."""
 
     records: Annotated[list[R], Meta(min_length=1)]
     key_schema: str | None = None

@@ -1,4 +1,4 @@
-"""Bodies of the schema registry, as models: what they may say is checked by them, and described by them in the OpenAPI document.
+"""Bodies of the schema registry, as models: they check the bodies, and describe them in the OpenAPI document.
 
 null counts as absent in a schema, and unsets a field of a config. What metadata and rules hold is checked by `streams.schemas.rules`.
 
@@ -61,7 +61,7 @@ Number = Annotated[int, Meta(ge=-(2**31), le=INT32_MAX, description="a number fr
 
 
 class Reference(OpenModel):
-    """A schema that another one names: a version of a subject, -1 for the latest."""
+    """A reference from one schema to another: a version of a subject, -1 for the latest."""
 
     name: str
     subject: str

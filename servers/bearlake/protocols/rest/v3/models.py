@@ -1,6 +1,6 @@
-"""Bodies of the v3 API, as models: what they may say is checked by them, and described by them in the OpenAPI document.
+"""Bodies of the v3 API, as models: they check the bodies, and describe them in the OpenAPI document.
 
-null counts as absent everywhere; fields that are not known are ignored. Source: Confluent, "REST Proxy API Reference v3".
+null counts as absent everywhere; unknown fields are ignored. Source: Confluent, "REST Proxy API Reference v3".
 """
 
 from datetime import datetime

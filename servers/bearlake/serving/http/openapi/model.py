@@ -27,13 +27,13 @@ class Operation(NamedTuple):
 
 
 class Description(NamedTuple):
-    """All that a document says of an application, beside what its routes say themselves."""
+    """What a document says about an application, besides the docstrings of its handlers."""
 
     title: str
     operations: Mapping[tuple[str, str], Operation]
     """By method and path."""
     parameters: Mapping[str, Schema]
-    """Path parameters that are not any text."""
+    """Schemas of path parameters; a parameter without one is any text."""
     error_types: tuple[str, ...]
     """Content types of errors."""
     error: Any
