@@ -277,7 +277,11 @@ class SubscriptionService(Subscriptions):
         self, partition: PartitionKey, subscription: str, position: int, properties: Mapping[str, str] | None = None
     ) -> None:
         held = await self._holdings.open(partition)
-        if subscription in held.subscriptions or subscription in await self.names(partition):
+        if subscription not in held.subscriptions:
+            await self._holdings.adopt_stored(
+                held
+            )  # so that no deletion from before removes what the caller is told of
+        if subscription in held.subscriptions:
             raise AlreadyExists(f"the subscription {subscription!r} exists")
         await self._create(held, subscription, position, properties or {})
 
