@@ -15,6 +15,7 @@ from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http import paths
 from bearlake.protocols.pulsar.http.peers import Peers
 from bearlake.protocols.pulsar.http.problems import Problem
+from bearlake.protocols.pulsar.topics import Topic
 from bearlake.streams.principal import Operation
 from bearlake.streams.subscriptions.model import LATEST, NotHolder
 
@@ -138,7 +139,7 @@ class SubscriptionRoutes:
         return count
 
     async def _change(
-        self, request: web.Request, part: paths.Topic, change: Callable[[PartitionKey], Awaitable[None]], body: bytes
+        self, request: web.Request, part: Topic, change: Callable[[PartitionKey], Awaitable[None]], body: bytes
     ) -> None:
         """Change one partition of what the path means, here or at the server that dispatches it."""
         try:
