@@ -278,9 +278,7 @@ class SubscriptionService(Subscriptions):
     ) -> None:
         held = await self._holdings.open(partition)
         if subscription not in held.subscriptions:
-            await self._holdings.adopt_stored(
-                held
-            )  # so that no deletion from before removes what the caller is told of
+            await self._holdings.adopt_stored(held)  # no earlier deletion removes what this finds
         if subscription in held.subscriptions:
             raise AlreadyExists(f"the subscription {subscription!r} exists")
         await self._create(held, subscription, position, properties or {})
