@@ -1,6 +1,7 @@
 """Table commits, and creations of tables, that come when the stream was deleted; see `fixtures/late_commits.py`."""
 
 import asyncio
+import uuid
 from typing import Any
 
 import pytest
@@ -174,6 +175,24 @@ async def test_metadata_files_of_a_dropped_table_are_swept(lake: Lake) -> None:
 
     left = [key for key in await lake.listed("table/") if "/metadata/" in key]
     assert left == sorted([keys["orders"][0], *keys["kept"]])
+
+
+@scene
+async def test_files_of_a_table_stay_when_the_id_of_a_dropped_one_begins_alike(lake: Lake) -> None:
+    ids = iter([uuid.UUID(int=0x1234ABCD << 96 | number) for number in range(2)])
+    lake.metadata.streams._new_uuid = lambda: next(ids)  # type: ignore[attr-defined]
+    dropped = await lake.stream("dropped", table__on_delete="drop")
+    kept = await lake.stream("kept")
+    await lake.tables.ensure(dropped)
+    folder = (await lake.tables.ensure(kept)).location_key
+    keys = [f"{folder}/metadata/{name}" for name in ("00001-b.metadata.json", "snap-1.avro")]
+    for key in keys:
+        await lake.store.put(key, [b"{}"])
+    await lake.metadata.streams.delete(dropped.number)
+    await upkeep_of(lake).run_once()
+    await sweep_all(lake)
+
+    assert [key for key in await lake.listed("table/") if "/metadata/" in key] == keys
 
 
 @scene

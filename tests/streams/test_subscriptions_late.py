@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from bearlake.errors import BearlakeError, NotFound, Unavailable
+from bearlake.errors import AlreadyExists, BearlakeError, NotFound, Unavailable
 from bearlake.metadata.model import Lease, PartitionKey
 from bearlake.metadata.subscriptions import Cursor
 from bearlake.streams.subscriptions.model import EARLIEST, Closed, EntryAck, SubscriptionType
@@ -86,6 +86,20 @@ async def test_a_late_deletion_removes_no_subscription_that_another_server_was_t
         cursors = made.stores.metadata.cursors  # as a producer with an initial subscription does, on any server
         after = await cursors.deletion_count(made.partition)
         await cursors.create(made.partition, "readers", mark_delete=0, properties={}, after=after)
+        await made.cursors.arrive()
+
+        assert await service.names(made.partition) == ["readers"]
+
+
+@virtual_time
+async def test_a_late_deletion_removes_no_subscription_that_a_creation_was_told_of() -> None:
+    async with lake() as made:
+        service = await filled(made)
+        await attach(service, made.partition, permits=0)
+        await give_up_deletion(made, service)
+
+        with pytest.raises(AlreadyExists):
+            await service.create(made.partition, "readers", EARLIEST)
         await made.cursors.arrive()
 
         assert await service.names(made.partition) == ["readers"]

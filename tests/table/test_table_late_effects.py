@@ -355,3 +355,20 @@ async def test_a_table_that_is_renamed_during_its_upkeep_stays_readable(
         await tables.expire(work.stream, keep_ms=0, keep_count_min=1)
 
     assert theirs.load_table("streams.mine").scan().to_arrow().num_rows == 1
+
+
+async def test_a_late_first_commit_of_another_engine_to_a_new_branch_leaves_the_table_readable(
+    tmp_path: Path, tables: IcebergTables, work: Work, clock: ManualClock
+) -> None:
+    """Upkeep's fence moves the main branch, of which this commit requires nothing."""
+    await appended(tables, work, 0)
+    theirs = foreign(tmp_path)
+    late = theirs.transaction()
+    await asyncio.to_thread(lambda: late.append(rows(3, 100, 102), branch="audit"))
+    clock.advance(100 * HOUR_MS)
+    await tables.expire(work.stream, keep_ms=1000 * HOUR_MS, keep_count_min=1)
+    await asyncio.to_thread(late.commit_transaction)
+
+    head = foreign(tmp_path).metadata.refs["audit"].snapshot_id
+    assert foreign(tmp_path).scan(snapshot_id=head).to_arrow().num_rows == 2
+    await tables.expire(work.stream, keep_ms=1000 * HOUR_MS, keep_count_min=1)

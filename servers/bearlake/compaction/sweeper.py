@@ -14,7 +14,7 @@ whose table cannot be read stay.
 
 import logging
 import re
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
 from bearlake.clock import Clock
 from bearlake.compaction.all_streams import all_streams
@@ -142,10 +142,9 @@ class Sweeper:
 
     async def _sweep_data_files(self, old: Collection[str]) -> None:
         forbidden = await self._metadata.objects.forbid([key for key in old if _DATA_FILE.fullmatch(key)])
+        metadata_files = [key for key in old if _METADATA_FILE.fullmatch(key)]
         dead = await self._unlisted(forbidden)
-        await self._delete_orphans(
-            [*dead, *await self._of_dropped([key for key in old if _METADATA_FILE.fullmatch(key)])]
-        )
+        await self._delete_orphans([*dead, *await self._dead_to_all(metadata_files, self._of_dropped)])
 
     async def _next_old(self, prefix: str) -> list[str]:
         """Keys that are old enough, of the next page of a listing."""
@@ -166,23 +165,29 @@ class Sweeper:
 
     async def _unlisted(self, keys: Collection[str]) -> list[str]:
         """Without those that a live snapshot names: a stream may be deleted, and its task dropped, between table commit and swap."""
-        dead: list[str] = []
-        async for stream, some in self._by_stream(keys):
-            async with self._orphan_table_isolation.of(stream.name):
-                dead += await self._never_listed(stream, some)
-        return dead
+        return await self._dead_to_all(keys, self._never_listed)
 
-    async def _of_dropped(self, keys: Collection[str]) -> list[str]:
-        """Those of the metadata files whose table was dropped with its stream: no commit can bring it back, a table has another UUID."""
-        dead: list[str] = []
+    async def _dead_to_all(
+        self, keys: Collection[str], look: Callable[[Stream, Collection[str]], Awaitable[Collection[str]]]
+    ) -> list[str]:
+        """Those of the keys that `look` finds dead for each stream whose table folder they may be in: two ids may begin alike."""
+        known, kept = set[str](), set[str]()
         async for stream, some in self._by_stream(keys):
-            if stream.is_deleted and not _is_wanted(stream):
-                async with self._orphan_table_isolation.of(stream.name):
-                    dead += some if await self._tables.state(stream) is None and await self._is_absent(stream) else []
-        return dead
+            dead: Collection[str] = ()
+            async with self._orphan_table_isolation.of(stream.name):
+                dead = await look(stream, some)
+            known.update(some)
+            kept.update(set(some).difference(dead))
+        return sorted(known - kept)
+
+    async def _of_dropped(self, stream: Stream, keys: Collection[str]) -> Collection[str]:
+        """The metadata files if the table was dropped with its stream: no commit can bring it back, a table has another UUID."""
+        if not stream.is_deleted or _is_wanted(stream) or await self._tables.state(stream) is not None:
+            return ()
+        return keys if await self._is_absent(stream) else ()
 
     async def _by_stream(self, keys: Collection[str]) -> AsyncIterator[tuple[Stream, list[str]]]:
-        """The streams whose table folders the files are in, and which files those are."""
+        """The streams whose table folders the files may be in, and which files those are."""
         by_id: dict[str, list[str]] = {}
         for key in keys:
             by_id.setdefault(key.split("/")[2][-8:], []).append(key)

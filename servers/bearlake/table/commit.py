@@ -15,9 +15,9 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+from uuid import UUID, uuid4
 
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.io import OutputFile
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import (
     DataFileContent,
@@ -46,8 +46,8 @@ log = logging.getLogger(__name__)
 
 FORMAT_VERSION: Final = 2
 """Of Iceberg's table format: the newest that PyIceberg writes."""
-MANIFEST_PREFIX: Final = "bearlake-"
-"""How the names of our manifests begin. Upkeep deletes no other engine's: Spark and Flink commit a manifest long after they wrote it."""
+OURS_PREFIX: Final = "bearlake-"
+"""How the names of our manifests begin, and the last part of those of our manifest lists: upkeep deletes no other engine's."""
 
 Stage: TypeAlias = Callable[["Attempt"], None]
 """Stages updates into a try, or none when nothing is left to do."""
@@ -192,7 +192,11 @@ class Attempt(Transaction):
         """Stage a snapshot that adds files. Manifests are merged when enough have gathered."""
         self._check_writable()
         producer = _Append(
-            operation=Operation.APPEND, transaction=self, io=self._table.io, snapshot_properties=dict(summary)
+            operation=Operation.APPEND,
+            transaction=self,
+            io=self._table.io,
+            commit_uuid=_Mark(bytes=uuid4().bytes),
+            snapshot_properties=dict(summary),
         )
         self._made.append(producer)
         for file in files:
@@ -273,23 +277,17 @@ def _forget(table: Table, locations: Collection[str]) -> None:
             log.info("a metadata file stays until the next upkeep", extra={"file": location, "why": str(error)})
 
 
-def _new_manifest(producer: "_SnapshotProducer[Any]") -> OutputFile:  # Any: producers are generic over themselves
-    """A manifest under a name that tells who wrote it. Every try has a `commit_uuid` of its own."""
-    number = next(producer._manifest_num_counter)
-    name = f"{MANIFEST_PREFIX}{producer.commit_uuid}-m{number}.avro"
-    location = producer._transaction._table.location_provider().new_metadata_location(name)
-    producer._written_manifests.append(location)
-    return producer._io.new_output(location)
+class _Mark(UUID):
+    """The `commit_uuid` of a try, which PyIceberg puts into the names of its manifests and its manifest list: they tell who wrote them."""
+
+    def __str__(self) -> str:
+        return f"{OURS_PREFIX}{super().__str__()}"
 
 
 class _Append(_MergeAppendFiles):
     """PyIceberg's append with manifest merging, without its own retry; `merged` are manifests that it wrote only to merge them."""
 
     merged: frozenset[str] = frozenset()
-
-    def new_manifest_output(self) -> OutputFile:
-        """Give manifests names of our own (`_new_manifest`)."""
-        return _new_manifest(self)
 
     def commit(self) -> None:
         """Stage the snapshot."""
@@ -306,7 +304,11 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
 
     def __init__(self, transaction: Attempt, operation: Operation, summary: dict[str, str]) -> None:
         super().__init__(
-            operation=operation, transaction=transaction, io=transaction._table.io, snapshot_properties=summary
+            operation=operation,
+            transaction=transaction,
+            io=transaction._table.io,
+            commit_uuid=_Mark(bytes=uuid4().bytes),
+            snapshot_properties=summary,
         )
         self._removed: list[ManifestEntry] = []
         self._rest: list[tuple[ManifestFile, list[ManifestEntry]]] = []
@@ -333,10 +335,6 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
         has_deletes = any(manifest.content == ManifestContent.DELETES for manifest in manifests)
         if has_deletes and self._operation == Operation.REPLACE:
             self._refuse_deleted_rows(keys, locations)
-
-    def new_manifest_output(self) -> OutputFile:
-        """Give manifests names of our own (`_new_manifest`)."""
-        return _new_manifest(self)
 
     def commit(self) -> None:
         """Stage the snapshot."""

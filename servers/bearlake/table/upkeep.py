@@ -5,12 +5,14 @@ snapshots names. Files that an expiry has just released go at once: whoever coul
 belong to. The others may belong to a commit under way. So the table is fenced first: the commit loaded the table before the
 fence, and can no longer happen (decision 96). The grace period only keeps upkeep from fencing for every commit that it meets.
 
-Not deleted: manifests of other engines that no snapshot of ours released, because Spark and Flink commit again with manifests that they
-wrote before; and the first metadata file of a table, because its creation may still be under way and no fence stops a creation.
+Not deleted: manifests and manifest lists of other engines that no expiry of ours released. Spark and Flink commit again with manifests
+that they wrote before, and a fence keeps out no first commit to a new branch, which replaces nothing. Nor the first metadata file of a
+table: its creation may still be under way, and no fence stops a creation.
 
 Everything in this file blocks. Source: Apache Iceberg table spec, "Snapshot Retention Policy"; Java's `RemoveSnapshots`, by its docs.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
@@ -24,7 +26,7 @@ from pyiceberg.types import TimestamptzType
 
 from bearlake.objects import ObjectInfo
 from bearlake.table import schema
-from bearlake.table.commit import FORMAT_VERSION, MANIFEST_PREFIX, Attempt, Committer
+from bearlake.table.commit import FORMAT_VERSION, OURS_PREFIX, Attempt, Committer
 from bearlake.table.io import METADATA_SUFFIXES, Locations, StoreBridge
 from bearlake.table.marks import TASKS_SUMMARY
 from bearlake.table.model import SnapshotSummary, TableState, TableSummary
@@ -33,8 +35,8 @@ from bearlake.table.names import MetadataNames
 METADATA_JSON_SUFFIX: Final = ".metadata.json"
 FIRST_VERSION_PREFIX: Final = "00000-"
 """How the name of a table's first metadata file begins, in PyIceberg and in Iceberg's Java library."""
-MANIFEST_LIST_PREFIX: Final = "snap-"
-"""How the name of a manifest list begins: each try of a commit writes its own, in every engine."""
+_OURS: Final = re.compile(rf"(snap-\d+-\d+-)?{OURS_PREFIX}[^/]*\.avro")
+"""The names of our manifests and manifest lists; each try of a commit writes its own."""
 
 
 def live_files(table: Table, keys: Collection[str], names: MetadataNames) -> set[str]:
@@ -136,7 +138,7 @@ def _is_fenced_off(key: str) -> bool:
     name = key.rpartition("/")[2]
     if name.endswith(METADATA_JSON_SUFFIX):
         return not name.startswith(FIRST_VERSION_PREFIX)
-    return name.startswith((MANIFEST_PREFIX, MANIFEST_LIST_PREFIX))
+    return _OURS.fullmatch(name) is not None
 
 
 def _named(table: Table, locations: Locations, names: MetadataNames) -> set[str | None]:

@@ -6,6 +6,9 @@ advisory one of the database, numbered by the schema's name; it ends with the tr
 Changes of tables take locks that stop their readers, until the commit has ended: it waits for the synchronous standby. So the migrating
 process first commits a row that nobody waits for. While the standby is away it waits there, with the advisory lock alone, and servers
 go on reading. (A standby that goes away between the two commits still stops readers until it is back.)
+
+Commits of running servers touch `partition_group` first. So the migrating process locks this table before all others: commits under way
+end, and those that come wait without a lock that a migration wants. A deadlock with another function is still possible, and tried again.
 """
 
 import zlib
@@ -15,12 +18,19 @@ from functools import partial
 from importlib import resources
 from typing import NamedTuple
 
-from bearlake.errors import Unsupported
+from bearlake.errors import Unavailable, Unsupported
+from bearlake.metadata.postgresql import failures
 from bearlake.metadata.postgresql.database import Database, Session
 from bearlake.metadata.postgresql.waiting import HOLDERS, Waiting
 
 LOCK_CLASS = 0x4265_6172
 """First half of the advisory lock's number: "Bear"."""
+
+GATE_VERSION = 1
+"""The migration that makes `partition_group`."""
+
+ATTEMPTS_MAX = 10
+"""Tries of a migration that is the victim of a deadlock with running servers."""
 
 HAS_TABLE = """
 select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = 'migration')"""
@@ -60,12 +70,15 @@ async def migrate(database: Database, known: Sequence[Migration]) -> None:
             async with _turn(database, session):
                 if await _missing(session, database.settings.schema, known):
                     await _write_one_row(session, database.settings.schema)
-            async with _turn(database, session):
-                for migration in await _missing(session, database.settings.schema, known):
-                    await session.execute(migration.script)
-                    await session.value(
-                        "insert into bearlake.migration values ($1, $2, now())", migration.version, migration.name
-                    )
+            for attempt in range(ATTEMPTS_MAX):
+                try:
+                    async with _turn(database, session):
+                        await _make_changes(session, await _missing(session, database.settings.schema, known))
+                    return
+                except Unavailable as error:
+                    if not failures.is_rolled_back(error.__cause__ or error) or attempt + 1 == ATTEMPTS_MAX:
+                        raise
+                    await session.execute("rollback")  # a deadlock: nothing was changed
     finally:
         await session.close()
 
@@ -109,6 +122,14 @@ async def _write_one_row(session: Session, schema: str) -> None:
     await session.execute(
         "update bearlake.migration set name = name where version = (select max(version) from bearlake.migration)"
     )
+
+
+async def _make_changes(session: Session, missing: Sequence[Migration]) -> None:
+    for migration in missing:
+        if migration.version > GATE_VERSION:
+            await session.execute("lock table bearlake.partition_group in access exclusive mode")
+        await session.execute(migration.script)
+        await session.value("insert into bearlake.migration values ($1, $2, now())", migration.version, migration.name)
 
 
 async def _locks_awaited(database: Database, pid: int) -> list[str]:

@@ -162,6 +162,12 @@ class Holdings:
                 return held.adopt(stored, stored.mark_delete)
         raise changing(held.partition)
 
+    async def find(self, held: HeldPartition, name: str) -> Subscription | None:
+        """The subscription if there is one; no deletion from before removes it afterwards. Raises `Fenced`, `Unavailable`."""
+        if name not in held.subscriptions:
+            await self.adopt_stored(held)
+        return held.subscriptions.get(name)
+
     async def adopt_stored(self, held: HeldPartition, start: int = 0) -> Sequence[Cursor]:
         """Adopt the cursors that other servers made; returns all that are stored. Raises `Fenced`, `Unavailable`."""
         for _ in range(ATTEMPTS_MAX):

@@ -277,7 +277,7 @@ class SubscriptionService(Subscriptions):
         self, partition: PartitionKey, subscription: str, position: int, properties: Mapping[str, str] | None = None
     ) -> None:
         held = await self._holdings.open(partition)
-        if subscription in held.subscriptions or subscription in await self.names(partition):
+        if await self._holdings.find(held, subscription) is not None:
             raise AlreadyExists(f"the subscription {subscription!r} exists")
         await self._create(held, subscription, position, properties or {})
 
@@ -313,9 +313,7 @@ class SubscriptionService(Subscriptions):
     async def _find(self, partition: PartitionKey, name: str) -> Subscription:
         """A durable subscription that exists. Raises as `Holdings.open`."""
         held = await self._holdings.open(partition)
-        if name not in held.subscriptions:
-            await self._holdings.adopt_stored(held)
-        found = held.subscriptions.get(name)
+        found = await self._holdings.find(held, name)
         if found is None or held.is_left:
             raise NotFound(f"no subscription {name!r}")
         return found

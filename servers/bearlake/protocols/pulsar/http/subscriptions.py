@@ -9,12 +9,13 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
-from bearlake.errors import NotFound
+from bearlake.errors import AlreadyExists, NotFound
 from bearlake.metadata.model import PartitionKey
 from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http import paths
 from bearlake.protocols.pulsar.http.peers import Peers
 from bearlake.protocols.pulsar.http.problems import Problem
+from bearlake.protocols.pulsar.topics import Topic
 from bearlake.streams.principal import Operation
 from bearlake.streams.subscriptions.model import LATEST, NotHolder
 
@@ -53,17 +54,13 @@ class SubscriptionRoutes:
         """Create a subscription in the partitions that do not have it. The body is a message id, `earliest` or `latest`."""
         asked = await paths.body_of(request)
         properties = _properties(asked)
-        name, has_created = request.match_info["subscription"], False
+        name = request.match_info["subscription"]
 
         async def create(partition: PartitionKey) -> None:
-            nonlocal has_created
-            if name not in await self._subscriptions.names(partition):
-                has_created = True
-                offset, _ = paths.position_in(asked, partition)
-                await self._subscriptions.create(partition, name, offset, properties)
+            offset, _ = paths.position_in(asked, partition)
+            await self._subscriptions.create(partition, name, offset, properties)
 
-        await self._each(request, create)
-        if not has_created:
+        if not await self._each(request, create, passed_over=409):
             raise Problem(409, "Subscription already exists for topic")
         return web.Response(status=204)
 
@@ -119,19 +116,37 @@ class SubscriptionRoutes:
         await self._each(request, lambda partition: self._subscriptions.seek_time(partition, name, timestamp_ms))
         return web.Response(status=204)
 
-    async def _each(self, request: web.Request, change: Callable[[PartitionKey], Awaitable[None]]) -> None:
-        """Change what the path means. Raises `NotHolder` for one partition that another server dispatches."""
+    async def _each(
+        self, request: web.Request, change: Callable[[PartitionKey], Awaitable[None]], *, passed_over: int | None = None
+    ) -> int:
+        """Change what the path means; returns how many partitions were changed: not those of a partitioned topic where it `AlreadyExists`,
+        or where another server answers with the status `passed_over`. Raises `NotHolder` for one partition that another server has."""
         topic = await paths.topic_of(self._context, request, Operation.READ)
         if not paths.names_whole(topic):
             await change(topic.partition)
-            return
+            return 1
         body = await request.read()
+        count = 0
         for part in paths.topics_of(topic):
             try:
-                await change(part.partition)
-            except NotHolder as error:
-                path = paths.path_of(part.name) + paths.below_topic(request)
-                await self._peers.send(error, request.method, path, body)
+                await self._change(request, part, change, body)
+                count += 1
+            except AlreadyExists:
+                continue
+            except Problem as problem:
+                if problem.status != passed_over:
+                    raise
+        return count
+
+    async def _change(
+        self, request: web.Request, part: Topic, change: Callable[[PartitionKey], Awaitable[None]], body: bytes
+    ) -> None:
+        """Change one partition of what the path means, here or at the server that dispatches it."""
+        try:
+            await change(part.partition)
+        except NotHolder as error:
+            path = paths.path_of(part.name) + paths.below_topic(request)
+            await self._peers.send(error, request.method, path, body)
 
 
 def _properties(asked: object) -> Mapping[str, str]:
