@@ -290,3 +290,25 @@ async def test_rest_a_server_whose_follower_stands_still_says_which_append_a_for
     assert [answer.status for answer in went_on] == [503, 409, 409]
     assert went_on[1].headers["Producer-Expected-Seq"] == "0"
     assert (await one.post("/v1/stream/t", b"[1]", headers=claim(0))).status == 200
+
+
+async def test_rest_an_append_that_waits_for_its_turn_while_it_is_stored_by_another_server_is_a_duplicate(
+    rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = await rest_servers(2)
+    await one.put("/v1/stream/t", b"", headers=JSON)
+    log = HeldLog(one.metadata.log)
+    monkeypatch.setattr(one.streams._writer, "_commit_log", log)
+    monkeypatch.setattr(one.streams._writer, "_commit_here", None)
+    before = asyncio.create_task(one.post("/v1/stream/t", b"[9]", headers=JSON | {"Stream-Seq": "0"}))
+    await until(lambda: bool(log.held))
+    headers = claim(0) | {"Stream-Seq": "1"}
+    waiting = asyncio.create_task(one.post("/v1/stream/t", b"[1]", headers=headers))
+    await until(lambda: one.server.open_count == 2)
+    await asyncio.sleep(0.1)  # it waits behind the first one
+    retried = await other.post("/v1/stream/t", b"[1]", headers=headers)
+    log.are_let_go.set()
+    answers = [(await one_of).status for one_of in (before, waiting)]
+
+    assert retried.status == 200
+    assert answers == [409, 204]

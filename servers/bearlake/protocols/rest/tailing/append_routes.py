@@ -157,7 +157,12 @@ class AppendRoutes:
         for _ in range(_TRY_COUNT):
             if records and not (order.sequence is not None and await self._is_known(order, partition, claim)):
                 producer_id = await self._producers.id_of(partition, claim)
-                verdict, base, _ = await self._once(order, partial(claim.sign, producer_id=producer_id))
+                try:
+                    verdict, base, _ = await self._once(order, partial(claim.sign, producer_id=producer_id))
+                except Problem:  # an old `Stream-Seq`; a repeat may have been stored while this one waited for its turn
+                    if not await self._is_known(order, partition, claim):
+                        raise
+                    continue
                 if verdict == Verdict.ACCEPTED:
                     await self._appending.still_open(view, order.partition, base + len(records))
                     return _Done(base + len(records), _echo(claim.epoch, claim.sequence), is_last=True)
