@@ -227,28 +227,31 @@ class HeldLog:
         return result
 
 
-def claim(sequence: int) -> dict[str, str]:
-    return JSON | {"Producer-Id": "p", "Producer-Epoch": "0", "Producer-Seq": str(sequence)}
+def claim(sequence: int, *, is_ordered: bool = False) -> dict[str, str]:
+    headers = JSON | {"Producer-Id": "p", "Producer-Epoch": "0", "Producer-Seq": str(sequence)}
+    return headers | {"Stream-Seq": str(sequence)} if is_ordered else headers
 
 
+@pytest.mark.parametrize("is_ordered", [False, True])
 @pytest.mark.parametrize("sequence", [0, 1])
 @pytest.mark.parametrize("hangs", ["commit", "room"])
 async def test_rest_an_append_whose_producer_was_forgotten_is_unknown(
-    rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch, hangs: str, sequence: int
+    rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch, hangs: str, sequence: int, is_ordered: bool
 ) -> None:
     """Its commit hung, or it waited for the write path's memory; a retry was stored meanwhile."""
     one, other = await rest_servers(2)
     await one.put("/v1/stream/t", b"", headers=JSON)
     for n in range(sequence):
-        await one.post("/v1/stream/t", b"[%d]" % n, headers=claim(n))
+        await one.post("/v1/stream/t", b"[%d]" % n, headers=claim(n, is_ordered=is_ordered))
     memory = FullMemory(one.streams) if hangs == "room" else None
     log = HeldLog(one.metadata.log)
     if memory is None:
         monkeypatch.setattr(one.streams._writer, "_commit_log", log)
         monkeypatch.setattr(one.streams._writer, "_commit_here", None)
-    first = asyncio.create_task(one.post("/v1/stream/t", b"[%d]" % sequence, headers=claim(sequence)))
+    headers = claim(sequence, is_ordered=is_ordered)
+    first = asyncio.create_task(one.post("/v1/stream/t", b"[%d]" % sequence, headers=headers))
     await until(lambda: bool(log.held or one.streams._writer._relief))
-    retried = await other.post("/v1/stream/t", b"[%d]" % sequence, headers=claim(sequence))
+    retried = await other.post("/v1/stream/t", b"[%d]" % sequence, headers=headers)
     await forget(one.streams, other.streams)
     log.are_let_go.set()
     if memory is not None:
@@ -272,3 +275,40 @@ async def test_rest_a_producer_that_was_forgotten_begins_anew(rest_servers: Make
     assert (went_on.status, went_on.headers["Producer-Expected-Seq"]) == (409, "0")
     assert began.status == 200
     assert (await other.get("/v1/stream/t")).body == [0, 1]
+
+
+async def test_rest_a_server_whose_follower_stands_still_says_which_append_a_forgotten_producer_begins_with(
+    rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = await rest_servers(2)
+    await one.put("/v1/stream/t", b"", headers=JSON)
+    assert (await one.post("/v1/stream/t", b"[0]", headers=claim(0))).status == 200
+    monkeypatch.setattr(one.streams._follower, "_heard", lambda position: None)
+    await forget(other.streams, other.streams)
+    went_on = [await one.post("/v1/stream/t", b"[1]", headers=claim(1)) for _ in range(3)]
+
+    assert [answer.status for answer in went_on] == [503, 409, 409]
+    assert went_on[1].headers["Producer-Expected-Seq"] == "0"
+    assert (await one.post("/v1/stream/t", b"[1]", headers=claim(0))).status == 200
+
+
+async def test_rest_an_append_that_waits_for_its_turn_while_it_is_stored_by_another_server_is_a_duplicate(
+    rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = await rest_servers(2)
+    await one.put("/v1/stream/t", b"", headers=JSON)
+    log = HeldLog(one.metadata.log)
+    monkeypatch.setattr(one.streams._writer, "_commit_log", log)
+    monkeypatch.setattr(one.streams._writer, "_commit_here", None)
+    before = asyncio.create_task(one.post("/v1/stream/t", b"[9]", headers=JSON | {"Stream-Seq": "0"}))
+    await until(lambda: bool(log.held))
+    headers = claim(0) | {"Stream-Seq": "1"}
+    waiting = asyncio.create_task(one.post("/v1/stream/t", b"[1]", headers=headers))
+    await until(lambda: one.server.open_count == 2)
+    await asyncio.sleep(0.1)  # it waits behind the first one
+    retried = await other.post("/v1/stream/t", b"[1]", headers=headers)
+    log.are_let_go.set()
+    answers = [(await one_of).status for one_of in (before, waiting)]
+
+    assert retried.status == 200
+    assert answers == [409, 204]

@@ -1,6 +1,7 @@
 """Requests about groups that their server gave up, and that arrive after later ones, whichever way those came."""
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
@@ -202,3 +203,32 @@ async def test_a_request_that_is_outdated_again_pauses_and_gives_up_in_the_end()
     assert caught.value.problem is Problem.COORDINATOR_UNAVAILABLE
     assert outpaced.sent_count == 1 + client.RESEND_COUNT_MAX
     assert asyncio.get_running_loop().time() == pytest.approx(sum(pauses_ms) / 1000, abs=0.001)
+
+
+@virtual_time
+async def test_a_long_join_at_a_coordinator_that_numbers_each_member_by_itself() -> None:
+    """As coordinators did before decision 92: they take exactly the member's newest number. Another member has a larger one."""
+    asker = GroupClient(GroupSettings(), None, random.Random(1))
+    newest = {"a": 3, "b": 50}
+    waits = 6
+    asked = 0
+
+    async def send(url: str, body: bytes, is_waiting: bool) -> tuple[int, bytes]:
+        nonlocal waits, asked
+        asked += 1
+        document = json.loads(body)
+        member = document["member_id"]
+        if document["revision"] != f"term/{newest[member]}":
+            return 412, json.dumps({"revision": f"term/{newest[member]}"}).encode()
+        newest[member] += 1
+        if member == "a" and waits:
+            waits -= 1
+            await asyncio.sleep(5)
+            return 202, json.dumps({"revision": f"term/{newest[member]}"}).encode()
+        return 200, json.dumps({"revision": f"term/{newest[member]}"}).encode()
+
+    asker._send = send  # type: ignore[method-assign]
+    await asker.ask_revised("http://there", "commit", {"group": "g", "member_id": "b"})
+    await asker.ask_revised("http://there", "join", {"group": "g", "member_id": "a"}, waits=True)
+
+    assert asked < 20

@@ -308,7 +308,7 @@ async def test_a_neighbour_that_is_refused_does_not_hurt_the_others_of_its_objec
             append_of(kept, batch_of(b"d")),
         ]
 
-        results = await one.append(appends)
+        results = await one.append(appends, one.seen.position)
 
         assert verdicts_of(results) == [
             "ACCEPTED",

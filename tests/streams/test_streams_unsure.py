@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from bearlake.metadata.model import ObjectCommit, ObjectCommitted
 from bearlake.metadata.tokens import Forgotten
 from bearlake.streams.append import AppendCall
@@ -110,6 +112,25 @@ async def test_an_object_is_as_old_as_the_oldest_of_its_batches() -> None:
         assert verdicts_of(await older) == ["UNAVAILABLE"]
         assert verdicts_of(await younger) == ["ACCEPTED"]
         assert values_of(await fetch(other, view)) == [(0, b"a"), (1, b"b")]
+
+
+@pytest.mark.parametrize("old", [{}, {"producer": 30, "sequence": 1}])
+@virtual_time
+async def test_a_call_that_began_long_ago_does_no_harm_to_batches_of_others(old: dict[str, int]) -> None:
+    """A stream of a client that goes on, without a producer or with one that is known, shares an object with a producer's first batch."""
+    async with deployment() as stores:
+        server = await stores.serve(settings(linger_ms=100, flush_when_idle=False))
+        view = await create(server)
+        began = server.seen.position
+        await append(server, view, batch_of(b"a", producer=20))
+        await expire(stores)
+        await append(server, view, batch_of(b"b", producer=30))
+        await asyncio.sleep(2)
+        going_on = submit(server, view, batch_of(b"c", **old), seen=began)
+        first = submit(server, view, batch_of(b"d", producer=3))
+
+        assert server.seen.position > began
+        assert verdicts_of([*await going_on, *await first]) == ["ACCEPTED", "ACCEPTED"]
 
 
 @virtual_time

@@ -110,7 +110,7 @@ BATCH_IN_STEP = 8
 class ObjectCommit:
     """A WAL object to commit. `token` is the object's key; `batches` lie by position, one partition's batches back to back.
 
-    `seen` is a log position that the server knew of before it received any of the batches (0: none).
+    `seen` is a log position that the server knew of before it received any batch that may be its producer's first one (0: none).
     """
 
     token: str

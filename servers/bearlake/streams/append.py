@@ -4,12 +4,13 @@ The hot path has no future and no task per request (10-17 us each): a call colle
 callback when the last one is known. `Streams.append` wraps that for callers who prefer `await`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 from bearlake.kernel import Append as Append
 from bearlake.kernel import Hold as Hold
+from bearlake.metadata.model import BATCH_NAMED
 
 
 class Verdict(IntEnum):
@@ -87,6 +88,17 @@ class AppendCall:
         if self.waiting > 0:
             self.waiting = -1
             self._on_done(self)
+
+
+def may_begin(appends: Iterable[Append]) -> bool:
+    """Whether any of the batches may be its producer's first one, which alone can be UNSURE (`metadata/producers.py`).
+
+    Others have no say in what their commit has seen: a call that began long ago would make batches UNSURE that only share its object.
+    """
+    for _, _, _, _, _, _, producer_id, _, sequence, flags, _, after in appends:
+        if producer_id >= 0 and (sequence == 0 or (flags & BATCH_NAMED and after < 0)):
+            return True
+    return False
 
 
 def resolve(entries: Sequence[tuple[AppendCall, int, Append]], results: Sequence[Result]) -> list[AppendCall]:

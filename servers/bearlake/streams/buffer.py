@@ -30,7 +30,7 @@ class WriteBuffer:
         self.since = since
         """Loop time of the first batch."""
         self.seen = 0
-        """Log position that this server knew of before it received any of the batches."""
+        """Log position that this server knew of before it received any batch that may be its producer's first one."""
 
 
 class Sealed(NamedTuple):

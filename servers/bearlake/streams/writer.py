@@ -7,7 +7,7 @@
 - A batch is acknowledged only after its object is durable and its commit is known (I1). A lost reply is neither success nor
   failure: the commit is asked again with the same token until it is known or this server is fenced. A server that does not know for
   `commit_unknown_ms_max` stops instead, so that its clients go elsewhere; the token is decided once, however late a commit comes (I8).
-- A commit names the oldest of the log positions that this server knew of when the object's batches arrived (`metadata/producers.py`).
+- A commit names the oldest log position that this server knew of when a batch arrived that may be its producer's first (`may_begin`).
 - Memory is bounded by `bytes_max`: over it, protocol servers stop reading their sockets (`is_over_budget`, `on_relief`).
 
 Flush policy ("natural batching"): at once when nothing is in flight and `flush_when_idle`; when `flush_bytes` are waiting and an
@@ -29,7 +29,7 @@ from bearlake.metadata.model import ObjectCommit, ObjectCommitted, ObjectRef, Ou
 from bearlake.metadata.tokens import surely_not_stored
 from bearlake.objects import ObjectStore
 from bearlake.streams import outcomes
-from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Result, resolve
+from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Result, may_begin, resolve
 from bearlake.streams.attempt import Attempt
 from bearlake.streams.buffer import Entry, Sealed, WriteBuffer, seal
 from bearlake.streams.missing import Missing
@@ -144,8 +144,8 @@ class Writer:
             before = buffer.size
             if not before:
                 buffer.since = loop.time()
-                buffer.seen = call.seen
-            elif call.seen < buffer.seen:
+                buffer.seen = self._seen.position
+            if call.seen < buffer.seen and may_begin(call.appends):
                 buffer.seen = call.seen
             first = at
             at, buffer.size = kernel.queue_appends(call, call.appends, at, buffer.partitions, before, limit)

@@ -65,6 +65,10 @@ class Writing:
         """The newest log position that this server knows of: read it before the first wait of a request."""
         return self._streams.seen.position
 
+    def heard(self, position: int) -> None:
+        """The log has reached `position`: what comes from now on is not older."""
+        self._streams.seen.heard(position)
+
     def now_ms(self) -> int:
         """The time of records that bring none."""
         return self._streams.clock.now_ms()

@@ -118,6 +118,7 @@ class GroupClient:
                 continue
             if answer is not None:
                 return answer
+            outdated_count = 0  # it was taken; coordinators before decision 92 outdate it each time that it has waited
             named = self._revisions.get(group, named)
 
     async def _pause(self, outdated_count: int) -> None:

@@ -155,9 +155,14 @@ class AppendRoutes:
         view, records = order.view, order.records
         partition = view.partition(order.partition)
         for _ in range(_TRY_COUNT):
-            if records and not (order.sequence is not None and await self._is_known(partition, claim)):
+            if records and not (order.sequence is not None and await self._is_known(order, partition, claim)):
                 producer_id = await self._producers.id_of(partition, claim)
-                verdict, base, _ = await self._once(order, partial(claim.sign, producer_id=producer_id))
+                try:
+                    verdict, base, _ = await self._once(order, partial(claim.sign, producer_id=producer_id))
+                except Problem:  # an old `Stream-Seq`; a repeat may have been stored while this one waited for its turn
+                    if not await self._is_known(order, partition, claim):
+                        raise
+                    continue
                 if verdict == Verdict.ACCEPTED:
                     await self._appending.still_open(view, order.partition, base + len(records))
                     return _Done(base + len(records), _echo(claim.epoch, claim.sequence), is_last=True)
@@ -176,16 +181,24 @@ class AppendRoutes:
                 is_last = bool(records) and claim.sequence == last.last_sequence
                 return _Done(None, _echo(last.epoch, last.last_sequence), is_last=is_last)
             if decision is not Decision.ACCEPT:
-                _check_known(order, last)
+                self._check_known(order, last)
                 raise producers.problem_of(decision, claim, last)
             if not records:
                 return _Done(None, _echo(claim.epoch, claim.sequence), is_last=True)
             # The one before it came in meanwhile: it is its turn now.
         raise Overloaded("this producer's appends come in another order all the time")
 
-    async def _is_known(self, partition: PartitionKey, claim: Claim) -> bool:
+    async def _is_known(self, order: _Order, partition: PartitionKey, claim: Claim) -> bool:
         """Whether the commit would not accept it: asked before a repeat is taken for an old `Stream-Seq`."""
-        return producers.decide(claim, await self._producers.last(partition, claim)) is not Decision.ACCEPT
+        last = await self._producers.last(partition, claim)
+        self._check_known(order, last)
+        return producers.decide(claim, last) is not Decision.ACCEPT
+
+    def _check_known(self, order: _Order, last: NamedProducer) -> None:
+        """Raise `Unavailable` if a producer of the name was forgotten since the request came: a retry may have been stored before."""
+        if last.epoch < 0 and order.seen < last.floor:
+            self._writing.heard(last.floor)  # else the next request is as old, if this server's follower stands still
+            raise Unavailable("the producer was forgotten meanwhile; the records may or may not be stored")
 
     async def _answer_closed(
         self, view: StreamView, index: int, claim: Claim | None, *, closes_only: bool
@@ -207,12 +220,6 @@ class AppendRoutes:
 
 def _signed(sign: Callable[[Append], Append], complete: Callable[[Append], Append], append: Append) -> Append:
     return complete(sign(append))
-
-
-def _check_known(order: _Order, last: NamedProducer) -> None:
-    """Raise `Unavailable` if a producer of the name was forgotten since the request came: a retry of it may have been stored before."""
-    if last.epoch < 0 and order.seen < last.floor:
-        raise Unavailable("the producer was forgotten meanwhile; the records may or may not be stored")
 
 
 def _echo(epoch: int, sequence: int) -> dict[str, str]:
