@@ -35,7 +35,7 @@ async def test_a_reader_that_lags_gets_what_a_bounded_read_brings_and_then_the_r
         view = await create(writer, partition_count=2)
         reader = await stores.serve(StreamsSettings(reader=ReaderSettings(load_bytes_max=30_000)))
         for at in range(OBJECT_COUNT):  # each object: a large slice of partition 0, a small one of partition 1
-            await writer.append([append_of(view, batch_of(PADDING), 0), append_of(view, batch_of(b"%d" % at), 1)])
+            await writer.append([append_of(view, batch_of(PADDING), 0), append_of(view, batch_of(b"%d" % at), 1)], 0)
         offset, rounds, found = 0, 0, []
         while offset < OBJECT_COUNT:
             ranges = [FetchRange(view.partition(1), offset, 1 << 20)]

@@ -13,7 +13,7 @@ pytest.importorskip("schemathesis", reason="schemathesis is missing: the OpenAPI
 pytestmark = pytest.mark.integration
 
 EXAMPLE_COUNT = 8
-RUN_S = 150
+RUN_S = 480
 
 
 @pytest.mark.timeout(RUN_S + 30)
