@@ -2,12 +2,14 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,9 @@ from typing import Any
 from fixtures.server_process import clean_environment
 from nemesis.schedule import Happening
 
-CHECK_S = 1800.0
+CHECK_S = 600.0
+CHECK_PER_LOAD_S = 1.0
+"""How long the checker may take per second of load, at most. A run of 45 minutes took 0.01 of it on a free core, 0.11 on a busy machine."""
 AFTER_NS = 15 * 10**9
 """How long after a fault what clients feel is put down to it."""
 PROTOCOLS = {
@@ -35,14 +39,36 @@ class Verdict:
     """Violations in full, as the checker shows them."""
 
 
-def judge(histories: Sequence[Path], output: Path) -> Verdict:
-    """Check all histories together; the checker's whole text goes to `output`."""
+def limit_s(load_s: float) -> float:
+    """How long the checker may take for a run of so many seconds."""
+    return CHECK_S + CHECK_PER_LOAD_S * load_s
+
+
+def judge(histories: Sequence[Path], output: Path, within_s: float = CHECK_S, keep: Path | None = None) -> Verdict:
+    """Check all histories together; the checker's whole text goes to `output`.
+
+    Returns also when the checker does not end, or the limit of the whole run is reached meanwhile. Histories that were not judged are
+    kept: by the caller in `keep`, or else here, in a new folder. The verdict says where.
+    """
+    verdict = _checked(histories, output, within_s)
+    if verdict.violations is not None:
+        return verdict
+    if keep is None:
+        keep = Path(tempfile.mkdtemp(prefix="nemesis-unjudged-"))
+        for history in histories:
+            shutil.copy2(history, keep)
+    return replace(verdict, text=f"{verdict.text}; {len(histories)} histories are kept: {keep}/*.jsonl")
+
+
+def _checked(histories: Sequence[Path], output: Path, within_s: float) -> Verdict:
     command = [sys.executable, "-m", "bearlake.testing.history", "check", *map(str, histories)]
     environment = clean_environment({"PYTHONPATH": ":".join(sys.path)})
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_S, env=environment, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=within_s, env=environment, check=False)
     except subprocess.TimeoutExpired:
-        return Verdict(violations=None, text=f"not judged within {CHECK_S:g} s")
+        return Verdict(violations=None, text=f"not judged within {within_s:g} s")
+    except TimeoutError as late:  # the alarm of `run.py`
+        return Verdict(violations=None, text=f"not judged: {late}")
     output.write_text(done.stdout + done.stderr)
     # The last line counts all of them; only the first ones are shown.
     told = done.stdout.strip().rpartition("\n")[2]

@@ -57,7 +57,7 @@ def run(wish: Wish) -> Run:
         found_gates = _settle(world, watch, wish)
         text = world.folder / "verdict.log"
         histories = world.fleet.histories()
-        verdict = judging.judge(histories, text)
+        verdict = judging.judge(histories, text, judging.limit_s(wish.seconds), wish.keep)
         log.info("judged: %s", verdict.text)
         found = judging.facts(histories)
         failures = [f"{client.name} {text}" for client in world.fleet.clients for text in client.failures]

@@ -1,6 +1,7 @@
 """Each gate of a run lets pass what it must, and is closed by a measure or a history that must close it."""
 
 import json
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -205,9 +206,44 @@ def test_a_history_that_cannot_be_judged_closes_the_gate(tmp_path: Path) -> None
     history = tmp_path / "p-1.jsonl"
     history.write_text('{"e": "invoke", "i": 0, "t": 1, "p": "p", "op": "complete", "log": ["main", 0]}\n')
 
-    verdict = judging.judge([history], tmp_path / "verdict.log")
+    verdict = judging.judge([history], tmp_path / "verdict.log", keep=tmp_path)
 
     assert gates.promises(verdict.violations, verdict.text).is_passed is False
+
+
+def test_histories_that_are_not_judged_in_time_are_kept_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    history = tmp_path / "p-1.jsonl"
+    history.write_text('{"history": 1, "clock": "monotonic_ns"}\n')
+
+    verdict = judging.judge([history], tmp_path / "verdict.log", within_s=0)
+
+    (kept,) = tmp_path.glob("nemesis-unjudged-*/p-1.jsonl")
+    gate = gates.promises(verdict.violations, verdict.text)
+    assert gate.is_passed is False
+    assert gate.figures == f"not judged within 0 s; 1 histories are kept: {kept.parent}/*.jsonl"
+    assert gate.figures in written(run(gates=[gate], verdict=verdict))
+
+
+def test_the_limit_of_the_whole_run_ends_the_checker_and_not_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(*_: object, **__: object) -> None:
+        raise TimeoutError("the run did not end within its limit")
+
+    monkeypatch.setattr(judging.subprocess, "run", ended)
+
+    verdict = judging.judge([], tmp_path / "verdict.log", keep=tmp_path)
+
+    assert verdict.violations is None
+    assert verdict.text.startswith("not judged: the run did not end within its limit; ")
+
+
+def test_a_longer_run_may_be_checked_for_longer() -> None:
+    assert judging.limit_s(SHORT_S) < judging.limit_s(LONG_S)
+    assert judging.limit_s(45 * SHORT_S) > 45 * SHORT_S
 
 
 def test_a_kind_of_client_that_got_no_answer_closes_the_gate() -> None:

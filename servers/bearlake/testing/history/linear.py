@@ -5,14 +5,26 @@ under way that have taken effect already. When an operation returns, configurati
 has; if none is left, the history is not linearizable, and the operation that returned is the witness.
 
 Operations that need not take effect (unknown outcomes) never return: they stay possible until an operation that supersedes them has
-taken effect. Of two configurations with the same state, one that has used fewer of them can do all that the other can, so only such
-minimal ones are kept; that keeps histories with many unknown operations feasible.
+taken effect. Two rules keep histories with many of them feasible; neither misses or invents a contradiction.
+
+*Choice.* Of optional operations of one `kind`, the one that expires first is tried first. Let an order use `b` where `a` of the same
+kind is under way too, and let `a` expire whenever `b` does, or earlier. Put `a` in the place of `b`, and `b` in the place of `a` if the
+order uses `a` later. Both have the same effect, have started, and have no end. The later place is before the moment at which `a` expires,
+so `b` has not expired there. The new order is as valid as the old one. So only the operations of a kind that expire first need to be
+tried; those that never expire are used in the order of their starts.
+
+*Cover.* A configuration covers another one with the same state and the same operations with an end, if each optional operation that only
+the other one has left can be paired with one of the same kind that only the first one has left and that expires no earlier. What
+the other one can still do, the first one can do with the partners. Only configurations that no other one covers are kept.
+
+An optional operation that has become impossible for good (`last`) is forgotten: whether it was used makes no difference any more.
 
 Source: Wing and Gong, "Testing and Verifying Concurrent Objects" (1993); Lowe, "Testing for linearizability" (2017): memoized
 configurations, just-in-time linearization.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -30,6 +42,10 @@ class Step(Generic[S]):
     """The states that it may lead to from a state; none: it is not possible there."""
     gives: Hashable = None
     """Of an optional operation: it matters only to operations under way that `want` this (a write to its readers). None: to any."""
+    kind: Hashable = None
+    """Of an optional operation: those of one kind have the same effect, give the same and supersede nothing. None: a kind of its own."""
+    last: int | None = None
+    """Of an optional operation: it is possible in no state that is left when all operations with an end by then have taken effect."""
     wants: Hashable = None
     """The `gives` of the optional operations that this one needs (a read names its write)."""
     supersedes: frozenset[int] = frozenset()
@@ -42,6 +58,7 @@ class Step(Generic[S]):
 
 
 _Configuration = tuple[S, frozenset[int]]
+_Reached = dict[tuple[S, frozenset[int]], list[frozenset[int]]]
 
 
 def first_contradiction(steps: Sequence[Step[S]], initial: S) -> int | None:
@@ -50,19 +67,22 @@ def first_contradiction(steps: Sequence[Step[S]], initial: S) -> int | None:
         [
             *((step.start, 0, index) for index, step in enumerate(steps)),
             *((step.end, 1, index) for index, step in enumerate(steps) if step.end is not None),
+            *((max(step.start, step.last), 2, index) for index, step in enumerate(steps) if step.last is not None),
         ]
     )
     search = _Search(steps)
     found: set[_Configuration[S]] = {(initial, frozenset())}
-    for _, is_end, index in events:
-        if not is_end:
+    for _, what, index in events:
+        if what == 0:
             search.pending.add(index)
             continue
-        found = search.until(found, index)
-        if not found:
-            return index
-        done = frozenset.intersection(*(used for _, used in found))
-        over = {index, *(other for other in done if steps[other].is_optional)}
+        over = {index}
+        if what == 1:
+            found = search.until(found, index)
+            if not found:
+                return index
+            done = frozenset.intersection(*(used for _, used in found))
+            over.update(other for other in done if steps[other].is_optional)
         search.pending -= over
         found = search.minimal((state, used - over) for state, used in found)
     return None
@@ -72,10 +92,15 @@ class _Search(Generic[S]):
     def __init__(self, steps: Sequence[Step[S]]) -> None:
         self._steps = steps
         self.pending: set[int] = set()
+        superseding: dict[int, set[int]] = defaultdict(set)
+        for index, step in enumerate(steps):
+            for other in step.supersedes:
+                superseding[other].add(index)
+        self._superseding = {other: frozenset(by) for other, by in superseding.items()}
 
     def until(self, configurations: Iterable[_Configuration[S]], index: int) -> set[_Configuration[S]]:
         """The minimal configurations that follow from these and in which the operation has taken effect."""
-        reached: dict[tuple[S, frozenset[int]], list[frozenset[int]]] = {}
+        reached: _Reached[S] = {}
         found: set[_Configuration[S]] = set()
         # By number of effects, so that minimal configurations come first.
         level = self.minimal(configurations)
@@ -88,36 +113,76 @@ class _Search(Generic[S]):
                 if index in used:
                     found.add((state, used))
                     continue
-                for other in useful - used:
+                for other in self._choices(useful, used):
                     step = self._steps[other]
                     over = used | {other} | step.supersedes
                     following.update((state_after, over) for state_after in step.effect(state))
             level = following
         return found
 
-    def _useful(self) -> set[int]:
-        """Operations under way whose effect may matter now."""
+    def _useful(self) -> list[list[list[int]]]:
+        """Operations under way whose effect may matter now: by kind, and by what supersedes them, in the order of their starts."""
         wanted = {self._steps[index].wants for index in self.pending}
-        return {
-            index
-            for index in self.pending
-            if not self._steps[index].is_optional
-            or self._steps[index].gives is None
-            or self._steps[index].gives in wanted
-        }
+        kinds: dict[Hashable, dict[frozenset[int], list[int]]] = defaultdict(lambda: defaultdict(list))
+        for index in sorted(self.pending):
+            step = self._steps[index]
+            if step.end is not None or step.gives is None or step.gives in wanted:
+                kinds[self._kind(index)][self._superseding.get(index, frozenset())].append(index)
+        return [list(kind.values()) for kind in kinds.values()]
+
+    def _kind(self, index: int) -> Hashable:
+        step = self._steps[index]
+        return (index,) if step.end is not None or step.kind is None else (None, step.kind)
+
+    def _choices(self, useful: list[list[list[int]]], used: frozenset[int]) -> Iterator[int]:
+        """Operations to try next: of each kind those that no other one left of it expires with or before."""
+        for kind in useful:
+            firsts = [
+                first for alike in kind if (first := next((at for at in alike if at not in used), None)) is not None
+            ]
+            kept: list[int] = []
+            for first in firsts:
+                if not any(self._expires_with(other, first) for other in kept):
+                    kept = [other for other in kept if not self._expires_with(first, other)]
+                    kept.append(first)
+            yield from kept
+
+    def _expires_with(self, one: int, other: int) -> bool:
+        """Whether in every order the first has expired when the second expires."""
+        mine, its = self._superseding.get(one, frozenset()), self._superseding.get(other, frozenset())
+        return all(by in mine or any(self._is_before(earlier, by) for earlier in mine) for by in its)
+
+    def _is_before(self, one: int, other: int) -> bool:
+        end = self._steps[one].end
+        return end is not None and end < self._steps[other].start
 
     def minimal(self, configurations: Iterable[_Configuration[S]]) -> set[_Configuration[S]]:
         """Those that no other one covers."""
-        reached: dict[tuple[S, frozenset[int]], list[frozenset[int]]] = {}
+        reached: _Reached[S] = {}
         ordered = sorted(set(configurations), key=lambda item: len(item[1]))
         return {(state, used) for state, used in ordered if self._is_new(reached, state, used)}
 
-    def _is_new(
-        self, reached: dict[tuple[S, frozenset[int]], list[frozenset[int]]], state: S, used: frozenset[int]
-    ) -> bool:
+    def _is_new(self, reached: _Reached[S], state: S, used: frozenset[int]) -> bool:
         optional = frozenset(index for index in used if self._steps[index].is_optional)
         smaller = reached.setdefault((state, used - optional), [])
-        if any(one <= optional for one in smaller):
+        if any(self._covers(one, optional) for one in smaller):
             return False
         smaller.append(optional)
         return True
+
+    def _covers(self, one: frozenset[int], other: frozenset[int]) -> bool:
+        """Whether each operation that only the first has used has a partner that only the second has used."""
+        partners = sorted(other - one)
+        missing = sorted(one - other)
+        if len(missing) > len(partners):
+            return False
+        for used in missing:
+            partner = next((left for left in partners if self._replaces(left, used)), None)
+            if partner is None:
+                return False
+            partners.remove(partner)
+        return True
+
+    def _replaces(self, one: int, other: int) -> bool:
+        """Whether the first, where it is left, does for the second."""
+        return self._kind(one) == self._kind(other) and self._expires_with(other, one)

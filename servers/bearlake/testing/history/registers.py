@@ -4,8 +4,8 @@ An operation with an unknown outcome may take effect at any later time, or never
 effect after the next acknowledged write of the same process has. A settled one (a server has answered) always is.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from bearlake.testing.history.linear import Step, first_contradiction
@@ -55,25 +55,86 @@ def _offset_effect(operation: Operation) -> Effect[int | None]:
 
 
 class _Topic(NamedTuple):
-    """A topic's name: the incarnation that has it now (None: none), and those that unknown creations have made."""
+    """A topic's name: the incarnation that has it now, and what is known of those that unknown creations have made.
 
-    incarnation: str | None
-    made: frozenset[str]
+    An unknown creation makes an incarnation whose id nobody knows. It is `ANONYMOUS` until an operation names it; most are never
+    named. So an unknown creation has one effect, not one for each id that is found at some time.
+
+    This misses nothing and invents nothing. Take an order in which each unknown creation draws an id at once. Forget each id until an
+    operation names it: the same order is possible here. Now take an order that is possible here, and let each creation draw the id
+    by which its incarnation is named later, or else one that is never named: no id is drawn twice (`made`), none is drawn that
+    an acknowledged creation told (`free`), and none that was found to be another one before (`denied`).
+    """
+
+    incarnation: str | None = None
+    """None: there is no topic of this name."""
+    made: frozenset[str] = frozenset()
+    """Ids of incarnations that unknown creations have made and operations have named; none is made twice."""
+    denied: frozenset[str] = frozenset()
+    """Of an anonymous incarnation: the ids that it does not have."""
+
+    def named(self, name: str, free: frozenset[str]) -> "_Topic | None":
+        """The state if the incarnation has this id; None: it does not."""
+        if self.incarnation == name:
+            return self
+        may_be = self.incarnation == ANONYMOUS and name in free - self.made - self.denied
+        return _Topic(name, self.made | {name}) if may_be else None
+
+
+ANONYMOUS = "made by an unknown creation"
 
 
 def judge_topics(operations: Sequence[Operation], *, is_strict: bool) -> Iterator[Violation]:
     """Judge creations, deletions and look-ups of one name."""
-    kept = [operation for operation in _effective(operations) if _is_topic_effect(operation)]
-    named = {operation.answer.incarnation for operation in kept} | {
-        operation.call.incarnation for operation in kept if isinstance(operation.call, Delete)
+    kept = _topic_operations(operations)
+    yield from _judge(Promise.TOPICS, kept, _topic_effects(kept), _Topic(), is_strict=is_strict)
+
+
+def topic_steps(operations: Sequence[Operation], *, is_strict: bool) -> tuple[list[Step[_Topic]], _Topic]:
+    """The steps of the search that `judge_topics` makes, and its first state."""
+    kept = _topic_operations(operations)
+    return _steps(kept, _topic_effects(kept), is_strict=is_strict), _Topic()
+
+
+def _last_times(operations: Sequence[Operation]) -> dict[str, int]:
+    """For each id that an answer told: when its incarnation has gone at the latest, since a later answer says so. It never comes back."""
+    answered = [each for each in operations if each.outcome is not Outcome.UNKNOWN]
+    created = Counter(each.answer.incarnation for each in operations if isinstance(each.call, Create))
+    found: dict[str, int] = {}
+    known: dict[str, int] = {}
+    for operation in sorted(answered, key=lambda each: each.returned):
+        for name in [name for name, time in known.items() if time < operation.start and _is_without(operation, name)]:
+            found[name] = operation.returned
+            del known[name]
+        told = operation.answer.incarnation
+        is_shown = operation.is_ok and isinstance(operation.call, Create | Describe)
+        if told and is_shown and told not in found and created[told] <= 1:
+            known.setdefault(told, operation.returned)
+    return found
+
+
+def _is_without(operation: Operation, name: str) -> bool:
+    """Whether the incarnation is not there before or after the effect of this operation."""
+    call, answer = operation.call, operation.answer
+    if isinstance(call, Describe):
+        return answer.incarnation not in (name, "")
+    if isinstance(call, Create):
+        return operation.is_ok and answer.incarnation != name
+    return isinstance(call, Delete) and call.incarnation in (None, name)
+
+
+def _topic_operations(operations: Sequence[Operation]) -> list[Operation]:
+    return [operation for operation in _effective(operations) if _is_topic_effect(operation)]
+
+
+def _topic_effects(operations: Sequence[Operation]) -> Callable[[Operation], Effect[_Topic]]:
+    """The effect of each operation, given the ids that these operations name."""
+    named = {operation.answer.incarnation for operation in operations} | {
+        operation.call.incarnation for operation in operations if isinstance(operation.call, Delete)
     }
-    claimed = {operation.answer.incarnation for operation in kept if isinstance(operation.call, Create)}
+    claimed = {operation.answer.incarnation for operation in operations if isinstance(operation.call, Create)}
     free = frozenset(name for name in named - claimed if name)
-
-    def effect(operation: Operation) -> Effect[_Topic]:
-        return _topic_effect(operation, free)
-
-    yield from _judge(Promise.TOPICS, kept, effect, _Topic(None, frozenset()), is_strict=is_strict)
+    return lambda operation: _topic_effect(operation, free)
 
 
 def _is_topic_effect(operation: Operation) -> bool:
@@ -81,38 +142,42 @@ def _is_topic_effect(operation: Operation) -> bool:
 
 
 def _topic_effect(operation: Operation, free: frozenset[str]) -> Effect[_Topic]:
-    call, answer = operation.call, operation.answer
+    call = operation.call
     if isinstance(call, Create):
-        return _create_effect(operation, free)
+        return _create_effect(operation)
     if isinstance(call, Describe):
-        seen = answer.incarnation
-        if seen == "":
-            return lambda topic: (topic,) if topic.incarnation is not None else ()
-        return lambda topic: (topic,) if topic.incarnation == seen else ()
+        return _describe_effect(operation.answer.incarnation, free)
     assert isinstance(call, Delete)
-    meant = call.incarnation
-
-    def is_there(topic: _Topic) -> bool:
-        return topic.incarnation is not None and meant in (None, topic.incarnation)
-
-    if operation.outcome is Outcome.FAIL:
-        return lambda topic: () if is_there(topic) else (topic,)
-    return lambda topic: (topic._replace(incarnation=None),) if is_there(topic) else ()
+    return _delete_effect(call.incarnation, free, is_refused=operation.outcome is Outcome.FAIL)
 
 
-def _create_effect(operation: Operation, free: frozenset[str]) -> Effect[_Topic]:
+def _create_effect(operation: Operation) -> Effect[_Topic]:
     if operation.outcome is Outcome.FAIL:
         return lambda topic: (topic,) if topic.incarnation is not None else ()
-    made = operation.answer.incarnation
-    if made is not None:
-        return lambda topic: (topic._replace(incarnation=made),) if topic.incarnation is None else ()
-    anonymous = f"made at {operation.start} by {operation.process}"
+    made = operation.answer.incarnation or ANONYMOUS
+    return lambda topic: (_Topic(made, topic.made),) if topic.incarnation is None else ()
 
+
+def _describe_effect(seen: str | None, free: frozenset[str]) -> Effect[_Topic]:
     def effect(topic: _Topic) -> Iterable[_Topic]:
-        if topic.incarnation is None:
-            yield topic._replace(incarnation=anonymous)
-            for name in free - topic.made:
-                yield _Topic(name, topic.made | {name})
+        if not seen:
+            return (topic,) if (topic.incarnation is None) == (seen is None) else ()
+        found = topic.named(seen, free)
+        return () if found is None else (found,)
+
+    return effect
+
+
+def _delete_effect(meant: str | None, free: frozenset[str], *, is_refused: bool) -> Effect[_Topic]:
+    def effect(topic: _Topic) -> Iterable[_Topic]:
+        found = topic if meant is None else topic.named(meant, free)
+        if found is None or found.incarnation is None:
+            return (topic,) if is_refused else ()
+        if not is_refused:
+            return (_Topic(None, found.made),)
+        if meant is None or topic.incarnation == meant:
+            return ()
+        return (topic._replace(denied=topic.denied | {meant}),)
 
     return effect
 
@@ -141,9 +206,7 @@ def _judge(
     is_strict: bool,
 ) -> Iterator[Violation]:
     def contradiction(some: Sequence[Operation]) -> int | None:
-        superseded = _superseded(some, is_strict)
-        steps = [_step(each, effect(each), superseded.get(at, frozenset())) for at, each in enumerate(some)]
-        return first_contradiction(steps, initial)
+        return first_contradiction(_steps(some, effect, is_strict=is_strict), initial)
 
     found = contradiction(operations)
     if found is None:
@@ -154,16 +217,36 @@ def _judge(
     yield broken(promise, _subject(witness), detail, *shown)
 
 
-def _step(operation: Operation, effect: Effect[S], supersedes: frozenset[int]) -> Step[S]:
-    call = operation.call
+def _steps(
+    operations: Sequence[Operation], effect: Callable[[Operation], Effect[S]], *, is_strict: bool
+) -> list[Step[S]]:
+    superseded = _superseded(operations, is_strict)
+    last = _last_times(operations)
+    return [_step(each, effect(each), superseded.get(at, frozenset()), last) for at, each in enumerate(operations)]
+
+
+def _step(operation: Operation, effect: Effect[S], supersedes: frozenset[int], last: Mapping[str, int]) -> Step[S]:
+    call, is_open = operation.call, operation.outcome is Outcome.UNKNOWN
     return Step(
         start=operation.start,
-        end=None if operation.outcome is Outcome.UNKNOWN else operation.returned,
+        end=None if is_open else operation.returned,
         effect=effect,
         gives=call.offset if isinstance(call, Commit) else None,
+        kind=_kind(operation),
+        last=last.get(call.incarnation or "") if is_open and isinstance(call, Delete) else None,
         wants=operation.answer.offset if isinstance(call, Committed) else None,
         supersedes=supersedes,
     )
+
+
+def _kind(operation: Operation) -> Hashable:
+    """Equal for writes that have the same effect."""
+    call = operation.call
+    if isinstance(call, Commit):
+        return "commit", call.offset
+    if isinstance(call, Create):
+        return "create", operation.answer.incarnation
+    return ("delete", call.incarnation) if isinstance(call, Delete) else None
 
 
 def _superseded(operations: Sequence[Operation], is_strict: bool) -> dict[int, frozenset[int]]:
