@@ -1,1 +1,1 @@
-"""The Kafka server: what stock Kafka clients speak to."""
+"""The Kafka server: serves unmodified Kafka clients."""

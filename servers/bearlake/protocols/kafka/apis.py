@@ -1,7 +1,7 @@
-"""The APIs that this server answers, with their version ranges; no other API is advertised. `dispatch.py` has their handlers.
+"""The APIs that this server supports and advertises, with their version ranges. `dispatch.py` maps them to handlers.
 
-Ranges are those of current brokers (Apache Kafka 4.x). Produce is advertised from 0 although 0-2 are refused: without that
-librdkafka silently drops compression (KAFKA-18659). Transactions, KIP-848, share groups and ACLs are absent until they work.
+The ranges match current brokers (Apache Kafka 4.x). Produce is advertised from version 0 although the server rejects 0-2: otherwise
+librdkafka silently drops compression (KAFKA-18659). Transactions, KIP-848, share groups and ACLs are not implemented yet.
 """
 
 from typing import NamedTuple

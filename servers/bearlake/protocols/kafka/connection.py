@@ -1,15 +1,15 @@
-"""One Kafka client connection: requests out of a slab, run concurrently, answered in request order.
+"""One Kafka client connection: reads requests from a slab, runs them concurrently, answers them in request order.
 
-- A Produce request's batches stay in the receive buffer, as views, until they are sealed (`serving/slabs.py`).
-- Requests of a connection are read ahead and run at once (bounded), but answered in order (Kafka protocol guide). Produce requests
-  reach the write path in the order they came (I3): they are submitted inline, and queue behind a Produce request that must wait.
-- Backpressure is not reading (`serving/pacing.py`). The socket is paused over `requests_in_flight_max`, over `response_bytes_max` of
-  answers that the client does not take, and at a Produce request over the write path's byte budget; heartbeats and fetches of other
-  connections go on.
-- Three lanes run beside each other: Produce; Fetch, one after the other, so that a client that does not read pins one answer; all other
-  requests, one after the other as in Kafka, so that a commit is not overtaken by the next commit or by a leave.
-- When the client goes, its long polls and joins are cancelled; requests that change something are carried through.
-- A frame that breaks the protocol closes this connection, with its reason in the log and in a metric, and no other.
+- The batches of a Produce request stay in the receive buffer, as views, until they are sealed (`serving/slabs.py`).
+- The connection reads requests ahead and runs a bounded number at once, but answers them in order (Kafka protocol guide). Produce
+  requests reach the write path in arrival order (I3): they are submitted inline, and queue behind a Produce request that must wait.
+- Backpressure stops reading (`serving/pacing.py`). The socket is paused when `requests_in_flight_max` requests run, when the client has
+  not taken `response_bytes_max` bytes of responses, and at a Produce request while the write path is over its byte budget. Heartbeats
+  and fetches of other connections continue.
+- Three lanes run in parallel. Produce is one. Fetch requests run one at a time, so that a client that does not read holds one response
+  in memory. All other requests run one at a time, as in Kafka, so that a later commit or leave cannot overtake a commit.
+- When the client disconnects, its long polls and joins are cancelled; requests that change something run to completion.
+- A frame that violates the protocol closes only this connection; the reason goes to the log and to a metric.
 """
 
 import asyncio
@@ -35,10 +35,10 @@ from bearlake.streams.principal import ANONYMOUS
 _SIZE = struct.Struct(">i")
 _API_AND_VERSION = struct.Struct(">hh")
 QUIET_MS = 5_000
-"""Time (ms) without a request after which a connection gives its receive buffer back."""
-_WRITE_BYTES = 1 << 20  # answers given to the transport at once, so that a client that does not read is noticed soon
+"""Time (ms) without a request after which a connection returns its receive buffer."""
+_WRITE_BYTES = 1 << 20  # largest write to the transport, so that a client that does not read is detected early
 _WAITING = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
-"""APIs that may wait for long and change nothing that the client does not ask for again."""
+"""Requests that may wait long. They are cancelled when the client disconnects, because the client repeats them."""
 
 
 class Connection(PacedConnection):
@@ -55,16 +55,16 @@ class Connection(PacedConnection):
         self.context = context
         self.who = ANONYMOUS
         self.produce_tail: asyncio.Task[None] | None = None
-        """The last Produce request that waits before it is submitted."""
+        """The last Produce request that is not submitted yet."""
         self._apis = apis
         self._caller = Caller(-1, ANONYMOUS, None, listener, "")
         self._slots: deque[Slot] = deque()
-        self._request_count = 0  # in the slots
-        self._produce_lead: produce_pipelined.Lead | None = None  # of the last Produce request that came alone
+        self._request_count = 0  # requests in `_slots`
+        self._produce_lead: produce_pipelined.Lead | None = None  # of the last Produce request that `_request` took
         self._ready_bytes = 0
-        self._fetches: deque[Coroutine[None, None, None]] = deque()  # behind the one that runs
+        self._fetches: deque[Coroutine[None, None, None]] = deque()  # waiting behind the running fetch
         self._is_fetching = False
-        self._others: deque[tuple[int, Coroutine[None, None, None]]] = deque()  # API and work, behind the one that runs
+        self._others: deque[tuple[int, Coroutine[None, None, None]]] = deque()  # waiting: API key and coroutine
         self._is_working = False
         self._is_pumping = False
         self._is_finishing = False
@@ -80,12 +80,12 @@ class Connection(PacedConnection):
         self._request_count = 0
 
     def close_if_idle(self) -> None:
-        """Close when no request is under way."""
+        """Close the connection if no request is in progress."""
         if not self._slots and self.produce_tail is None and self._high == self._low and self._transport is not None:
             self._transport.close()
 
     def finish(self) -> None:
-        """Stop reading; close once only long polls remain. To be called again until the connection is closed."""
+        """Stop reading; close once only long polls remain. Call repeatedly until the connection is closed."""
         self._is_finishing = True
         self._pace()
         is_busy = any(slot.is_ready or slot.api not in _WAITING for slot in self._slots)
@@ -93,7 +93,7 @@ class Connection(PacedConnection):
             self._transport.close()
 
     def check(self, now: float) -> None:
-        """Close when the client stalls or has been idle for `idle_ms`; give memory back when the connection is quiet."""
+        """Close the connection if the client stalls or is idle for `idle_ms`; free memory after `QUIET_MS` without a request."""
         self._close_if_stalled(now)
         idle_ms = (now - self._last_heard) * 1000
         if idle_ms > self.context.settings.idle_ms:
@@ -104,7 +104,7 @@ class Connection(PacedConnection):
     # -- receive -------------------------------------------------------------------------------------------------
 
     def _process(self) -> None:
-        """Take whole frames from the slab while there is room to run them."""
+        """Take complete frames from the slab while the connection may run more requests."""
         slab = self._slab
         assert slab is not None
         view = slab.view
@@ -126,7 +126,7 @@ class Connection(PacedConnection):
                 if not 8 <= size <= limits.control_request_bytes_max and not may_be_large(
                     size, view[start : self._high], limits
                 ):
-                    self._need = 6  # look again when the API key is there
+                    self._need = 6  # check again once the API key has arrived
                     break
                 if self._high - start < size:
                     self._need = size + 4
@@ -157,7 +157,7 @@ class Connection(PacedConnection):
         )
 
     def resume_writing(self) -> None:
-        """Called by the event loop: the client has taken its answers."""
+        """Called by the event loop when the client has read its responses."""
         super().resume_writing()
         self._pump()
 
@@ -168,7 +168,7 @@ class Connection(PacedConnection):
     # -- requests ------------------------------------------------------------------------------------------------
 
     def add(self, slot: Slot) -> None:
-        """Give requests their place in the order of answers; they are under way from now on."""
+        """Queue the requests of `slot` for their answer, and count them."""
         self._slots.append(slot)
         self._request_count += slot.count
         self._apis[slot.api].requests.inc(slot.count)
@@ -207,7 +207,7 @@ class Connection(PacedConnection):
 
     def _fetch_next(self) -> None:
         if self._fetches and not self._is_fetching and not self._is_write_paused:
-            self._is_fetching = True  # until its answer is given to the transport
+            self._is_fetching = True  # until the response is written to the transport
             self.start(self._fetches.popleft())
 
     def _work_next(self) -> None:
@@ -235,7 +235,7 @@ class Connection(PacedConnection):
     # -- answers -------------------------------------------------------------------------------------------------
 
     def answer(self, slot: Slot, chunks: Sequence[codec.Buffer]) -> None:
-        """Fill the slot (no chunks: the request has no answer); what is ready is sent, in order, before the loop waits again."""
+        """Complete a slot; without chunks its requests get no response. Responses leave in order, in one write per loop iteration."""
         slot.chunks = chunks
         slot.is_ready = True
         for chunk in chunks:
@@ -246,7 +246,7 @@ class Connection(PacedConnection):
             self._loop.call_soon(self._pump)
 
     def _pump(self) -> None:
-        """Send all that is ready with one call: a flush answers many requests of a connection at once."""
+        """Send all completed responses in as few writes as possible: one WAL flush completes many requests."""
         self._is_pumping = False
         transport = self._transport
         if transport is None or transport.is_closing():

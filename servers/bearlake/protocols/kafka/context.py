@@ -1,7 +1,7 @@
-"""What the handlers of one Kafka server share: streams, groups, the live servers, the settings.
+"""State that the handlers of one Kafka server share: streams, groups, live servers, settings.
 
-A handler is `async def handle(context, caller, request) -> response` with messages of the codec; it knows neither sockets nor
-frames. `Caller` says who sent the request, and through which listener.
+A handler is `async def handle(context, caller, request) -> response`. Requests and responses are messages of the codec; handlers see
+neither sockets nor frames. `Caller` tells who sent the request, and through which listener.
 """
 
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from bearlake.streams.producer_ids import ProducerIds
 from bearlake.streams.service import Streams
 
 EPOCH_MAX = 0
-"""The latest leader epoch that a client may name: librdkafka sends 0 as its current one when it was told none."""
+"""The largest leader epoch that a client may send: librdkafka sends 0 if the server never returned a leader epoch."""
 
 
 class KafkaContext:
-    """What the handlers of one Kafka server share."""
+    """State that the handlers of one Kafka server share."""
 
     def __init__(self, streams: Streams, servers: LiveServers, settings: KafkaSettings) -> None:
         self.streams = streams
@@ -26,11 +26,11 @@ class KafkaContext:
         self.groups = streams.coordinator
         self.settings = settings
         self.is_redirecting = False
-        """Whether produce and fetch are answered with NOT_LEADER_OR_FOLLOWER, so that clients go to other servers (drain)."""
+        """Draining: Produce and Fetch are answered with NOT_LEADER_OR_FOLLOWER, so that clients switch to other servers."""
         self.producer_ids = ProducerIds(streams.metadata.producers)
         self.renderings = Renderings()
         self.unsent_bytes = 0
-        """Bytes of answers that clients have not taken, as of each connection's last check."""
+        """Bytes of responses that clients have not read, as of each connection's last check."""
 
     @property
     def node_id(self) -> int:
@@ -40,7 +40,7 @@ class KafkaContext:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sent a request: principal, client id, listener (`kafka`, `kafka:EXTERNAL`), peer address; and the request's API version."""
+    """The sender of a request: principal, client id, listener (`kafka`, `kafka:EXTERNAL`), peer address; and the API version."""
 
     version: int
     who: Principal

@@ -1,4 +1,4 @@
-"""Which handler answers which API, and what is counted of each."""
+"""Maps each API to its handler and its metrics."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
@@ -61,7 +61,7 @@ HANDLERS: Mapping[ApiKey, Handler] = {
 
 
 class Served(NamedTuple):
-    """One API as this server serves it."""
+    """One API with its handler and its metrics."""
 
     key: ApiKey
     version_min: int
@@ -72,7 +72,7 @@ class Served(NamedTuple):
 
 
 def served() -> dict[int, Served]:
-    """Every API by its key."""
+    """All served APIs by key."""
     return {
         api.key: Served(
             *api,

@@ -1,4 +1,4 @@
-"""Kafka's error codes, and the one table from our error kinds to them.
+"""Kafka's error codes, and the only mapping from our error kinds to them.
 
 Source: Apache Kafka, `org.apache.kafka.common.protocol.Errors`.
 """
@@ -11,7 +11,7 @@ from bearlake.streams.append import Verdict
 
 
 class ErrorCode(IntEnum):
-    """The codes that this server answers with."""
+    """The codes that this server returns."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -94,7 +94,7 @@ _BY_KIND: tuple[tuple[type[errors.BearlakeError], ErrorCode], ...] = (
 
 
 def code_of(error: errors.BearlakeError) -> ErrorCode:
-    """The code for an error kind; requests with codes of their own (groups, configs) translate before."""
+    """The code for an error kind. APIs with codes of their own (groups, configs) map their errors first."""
     for kind, code in _BY_KIND:
         if isinstance(error, kind):
             return code
@@ -103,16 +103,16 @@ def code_of(error: errors.BearlakeError) -> ErrorCode:
 
 VERDICT_CODES: tuple[ErrorCode, ...] = (
     ErrorCode.NONE,  # ACCEPTED
-    ErrorCode.NONE,  # DUPLICATE: answered with the original offset, as if it were new (KIP-98)
+    ErrorCode.NONE,  # DUPLICATE: returns the original offset, like a new batch (KIP-98)
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.INVALID_REQUEST,  # UNEXPECTED_OFFSET: Kafka has no way to expect one
+    ErrorCode.INVALID_REQUEST,  # UNEXPECTED_OFFSET: Kafka requests cannot expect an offset
     ErrorCode.POLICY_VIOLATION,  # TERMINATED: final for clients
-    ErrorCode.UNKNOWN_PRODUCER_ID,  # a new epoch is needed; clients need the log start offset with it
+    ErrorCode.UNKNOWN_PRODUCER_ID,  # the producer needs a new epoch; clients also need the log start offset
     ErrorCode.REQUEST_TIMED_OUT,  # UNAVAILABLE: retriable, with the same sequence
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,  # SERVER_FENCED: ask another server
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,  # NOT_STORED: the one retriable code that librdkafka does not count as "maybe stored"
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,  # SERVER_FENCED: the client must use another server
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,  # NOT_STORED: the only retriable code that librdkafka does not treat as "possibly persisted"
 )
 """Codes by `Verdict`."""
 assert len(VERDICT_CODES) == len(Verdict)
@@ -156,4 +156,4 @@ STATUS_CODES: dict[int, tuple[ErrorCode, str]] = {
         "zstd needs Produce version 7 or newer (KIP-110)",
     ),
 }
-"""What a producer is told about a batch that the kernel refused."""
+"""The error code and message for a batch that the kernel rejected, by `BatchStatus`."""

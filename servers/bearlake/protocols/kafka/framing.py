@@ -1,18 +1,18 @@
-"""How large a request may be: only Produce may exceed `control_request_bytes_max`, so that its first bytes decide."""
+"""The size limits of requests: only Produce may exceed `control_request_bytes_max`, so the limit depends on the API key."""
 
 from bearlake.errors import Corrupt
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.settings import KafkaSettings
 
 PRODUCE = ApiKey.PRODUCE.to_bytes(2, "big")
-"""What a Produce request begins with."""
+"""The first two bytes of a Produce request."""
 
 
 def may_be_large(size: int, begun: memoryview, limits: KafkaSettings) -> bool:
-    """Whether a request of `size` bytes, of which `begun` has arrived, may have this unusual size; False while that is not known.
+    """Whether a request of unusual `size` (bytes) is allowed; `begun` is the part that has arrived. False while that is unknown.
 
     Raises:
-        Corrupt: it may not.
+        Corrupt: the size is not allowed.
     """
     if not 8 <= size <= limits.request_bytes_max:
         raise Corrupt(f"a request of {size} bytes: expected 8 to {limits.request_bytes_max}")

@@ -1,6 +1,6 @@
-"""Answers that are kept encoded: the metadata of all streams, which takes 2.5 us per partition to make and is the same for everybody.
+"""A cache of encoded responses: Metadata of all streams takes 2.5 us per partition to build and is the same for many clients.
 
-A handler may return `Rendered` instead of a message. What was rendered counts until the catalog or the live servers change.
+A handler may return `Rendered` instead of a message. The cache is valid until the catalog or the live servers change.
 """
 
 import struct
@@ -9,13 +9,13 @@ from collections.abc import Callable, Hashable, Sequence
 from bearlake.protocols.kafka import codec
 
 ENTRY_COUNT_MAX = 8
-"""Kept answers: versions, listeners and zones in use at the same time."""
+"""Largest number of cached responses, one for each version, listener and zone in use."""
 
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 
 
 class Rendered:
-    """An encoded answer without its header."""
+    """An encoded response without its header."""
 
     __slots__ = ("chunks", "size")
 
@@ -24,21 +24,21 @@ class Rendered:
         self.size = sum(map(len, chunks))
 
     def frame(self, correlation_id: int, header_version: int) -> list[codec.Buffer]:
-        """The whole response, as `codec.ResponseCodec.frame` makes it."""
+        """The complete response frame, as `codec.ResponseCodec.frame` returns it."""
         tags = b"\0" * header_version
         head = _SIZE_AND_CORRELATION.pack(4 + len(tags) + self.size, correlation_id)
         return [head + tags, *self.chunks]
 
 
 class Renderings:
-    """Kept answers by key, all of one `state`."""
+    """Cached responses by key, all for one `state`."""
 
     def __init__(self) -> None:
         self._state: Hashable = None
         self._kept: dict[Hashable, Rendered] = {}
 
     def get(self, state: Hashable, key: Hashable, render: Callable[[], Rendered]) -> Rendered:
-        """The answer kept under `key` in this state, rendered if there is none."""
+        """Return the response cached under `key`; render it if the cache has none for this `state`."""
         if state != self._state:
             self._state = state
             self._kept.clear()

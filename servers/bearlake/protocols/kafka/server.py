@@ -1,9 +1,11 @@
-"""The Kafka server: listeners and connections of one process, and their drain.
+"""The Kafka server: listeners and connections of one process, and how they drain.
 
-Kafka's protocol cannot send a client away. To drain, this server disappears from Metadata (its registration is marked as draining), gives
-up its groups, and keeps serving while clients refresh. Then it answers Produce and Fetch with NOT_LEADER_OR_FOLLOWER, which makes clients
-refresh at once, and closes connections as they fall idle. Towards the end, and at once without another server, it takes no more
-requests, answers those that it has, and closes.
+Kafka's protocol has no message that redirects a client. Draining therefore has three steps:
+
+1. The server's registration is marked as draining, so Metadata no longer lists the server. It gives up its groups and keeps serving
+   while clients refresh their metadata.
+2. It answers Produce and Fetch with NOT_LEADER_OR_FOLLOWER, which makes clients refresh at once, and closes idle connections.
+3. It reads no more requests, answers the requests it has read, and closes. Without another server, step 3 starts at once.
 """
 
 import asyncio
@@ -39,7 +41,7 @@ class KafkaServer:
         settings: KafkaSettings,
         listeners: Sequence[Listener],
     ) -> None:
-        """`listeners` are bound already and belong to the server from now on."""
+        """`listeners` are already bound; the server owns and closes them."""
         self.settings = settings
         self.context = KafkaContext(streams, servers, settings)
         self.connections: Connections[Connection] = Connections(
@@ -62,7 +64,7 @@ class KafkaServer:
 
     @property
     def endpoints(self) -> Mapping[str, str]:
-        """Advertised `host:port` by listener."""
+        """The advertised `host:port` of each listener."""
         return self.connections.endpoints
 
     async def start(self) -> None:
@@ -70,15 +72,15 @@ class KafkaServer:
         await self.connections.start(lambda endpoint: Connection(self.connections, self.context, self._apis, endpoint))
 
     async def run(self) -> None:
-        """Check connections; ends only by cancellation. The process's tasks own it."""
+        """Check connections until cancelled. The process runs this as one of its tasks."""
         await self.connections.check_for_ever()
 
     async def drain(self, deadline_ms: int) -> None:
-        """See the module's docstring; returns within `deadline_ms`."""
+        """Drain as described in the module docstring; returns within `deadline_ms`."""
         until = self.connections.loop.time() + deadline_ms / 1000
         try:
             async with asyncio.timeout_at(until):
-                # The last quarter is for clients that did not leave, and for what they wait for.
+                # The last quarter of the time is for clients that have not left, and for their pending requests.
                 await self._send_clients_away(until - deadline_ms / 4000, deadline_ms)
                 self.connections.stop_accepting()
                 while self.connections:
@@ -90,7 +92,7 @@ class KafkaServer:
             log.warning("draining took too long", extra={"connections": len(self.connections)})
 
     async def _send_clients_away(self, until: float, deadline_ms: int) -> None:
-        """Let clients leave by themselves, then tell them to; ends at `until` (loop's clock, s) or when no other server is left."""
+        """Let clients leave on their own, then redirect them. Returns at `until` (loop time, s), or when no other server is left."""
         redirect_at = self.connections.loop.time() + min(self.settings.drain_redirect_after_ms, deadline_ms / 4) / 1000
         if self._has_others():
             await self.context.groups.drain()

@@ -1,4 +1,4 @@
-"""The place of an answer in a connection's order: requests run beside each other, answers leave in the order of the requests.
+"""The place of a response in a connection's order: requests run concurrently, responses leave in request order.
 
 Source: Kafka protocol guide, "Network".
 """
@@ -10,7 +10,7 @@ from bearlake.protocols.kafka import codec
 
 
 class Slot:
-    """The place of one answer in the connection's order, or of those to `count` requests of one API that follow each other."""
+    """The place of one response, or of the responses to `count` consecutive requests of one API."""
 
     __slots__ = ("api", "chunks", "count", "is_ready", "started")
 

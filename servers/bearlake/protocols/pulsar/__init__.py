@@ -1,1 +1,1 @@
-"""Apache Pulsar's binary protocol on the waist: topics are streams, entries are record batches."""
+"""Apache Pulsar's binary protocol on top of `streams`: topics are streams, entries are record batches."""

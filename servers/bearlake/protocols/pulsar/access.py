@@ -1,20 +1,19 @@
-"""Access modes of producers: who may produce to a partition beside whom.
+"""Access modes of producers: which producers may share a partition.
 
-    Shared                 beside others, unless somebody is or waits to be alone
-    Exclusive              alone, or refused
-    WaitForExclusive       alone, once the others have gone
-    ExclusiveWithFencing   alone, the others are closed
+    Shared                 together with others; refused while a producer has or waits for exclusive access
+    Exclusive              alone; refused if this server has other producers of the partition
+    WaitForExclusive       alone; waits until the other producers have left
+    ExclusiveWithFencing   alone; closes the other producers
 
-Whoever is alone has it from the server that holds the lease `produce/<partition>`, which it keeps as long as somebody is or waits to
-be alone. Becoming the only one raises the partition's epoch in the metadata store, so that whatever others send from then on, through any
-server, is refused by the commit. The first producer beside others that comes afterwards raises it once more, so a server that stood still
-and lost its lease cannot write on for its exclusive producer. A producer that comes back with the epoch that it was given goes on, unless
-that was raised since.
+A server grants exclusive access while it holds the lease `produce/<partition>`. It keeps the lease as long as one of its producers has or
+waits for exclusive access. The grant raises the partition's epoch in the metadata store, so the commit rejects what other producers send
+afterwards, through any server. The next shared producer raises the epoch again. A server that stalled and lost its lease therefore cannot
+continue to write for its exclusive producer. A producer that reconnects with its epoch continues, unless the epoch was raised since.
 
-A server looks its leases up when it has lapsed, and before it answers a producer that wants to be on a claimed partition (I14).
+A server verifies its leases after a lapse, and before it answers a producer on a claimed partition (I14).
 
-What cannot be known here: producers on other servers. An Exclusive producer is not refused because of them; it fences them. Without
-deduplication producers beside others have no name in the store, so that nothing fences them.
+A server does not know the producers of other servers. It does not refuse an Exclusive producer because of them; the new producer fences
+them. Shared producers without deduplication have no name in the store, so nothing fences them.
 
 Source: PIP-68 (exclusive producers), PIP-79 (reduced number of connections), PIP-119 (ExclusiveWithFencing).
 """
@@ -38,19 +37,19 @@ log = logging.getLogger(__name__)
 
 
 class Claim:
-    """A partition that one producer of this server has for itself, and those that wait for it."""
+    """A partition with an exclusive producer on this server, and the producers that wait for exclusive access."""
 
     __slots__ = ("held", "holder", "waiting")
 
     def __init__(self) -> None:
         self.held: HeldLease | None = None
-        """The lease; None until the first producer has it."""
+        """The lease; None until the server has acquired it for the first producer."""
         self.holder: Producer | None = None
         self.waiting: deque[Producer] = deque()
 
 
 class Access:
-    """Claims of one server. What decides is not `async`, so nobody comes in between."""
+    """The claims of one server. The deciding methods are not `async`, so that no other task can interleave."""
 
     def __init__(self, metadata: Metadata, tenure: Tenure) -> None:
         self._leases = metadata.leases
@@ -59,10 +58,10 @@ class Access:
         self._server = tenure.server
         self._claims: dict[PartitionKey, Claim] = {}
         self._lock = asyncio.Lock()
-        """Of taking and giving up leases, so that none is given up that was just taken again."""
+        """Serializes acquiring and releasing leases, so that no lease is released that was just acquired again."""
 
     async def share_elsewhere(self, partition: PartitionKey) -> int:
-        """The epoch for a producer beside others. Raises `Refused` (ProducerBusy): one is alone; `NotFound`, `Unavailable`."""
+        """The epoch for a shared producer. Raises `Refused` (ProducerBusy): a producer has exclusive access; `NotFound`, `Unavailable`."""
         await self.confirm(partition)
         try:
             return await self._producers.share_epoch(partition, lease_name(partition))
@@ -70,7 +69,7 @@ class Access:
             raise Refused("ProducerBusy", "the topic has an exclusive producer") from error
 
     async def confirm(self, partition: PartitionKey) -> None:
-        """Return when it is sure that a claim on the partition, if there is one, is this server's still. Raises `Unavailable`."""
+        """Verify that this server still holds its claim on the partition, if any; drops a lost claim. Raises `Unavailable`."""
         claim = self._claims.get(partition)
         if claim is None or claim.held is None:
             return
@@ -80,7 +79,7 @@ class Access:
             self._lost(partition, claim)
 
     async def verify(self) -> None:
-        """After a lapse: look all leases up without being asked; those that the store does not show are looked up at the next call."""
+        """After a lapse, verify all leases; leases that cannot be read now are verified at the next call."""
         for partition, claim in list(self._claims.items()):
             if claim.held is not None and claim.held.is_doubted:
                 try:
@@ -90,7 +89,7 @@ class Access:
                     return
 
     def _lost(self, partition: PartitionKey, claim: Claim) -> None:
-        """Somebody else produces to the partition: whoever is or waits to be alone here opens its producer again."""
+        """Another server took the lease: close the exclusive and waiting producers, so that their clients reopen them."""
         if self._claims.get(partition) is not claim:
             return
         del self._claims[partition]
@@ -99,21 +98,21 @@ class Access:
             producer.overtaken()
 
     async def holder(self, partition: PartitionKey) -> ServerRef | None:
-        """The live server whose producer is, or waits to be, alone. Raises `Unavailable`."""
+        """The live server of the producer that has or waits for exclusive access. Raises `Unavailable`."""
         lease = await self._leases.holder(lease_name(partition))
         return lease.holder if lease is not None else None
 
     def is_claimed(self, partition: PartitionKey) -> bool:
-        """Whether somebody here is, or waits to be, alone."""
+        """Whether a producer of this server has or waits for exclusive access."""
         return partition in self._claims
 
     def share(self, partition: PartitionKey) -> None:
-        """Raise `Refused` (ProducerBusy) when somebody here is, or waits to be, alone."""
+        """Raise `Refused` (ProducerBusy) if a producer of this server has or waits for exclusive access."""
         if partition in self._claims:
             raise Refused("ProducerBusy", "the topic has an exclusive producer")
 
     def claim(self, producer: "Producer", mode: int, others: "list[Producer]") -> bool:
-        """Make the producer the only one; False: it waits, and `Producer.granted` is called when its turn comes.
+        """Give the producer exclusive access. Returns False if it must wait: `Producer.granted` is called when it gets access.
 
         `others` are this server's other producers of the partition. Raises `Refused` (ProducerFenced, which is final for clients).
         """
@@ -131,10 +130,12 @@ class Access:
         return True
 
     async def enter(self, producer: "Producer", known_epoch: int | None) -> int:
-        """The epoch of a producer that was made the only one; `known_epoch` is the one it had before it came back.
+        """The epoch of a producer with exclusive access; `known_epoch` is its epoch from before it reconnected.
 
         Raises:
-            Refused: ProducerFenced, somebody else was alone since; ServiceNotReady, another server's producer is alone.
+            Refused: ProducerFenced, another producer had exclusive access since; ProducerBusy, another server has the lease.
+            Fenced: the lease is lost, or this server's registration has lapsed.
+            NotFound: no such partition.
             Unavailable: the store did not answer.
         """
         partition = producer.partition
@@ -147,7 +148,7 @@ class Access:
         return await self._producers.raise_epoch(partition, lease)
 
     def left(self, producer: "Producer", remaining: "list[Producer]") -> None:
-        """A producer of this server has gone; whose turn has come is granted it. `remaining` are the others of its partition."""
+        """A producer of this server has left: grant access to the next waiting producer. `remaining` are the partition's others."""
         partition = producer.partition
         claim = self._claims.get(partition)
         if claim is None:
@@ -178,16 +179,16 @@ class Access:
             raise Refused("ProducerBusy", "the topic has an exclusive producer") from error
 
     async def _release(self, partition: PartitionKey) -> None:
-        """Give the lease up, unless somebody wants it again."""
+        """Release the lease, unless a producer claimed the partition again."""
         try:
             async with self._lock:
                 lease = await self._leases.holder(lease_name(partition))
                 if partition not in self._claims and lease is not None and lease.holder == self._server:
                     await self._leases.release(lease)
-        except BearlakeError as error:  # it ends with this server
+        except BearlakeError as error:  # the lease ends with this server's registration
             log.warning("lease not released", extra={"lease": lease_name(partition), "error": repr(error)})
 
 
 def lease_name(partition: PartitionKey) -> str:
-    """Name of the lease of the server whose producer is alone."""
+    """The name of the lease that a server holds for its exclusive producer."""
     return f"produce/{partition}"

@@ -1,6 +1,6 @@
 """Commands by name and number, and the frames that this server sends.
 
-A command's number is that of its field in `BaseCommand`, so names here are names of those fields.
+The name and number of a command are those of its field in `BaseCommand`.
 """
 
 from collections.abc import Collection
@@ -18,14 +18,14 @@ NAMES: dict[int, str] = {
 NUMBERS = {name: number for number, name in NAMES.items()}
 
 SERVER_REQUEST_ID = (1 << 64) - 1
-"""Request id of what the server does on its own."""
+"""The request id of commands that the server sends on its own."""
 
 
 class CommandMeters:
     """Counts the commands of clients."""
 
     def __init__(self, served: Collection[str]) -> None:
-        """Commands whose names are not in `served` are counted together."""
+        """Commands that are not in `served` share one counter."""
         self._by_number = {
             number: metrics.PULSAR_COMMANDS.labels(name) for number, name in NAMES.items() if name in served
         }
@@ -37,29 +37,29 @@ class CommandMeters:
 
 
 def frame(name: str, body: Message) -> bytes:
-    """The frame of a command that has no message."""
+    """The frame of a command without a message."""
     return framing.command_frame(BaseCommand(type=NUMBERS[name], **{name: body}))  # type: ignore[arg-type]  # by name
 
 
 def success(request_id: int) -> bytes:
-    """A request was carried out."""
+    """The frame for a successful request."""
     return frame("success", commands_pb2.CommandSuccess(request_id=request_id))
 
 
 def error(request_id: int, number: int, message: str) -> bytes:
-    """A request was refused with this `ServerError`."""
+    """The frame for a request that failed with this `ServerError`."""
     return frame("error", commands_pb2.CommandError(request_id=request_id, error=number, message=message))  # type: ignore[arg-type]
 
 
 def close_producer(producer_id: int, url: str | None = None) -> bytes:
-    """The server has closed a producer; `url`: of the server to go to, else the client looks the topic up."""
+    """The frame that closes a producer; `url` is the server to connect to; without it the client looks the topic up."""
     body = commands_pb2.CommandCloseProducer(producer_id=producer_id, request_id=SERVER_REQUEST_ID)
     _assign(body, url)
     return frame("close_producer", body)
 
 
 def close_consumer(consumer_id: int, url: str | None = None) -> bytes:
-    """The server has closed a consumer; `url` as in `close_producer`."""
+    """The frame that closes a consumer; `url` as in `close_producer`."""
     body = commands_pb2.CommandCloseConsumer(consumer_id=consumer_id, request_id=SERVER_REQUEST_ID)
     _assign(body, url)
     return frame("close_consumer", body)

@@ -1,13 +1,13 @@
-"""One Pulsar client connection: commands out of a slab, frames back.
+"""One Pulsar client connection: reads commands from a slab, sends frames back.
 
-- A message is turned into a record batch as soon as it is there, so nothing points into the receive buffer afterwards.
-- Commands without an answer to wait for (SEND, ACK, FLOW, …) are carried out inline, in order. Requests run as tasks beside each other,
-  bounded, and are answered when they are done: clients match answers by request ids. Commands of one consumer or producer keep their
-  order all the same (`consumers.py`, `producers.py`).
-- Backpressure is not reading (`serving/pacing.py`): over `sends_in_flight_max`, `requests_in_flight_max` or `unsent_bytes_max` of this
-  connection, and at a SEND over the write path's byte budget. Consumers get nothing while the client does not take what it was sent.
-- A silent client is sent a PING, and disconnected if it stays silent.
-- A frame that breaks the protocol closes this connection, with its reason in the log and in a metric, and no other.
+- A message becomes a record batch as soon as it has arrived, so nothing references the receive buffer afterwards.
+- Commands that need no waiting (SEND, ACK, FLOW, …) run inline, in order. Requests run concurrently as a bounded number of tasks and are
+  answered when they finish: clients match responses by request id. The commands of one consumer or producer still keep their order
+  (`consumers.py`, `producers.py`).
+- Backpressure stops reading (`serving/pacing.py`): when this connection exceeds `sends_in_flight_max`, `requests_in_flight_max` or
+  `unsent_bytes_max`, and at a SEND while the write path is over its byte budget. Consumers get no messages while the client does not read.
+- A silent client gets a PING; if it stays silent, it is disconnected.
+- A frame that violates the protocol closes only this connection; the reason goes to the log and to a metric.
 """
 
 import asyncio
@@ -33,16 +33,16 @@ _CONNECT = commands.NUMBERS["connect"]
 
 
 class Handlers(Protocol):
-    """What carries out the commands of a connection: the module `handlers`."""
+    """Executes the commands of a connection: the module `handlers`."""
 
     def send(self, connection: "Connection", command: CommandSend, message: memoryview, /) -> None:
-        """Carry out SEND."""
+        """Execute SEND."""
 
     def send_parsed(self, connection: "Connection", parsed: Sequence[SendEntry], /) -> None:
-        """Carry out SENDs that the kernel has read, in order."""
+        """Execute SENDs that the kernel has parsed, in order."""
 
     def carry_out(self, connection: "Connection", number: int, command: BaseCommand, /) -> None:
-        """Carry out another command, or begin to. Raises `Corrupt`."""
+        """Execute any other command, or start it. Raises `Corrupt`."""
 
 
 class Connection(PacedConnection):
@@ -60,21 +60,21 @@ class Connection(PacedConnection):
     ) -> None:
         super().__init__(register, context.streams, listener, context.settings.stall_ms)
         self.server = register
-        """Runs the tasks that go on when the client has gone."""
+        """Runs the tasks that continue after the client has disconnected."""
         self.context = context
         self.scheme = context.schemes[listener]
         self.who = ANONYMOUS
         self.client_version = ""
-        """What the client says of itself."""
+        """`client_version` of the client's CONNECT."""
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer] = {}
         self.watchers: dict[int, Watcher] = {}
         self.send_count = 0
-        """Messages and batches that are not durable yet."""
+        """Number of messages and batches that are not durable yet."""
         self._handlers = handlers
         self._command_meters = meters
         self._is_connected = False
-        self._is_asked = False  # a PING is out
+        self._is_asked = False  # whether a PING waits for its PONG
         self._out: list[bytes] = []
         self._out_bytes = 0
 
@@ -98,29 +98,29 @@ class Connection(PacedConnection):
             self.context.watchers.remove(watcher)
 
     def move_producers(self) -> None:
-        """Drain: send every producer to another server once its messages are answered."""
+        """Drain: move every producer to another server once its messages are acknowledged."""
         for producer in list(self.producers.values()):
             if producer.name:
                 producer.move(self.url_elsewhere(str(producer.topic.name)))
 
     def move_consumers(self) -> None:
-        """Drain: send the consumers that are left (readers) to other servers."""
+        """Drain: move the remaining consumers (readers) to other servers."""
         for consumer in list(self.consumers.values()):
             consumer.move()
 
     def url_elsewhere(self, topic: str) -> str | None:
-        """URL of the server that takes over a topic's clients; None without another server."""
+        """The URL of the server that takes over a topic's clients; None without another server."""
         address = self.context.elsewhere(topic, self.listener)
         return f"{self.scheme}://{address}" if address is not None else None
 
     def finish(self) -> None:
-        """Close once all frames have left."""
+        """Close the connection after sending all queued frames."""
         if self._transport is not None:
             self._flush()
             self._transport.close()
 
     def check(self, now: float) -> None:
-        """Close when the client stalls; send a PING when it is silent, and close when it stays silent."""
+        """Close the connection if the client stalls; send a PING to a silent client, and close if it stays silent."""
         keep_alive_ms = self.context.settings.keep_alive_ms
         self._close_if_stalled(now)
         if not self.is_open or self._is_write_paused:
@@ -140,7 +140,7 @@ class Connection(PacedConnection):
     # -- receive -------------------------------------------------------------------------------------------------
 
     def _process(self) -> None:
-        """Carry out whole frames from the slab while there is room for more."""
+        """Execute complete frames from the slab until the connection must wait."""
         self._need = 0
         first = self._low
         self._is_processing = True
@@ -158,7 +158,7 @@ class Connection(PacedConnection):
         self._processed(first)
 
     def _take_sends(self) -> bool:
-        """Carry out the SENDs that come next and need no special handling, together; False without such a SEND."""
+        """Execute the next SENDs that need no special handling, together; returns False if the next frame is not such a SEND."""
         slab = self._slab
         if not self.producers or slab is None or self._budget.is_over_budget:
             return False
@@ -172,7 +172,7 @@ class Connection(PacedConnection):
         return self._transport is not None
 
     def _take_frame(self) -> bool:
-        """Carry out the next frame; False when it is not there yet, or has to wait. Raises `Corrupt`."""
+        """Execute the next frame; returns False if it is incomplete or must wait. Raises `Corrupt`."""
         slab = self._slab
         start = self._low + framing.SIZE.size
         if slab is None or self._high < start:
@@ -199,17 +199,17 @@ class Connection(PacedConnection):
         return self._transport is not None
 
     def connected(self) -> None:
-        """CONNECT was answered: other commands are taken from now on."""
+        """Accept other commands from now on: CONNECT was answered."""
         self._is_connected = True
 
     def check_room(self) -> None:
-        """Raise `Overloaded` when this connection must not have one more producer or consumer."""
+        """Raise `Overloaded` if this connection has the maximum number of producers and consumers."""
         limit = self.context.settings.attachments_max
         if len(self.producers) + len(self.consumers) >= limit:
             raise Overloaded(f"the connection has {limit} producers and consumers, which is the limit")
 
     def endpoint_named(self, listener: str) -> tuple[str, str]:
-        """Endpoint and URL scheme of the listener that a client asks for by name; of its own one for an empty or unknown name."""
+        """Endpoint and URL scheme of the named listener; of the connection's own listener if the name is empty or unknown."""
         endpoint = f"{PROTOCOL}:{listener}"
         scheme = self.context.schemes.get(endpoint) if listener else None
         return (endpoint, scheme) if scheme is not None else (self.listener, self.scheme)
@@ -227,7 +227,7 @@ class Connection(PacedConnection):
         )
 
     def sent(self, count: int) -> None:
-        """`count` messages or batches have been answered."""
+        """Note that `count` messages or batches have been answered."""
         self.send_count -= count
         if self._is_reading_paused:
             self._go_on()
@@ -248,11 +248,11 @@ class Connection(PacedConnection):
 
     @property
     def is_write_paused(self) -> bool:
-        """Whether the client does not take what it was sent."""
+        """Whether the client does not read what was sent."""
         return self._is_write_paused
 
     def send(self, frame: bytes) -> None:
-        """Send a frame, with all others of this turn of the event loop."""
+        """Queue a frame; all frames of one event loop iteration are sent together."""
         if self._transport is None:
             return
         if not self._out:
@@ -270,7 +270,7 @@ class Connection(PacedConnection):
         self._write(transport, out, size)
 
     def resume_writing(self) -> None:
-        """Called by the event loop: the client has taken what it was sent."""
+        """Called by the event loop when the client has read what was sent."""
         super().resume_writing()
         for consumer in list(self.consumers.values()):
             consumer.resume()

@@ -1,7 +1,7 @@
-"""A consumer of a client, between its connection and its subscription: MESSAGE, ACTIVE_CONSUMER_CHANGE, CLOSE_CONSUMER; acknowledgements.
+"""One consumer of a client, between its connection and its subscription: MESSAGE, ACTIVE_CONSUMER_CHANGE, CLOSE_CONSUMER, acknowledgements.
 
-The machine of subscriptions is `streams/subscriptions/`; here its words become commands and the reverse. The commands that clients send
-are carried out in `subscribing.py`.
+`streams/subscriptions/` implements subscriptions; this module translates between its calls and Pulsar's commands. `subscribing.py`
+executes the commands that clients send.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 _MESSAGE = commands.NUMBERS["message"]
 _ENTRY_MAX = (1 << 63) - 1
 _JOINED_BYTES = 64 * 1024
-"""Size (bytes) from which on messages are not joined any more: larger pieces of memory are given back to the system, and cost more."""
+"""Messages are joined up to this size (bytes). Larger buffers cost more, because the allocator returns them to the operating system."""
 
 
 class Client(Protocol):
@@ -49,25 +49,25 @@ class Client(Protocol):
 
     @property
     def client_version(self) -> str:
-        """What the client says of itself."""
+        """`client_version` of the client's CONNECT."""
 
     @property
     def is_open(self) -> bool:
-        """Whether the client can still be sent anything."""
+        """Whether frames can still be sent to the client."""
 
     @property
     def is_write_paused(self) -> bool:
-        """Whether the client does not take what it was sent."""
+        """Whether the client does not read what was sent."""
 
     def send(self, frame: bytes) -> None:
         """Send a frame."""
 
     def url_elsewhere(self, topic: str) -> str | None:
-        """URL of the server that takes over a topic's clients; None without another server."""
+        """The URL of the server that takes over a topic's clients; None without another server."""
 
 
 class Consumer:
-    """A consumer of one connection: a `streams.subscriptions.Consumer`."""
+    """A consumer of one connection; implements `streams.subscriptions.Consumer`."""
 
     def __init__(self, connection: Client, request: CommandSubscribe, settings: PulsarSettings) -> None:
         self.connection = connection
@@ -80,10 +80,10 @@ class Consumer:
         self.topic: Topic
         self.partition: PartitionKey
         self.attachment: Attachment | None = None
-        """None while it is being attached."""
+        """None while the consumer is being attached."""
         self.since = datetime.now(UTC)
         self.task: asyncio.Task[None] | None = None
-        """Attaches it."""
+        """The task that attaches the consumer."""
         self._epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
         self._settings = settings
         self._is_over = False
@@ -91,7 +91,7 @@ class Consumer:
     # -- called by the subscription ------------------------------------------------------------------------------
 
     def deliver(self, deliveries: Sequence[Delivery]) -> int:
-        """Send the messages to the client; returns their count."""
+        """Send the messages to the client; returns their number."""
         partition = self.partition
         index = partition_index(partition) if self.topic.is_partitioned else -1
         names = (self.id, stream_number(partition), index, self._epoch)
@@ -108,7 +108,7 @@ class Consumer:
         return count
 
     def _deliver_one(self, delivery: Delivery, limit: int) -> int:
-        """Deliver an entry that the kernel leaves to Python; returns its number of messages."""
+        """Deliver an entry that the kernel does not encode; returns its number of messages."""
         try:
             entry = entries.from_batch(
                 delivery.batch,
@@ -126,7 +126,7 @@ class Consumer:
         return entry.message_count - (delivery.record_count - delivery.open_count)
 
     def is_ready(self) -> bool:
-        """Whether the connection is open and takes more bytes."""
+        """Whether the connection is open and accepts more bytes."""
         return self.connection.is_open and not self.connection.is_write_paused
 
     def activity(self, is_active: bool) -> None:
@@ -136,11 +136,11 @@ class Consumer:
             self.connection.send(commands.frame("active_consumer_change", body))
 
     def end_of_topic(self) -> None:
-        """Tell the client that the topic ends here."""
+        """Tell the client that it has reached the end of a terminated topic."""
         self.connection.send(commands.frame("reached_end_of_topic", CommandReachedEndOfTopic(consumer_id=self.id)))
 
     def closed(self, reason: Closed) -> None:
-        """Close the consumer. The client attaches again; after a move, at the server that the message names."""
+        """Close the consumer. The client subscribes again; after a move, at the server that the command names."""
         connection = self.connection
         url = connection.url_elsewhere(str(self.topic.name)) if reason is Closed.MOVED else None
         self._end()
@@ -150,13 +150,13 @@ class Consumer:
     # -- called by commands --------------------------------------------------------------------------------------
 
     def attached(self, attachment: Attachment) -> None:
-        """It is attached, and its client was told; deliveries follow `flow`."""
+        """Called after the client was told that the consumer is attached; deliveries start with `flow`."""
         self.attachment = attachment
 
     def acknowledge(self, ids: Sequence[MessageIdData], *, is_cumulative: bool) -> None:
-        """Acknowledge entries or messages in them. Ids of other incarnations and of no entry at all are ignored.
+        """Acknowledge entries, or messages in entries. Ignores ids of other incarnations and ids that name no entry.
 
-        Raises as `Attachment.acknowledge` and `acknowledge_through`.
+        Raises the errors of `Attachment.acknowledge` and `acknowledge_through`.
         """
         attachment, ledger = self.attachment, stream_number(self.partition)
         if attachment is None:
@@ -173,7 +173,7 @@ class Consumer:
             attachment.acknowledge_through(ack)
 
     def redeliver(self, ids: Sequence[MessageIdData], epoch: int | None) -> None:
-        """Deliver these entries again, or without ids all that are not acknowledged; messages carry `epoch` from now on."""
+        """Deliver these entries again; without ids, all unacknowledged entries. Later messages contain `epoch`."""
         if self.attachment is None:
             return
         if epoch is not None:
@@ -191,12 +191,12 @@ class Consumer:
             self.attachment.redeliver_all()
 
     def resume(self) -> None:
-        """The client takes messages again."""
+        """Continue deliveries: the client reads again."""
         if self.attachment is not None:
             self.attachment.resume()
 
     def close(self) -> None:
-        """The client closes it: what it has not acknowledged goes to others."""
+        """The client closes the consumer: its unacknowledged messages go to other consumers."""
         if self.attachment is not None:
             self.attachment.detach()
         elif self.task is not None:
@@ -204,17 +204,17 @@ class Consumer:
         self._end()
 
     def disconnected(self) -> None:
-        """The connection has gone."""
+        """The connection is lost."""
         self.close()
 
     def move(self) -> None:
-        """Drain: send the client of a reader to another server."""
+        """Drain: move the client of a reader to another server."""
         if self.attachment is not None and not self._is_over:
             self.attachment.detach()
             self.closed(Closed.MOVED)
 
     def stats(self, request_id: int) -> CommandConsumerStatsResponse:
-        """What CONSUMER_STATS answers. Rates are 0: counts and rates over time are metrics."""
+        """The response to CONSUMER_STATS. Rates are 0; metrics provide counts and rates over time."""
         assert self.attachment is not None
         found = self.attachment.stats()
         return CommandConsumerStatsResponse(
@@ -244,7 +244,7 @@ class Consumer:
         return BaseCommand(type=_MESSAGE, message=body)
 
     def _skip(self, delivery: Delivery, error: BearlakeError | None) -> None:
-        """An entry without messages, or one that no client could read, must not hold up the others."""
+        """Skip an entry without messages or an unreadable entry, so that it does not block later entries."""
         if error is not None:
             metrics.PULSAR_UNREADABLE_ENTRIES.inc()
             log.error(
@@ -255,7 +255,7 @@ class Consumer:
 
     def _acknowledge_skipped(self, base_offset: int) -> None:
         if self.attachment is not None:
-            with suppress(BearlakeError):  # it comes again, and is skipped again
+            with suppress(BearlakeError):  # the entry is delivered again, and skipped again
                 self.attachment.acknowledge([EntryAck(base_offset)])
 
     def _end(self) -> None:

@@ -1,7 +1,8 @@
-"""What the connections of one Pulsar server share: streams, the live servers, topics, the names of producers.
+"""State that the connections of one Pulsar server share: streams, live servers, topics, producer names.
 
-Any server takes producers and readers of any topic. Durable subscriptions of a partition are dispatched by one server at a time, which
-look-ups name; for a partition that nobody dispatches they name one by rendezvous hashing, so that clients meet there.
+Any server accepts producers and readers of any topic. One server at a time dispatches the durable subscriptions of a partition, and
+look-ups return that server. For a partition without a dispatching server, look-ups choose a server by rendezvous hashing, so that all
+clients get the same one.
 """
 
 import itertools
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
 
 
 PROTOCOL = "pulsar"
-"""What the names of this protocol's endpoints begin with."""
+"""The prefix of this protocol's endpoint names."""
 _RECORDS_RATIO = 8
-"""Largest size of records, in that of the payload they came in: a message of few bytes can become a record with a reserved header."""
+"""Largest ratio of the records' size to the size of their payload: a message of few bytes can become a record with a reserved header."""
 
 
 class PulsarContext:
-    """What the connections of one Pulsar server share."""
+    """State that the connections of one Pulsar server share."""
 
     def __init__(
         self,
@@ -54,21 +55,21 @@ class PulsarContext:
             min(settings.message_bytes_max, settings.uncompressed_bytes_max // _RECORDS_RATIO),
             entry_bytes_max(settings.message_bytes_max),
         )
-        """Largest payload, and largest message with its metadata (bytes), of a SEND that the kernel may take by itself."""
+        """Largest payload, and largest message with its metadata (bytes), of a SEND that the kernel may process alone."""
         self.entry_reader = EntryReader(settings.uncompressed_bytes_max)
         self.topics = Topics(streams, settings)
         self.access = Access(streams.metadata, streams.tenure)
         self.schemas = Schemas(registry, self.topics)
         self.watchers = Watchers(self.topics, streams.catalog)
         self.is_draining = False
-        """Whether producers and consumers are sent to other servers."""
+        """Whether producers and consumers are moved to other servers."""
         self._producers: dict[tuple[PartitionKey, str], Producer] = {}
         self._numbers = itertools.count()
 
     # -- servers -------------------------------------------------------------------------------------------------
 
     def server_for(self, key: str, endpoint: str, holder: int | None) -> Server | None:
-        """Where clients of a topic go: to the live server `holder` (node id), else to one of this server's zone, by hash of `key`."""
+        """The server for clients of a topic: the live server `holder` (node id), else a server of this zone, by the hash of `key`."""
         live = self.servers.live()
         if holder is not None:
             for server in live:
@@ -78,18 +79,18 @@ class PulsarContext:
         return routing.choose(routing.key_of(key), found) if found else None
 
     async def holder(self, partition: PartitionKey) -> ServerRef | None:
-        """The live server that dispatches a partition, else the one whose producer is alone on it, else None. Raises `Unavailable`."""
+        """The live server that dispatches a partition, else the server of its exclusive producer, else None. Raises `Unavailable`."""
         return await self.subscriptions.holder(partition) or await self.access.holder(partition)
 
     def http_address_of(self, server: ServerRef | None) -> str | None:
-        """`host:port` of another live server's HTTP API; None if there is none."""
+        """`host:port` of another live server's HTTP API; None if the server is not live or has no HTTP API."""
         for other in other_servers(self.servers):
             if server is not None and other.ref.node_id == server.node_id:
                 return other.endpoints.get("pulsar_http")
         return None
 
     def elsewhere(self, key: str, endpoint: str) -> str | None:
-        """`host:port` of the server that takes over clients of a topic when this one drains; None when there is no other."""
+        """`host:port` of the server that takes over a topic's clients when this server drains; None without another server."""
         staying = [server for server in other_servers(self.servers) if not server.is_draining]
         found = routing.candidates(staying, endpoint, own_zone(self.servers))
         return routing.choose(routing.key_of(key), found).endpoints[endpoint] if found else None
@@ -97,15 +98,15 @@ class PulsarContext:
     # -- names of producers --------------------------------------------------------------------------------------
 
     def new_producer_name(self) -> str:
-        """A name that no producer of the deployment has had."""
+        """A producer name that is unique in the deployment."""
         server = self.streams.server
         return f"{self.servers.cluster_id}-{server.node_id}-{server.epoch}-{next(self._numbers)}"
 
     def register(self, producer: Producer) -> None:
-        """Take the producer's name in its partition; a later session of the same producer takes it from the earlier one.
+        """Reserve the producer's name in its partition; a later session of the same producer replaces the earlier session.
 
         Raises:
-            Refused: ProducerBusy, the name is another producer's.
+            Refused: ProducerBusy, another producer has the name.
         """
         key = (producer.partition, producer.name)
         before = self._producers.get(key)
@@ -118,7 +119,7 @@ class PulsarContext:
         self._producers[key] = producer
 
     def unregister(self, producer: Producer) -> None:
-        """Give the producer's name up, and its place to whoever waits for it; safe to repeat."""
+        """Release the producer's name, and its exclusive access to the next waiting producer; idempotent."""
         key = (producer.partition, producer.name)
         if self._producers.get(key) is producer:
             del self._producers[key]
@@ -126,14 +127,14 @@ class PulsarContext:
                 self.access.left(producer, self.others(producer))
 
     def others(self, producer: Producer) -> list[Producer]:
-        """This server's other producers of the partition, those that wait for their turn too."""
+        """This server's other producers of the partition, including waiting producers."""
         return [other for other in self.producers_of(producer.partition) if other is not producer]
 
     def producers_of(self, partition: PartitionKey) -> list[Producer]:
-        """This server's producers of the partition, those that wait for their turn too."""
+        """This server's producers of the partition, including waiting producers."""
         return [producer for (key, _), producer in self._producers.items() if key == partition]
 
     @property
     def producer_count(self) -> int:
-        """Producers on this server."""
+        """Number of producers on this server."""
         return len(self._producers)

@@ -1,11 +1,11 @@
-"""Entries: what a Pulsar client sends and receives as one, stored as one record batch.
+"""Entries: the unit that a Pulsar client sends and receives (one message or one batch), stored as one record batch.
 
-How its messages become records, and what Kafka, REST, gRPC and SQL see of them, is said in `kernel/pulsar/encode.py`; what Pulsar
-sees of their records in `kernel/pulsar/decode.py`. This module decides about compression. A compressed entry is stored under
-Kafka's codec of the same name, but zlib under zstd. An encrypted entry, and a chunk of a compressed message, are nobody's but the
-clients' to read: they are stored as they came, as one opaque record.
+`kernel/pulsar/encode.py` describes how messages become records, and what Kafka, REST, gRPC and SQL see of them;
+`kernel/pulsar/decode.py` describes what Pulsar clients see of records from other protocols. This module handles compression. A compressed
+entry is stored with Kafka's codec of the same name; zlib becomes zstd. Only clients can read an encrypted entry or a chunk of a compressed
+message. Such an entry is stored unchanged, as one opaque record.
 
-Entries leave the server uncompressed, and their metadata says so, unless they are larger than a client takes.
+Entries leave the server uncompressed, and their metadata says so, unless they are larger than the limit of clients.
 """
 
 from struct import Struct
@@ -21,21 +21,21 @@ from bearlake.records.blocks import BlockCodec
 Buffer = bytes | bytearray | memoryview
 
 MESSAGE_BYTES_MAX = 5 * 1024 * 1024
-"""Default limit of an entry as clients take it (Pulsar's `maxMessageSize`)."""
+"""Default limit of an entry in a frame to a client, in bytes (Pulsar's `maxMessageSize`)."""
 UNCOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
-"""Default limit of an entry's uncompressed payload."""
+"""Default limit of an entry's uncompressed payload, in bytes."""
 ANY_BYTES = 1 << 62
-"""No limit, for entries that are not sent as they are."""
+"""No limit, for entries that are not sent in a frame."""
 
 _STORED_CODECS = {
     BlockCodec.LZ4: Compression.LZ4,
-    BlockCodec.ZLIB: Compression.ZSTD,  # gzip would be a seventh as fast (38 to 268 MB/s), and no smaller
+    BlockCodec.ZLIB: Compression.ZSTD,  # gzip would have a seventh of the speed (38 against 268 MB/s), without a better ratio
     BlockCodec.ZSTD: Compression.ZSTD,
     BlockCodec.SNAPPY: Compression.SNAPPY,
 }
 
 _READ_RATIO = 4
-"""Limit of a payload, in bytes for one of uncompressed records: those of other protocols grow by times and sequence ids."""
+"""Largest payload, as a multiple of the limit for uncompressed records: records of other protocols grow by timestamps and sequence ids."""
 
 _LENGTH = Struct(">i")
 _LENGTH_AT, _LENGTH_END = 8, 12
@@ -44,7 +44,7 @@ _CHECKSUM_AT, _CHECKSUM_START = 17, 21
 _ATTRIBUTES = Struct(">h")
 _ATTRIBUTES_AT = 21
 _CODEC_AT = 22
-"""Their low byte."""
+"""The low byte of the attributes."""
 _MAGIC = Struct(">HI")
 _CHECKSUMMED = 0x0E01
 _SIZE = Struct(">I")
@@ -52,7 +52,7 @@ _HEAD_BYTES = _MAGIC.size + _SIZE.size
 
 
 class StoredEntry(NamedTuple):
-    """A record batch, with base offset 0 and without a producer; `max_timestamp` is in ms, -1 if there is none."""
+    """A record batch with base offset 0 and without a producer; `max_timestamp` is in ms, -1 if there is none."""
 
     batch: bytes
     record_count: int
@@ -60,9 +60,9 @@ class StoredEntry(NamedTuple):
 
 
 class ReadEntry(NamedTuple):
-    """What stands behind a MESSAGE command, from its magic and checksum on; empty if there is no message in it.
+    """The bytes after a MESSAGE command, from magic and checksum on; empty if the entry has no messages.
 
-    `message_count` is what it costs of a consumer's permits. `is_batch`: its messages are told apart by a batch index, else there is none.
+    `message_count` is the number of permits that the entry uses. `is_batch`: whether its messages have a batch index.
     """
 
     headers_and_payload: bytes
@@ -71,11 +71,12 @@ class ReadEntry(NamedTuple):
 
 
 class Routing(NamedTuple):
-    """What decides who gets an entry, and when.
+    """The properties of an entry that decide which consumer gets it, and when.
 
-    `ordering_key`: what Key_Shared subscriptions go by, that of the entry or its first message, else the partition key, else b"".
-    `deliver_at_ms`: Shared subscriptions do not deliver it before this time since 1970; 0: it may be delivered at once.
-    `chunk_uuid`: which large message this is a chunk of; b"" if it is none. Then it is the chunk `chunk_id` of `chunk_count`, from 0 on.
+    `ordering_key`: the key for Key_Shared: the ordering key of the entry or of its first message, else the partition key, else b"".
+    `deliver_at_ms`: Shared subscriptions do not deliver the entry before this time (ms since 1970); 0: deliver at once.
+    `chunk_uuid`: the id of the large message that the entry is a chunk of; b"" if the entry is no chunk.
+    `chunk_id`, `chunk_count`: the number of the chunk, from 0 on, and the number of chunks.
     """
 
     ordering_key: bytes
@@ -88,12 +89,12 @@ class Routing(NamedTuple):
 def to_batch(
     metadata: MessageMetadata, payload: Buffer, uncompressed_bytes_max: int = UNCOMPRESSED_BYTES_MAX
 ) -> StoredEntry:
-    """The record batch that an entry is stored as: one record for each message of a batch, in order, else one.
+    """Convert an entry to its record batch: one record per message of a batch, in order; else one record.
 
     Raises:
-        Invalid: metadata or payload are not what they should be, or the payload is not of the size that the metadata says.
+        Invalid: the metadata or the payload is malformed, or the payload does not have the size in the metadata.
         TooLarge: the payload has more than `uncompressed_bytes_max` bytes uncompressed.
-        Unsupported: an unknown codec.
+        Unsupported: the codec is unknown.
     """
     is_opaque = _is_opaque(metadata)
     is_compressed = metadata.compression != NONE and not is_opaque
@@ -103,7 +104,7 @@ def to_batch(
     if is_compressed:
         payload = blocks.decompress(BlockCodec(metadata.compression), payload, size)
     batch, record_count, max_timestamp = kernel.encode_entry(metadata.SerializeToString(), payload, is_opaque)
-    if len(batch) > uncompressed_bytes_max + HEADER_BYTES:  # else it could not be read
+    if len(batch) > uncompressed_bytes_max + HEADER_BYTES:  # a larger batch could not be read
         raise TooLarge("uncompressed entry as records", len(batch), uncompressed_bytes_max + HEADER_BYTES)
     if is_compressed:
         batch = _compressed(batch, _STORED_CODECS[BlockCodec(metadata.compression)])
@@ -117,13 +118,13 @@ def from_batch(
     message_bytes_max: int = MESSAGE_BYTES_MAX,
     uncompressed_bytes_max: int = UNCOMPRESSED_BYTES_MAX,
 ) -> ReadEntry:
-    """The entry that a record batch is, whatever protocol wrote it.
+    """Convert a record batch of any protocol to an entry.
 
-    It is compressed if else it were larger than `message_bytes_max`, which is the most that clients take.
+    Compresses the payload if the entry would exceed `message_bytes_max`, the limit of clients.
 
     Raises:
-        Corrupt: a record is malformed, or the batch's compression.
-        TooLarge: it is larger even so, or has more than `uncompressed_bytes_max` bytes uncompressed.
+        Corrupt: a record or the compressed data is malformed.
+        TooLarge: the entry exceeds `message_bytes_max` even compressed, or `uncompressed_bytes_max` uncompressed.
     """
     records = _records(batch, uncompressed_bytes_max)
     payload_bytes_max = _READ_RATIO * uncompressed_bytes_max
@@ -134,10 +135,10 @@ def from_batch(
 
 
 def routing(batch: memoryview, uncompressed_bytes_max: int = UNCOMPRESSED_BYTES_MAX) -> Routing:
-    """What decides who gets the entry that a record batch is, and when.
+    """The routing properties of the entry in a record batch.
 
     Raises:
-        Corrupt, TooLarge: as `from_batch`.
+        Corrupt, TooLarge: as in `from_batch`.
     """
     return Routing(*kernel.entry_routing(batch, _records(batch, uncompressed_bytes_max)))
 
@@ -148,7 +149,7 @@ def _is_opaque(metadata: MessageMetadata) -> bool:
 
 
 def _compressed(batch: bytes, codec: Compression) -> bytes:
-    """The batch with its records compressed, if that makes it smaller."""
+    """The batch with compressed records, if that makes the batch smaller."""
     records = compression.compress(codec, memoryview(batch)[HEADER_BYTES:])
     size = HEADER_BYTES + len(records)
     if size >= len(batch):
@@ -161,7 +162,7 @@ def _compressed(batch: bytes, codec: Compression) -> bytes:
 
 
 def _records(batch: memoryview, bytes_max: int) -> Buffer | None:
-    """The uncompressed records section; None if it is so in the batch."""
+    """The uncompressed records section; None if the batch is not compressed."""
     number = batch[_CODEC_AT] & COMPRESSION_MASK
     if number == Compression.NONE:
         return None
@@ -173,7 +174,7 @@ def _records(batch: memoryview, bytes_max: int) -> Buffer | None:
 
 
 def _smaller(frame: bytes, bytes_max: int) -> bytes:
-    """The same entry, its payload compressed by zstd; not of a chunk, which clients put together before they uncompress."""
+    """The same entry with its payload compressed by zstd. Raises `TooLarge` for an opaque entry or a chunk."""
     view = memoryview(frame)
     (size,) = _SIZE.unpack_from(view, _MAGIC.size)
     start = _HEAD_BYTES + size

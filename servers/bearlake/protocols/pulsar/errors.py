@@ -1,4 +1,4 @@
-"""The one table from our error kinds to Pulsar's."""
+"""The only mapping from our error kinds to Pulsar's errors."""
 
 from bearlake import errors
 from bearlake.protocols.pulsar.proto.commands_pb2 import ServerError
@@ -7,7 +7,7 @@ from bearlake.telemetry import metrics
 
 
 class Refused(errors.BearlakeError):
-    """A request that is answered with the `ServerError` of this name; `message` is for the client's log."""
+    """The request is answered with the `ServerError` of this name; `message` is for the client's log."""
 
     def __init__(self, error: str, message: str) -> None:
         super().__init__(message)
@@ -30,11 +30,11 @@ _BY_KIND: tuple[tuple[type[errors.BearlakeError], str], ...] = (
     (errors.AlreadyExists, "ServiceNotReady"),
     (errors.Unavailable, "ServiceNotReady"),
 )
-"""Read from the top. ServiceNotReady makes clients look the topic up again and retry."""
+"""The first matching kind applies. ServiceNotReady makes clients look the topic up again and retry."""
 
 
 def error_of(error: errors.BearlakeError) -> int:
-    """Number of the protocol's error (`ServerError`) for an error kind."""
+    """The number of the protocol's error (`ServerError`) for an error kind."""
     if isinstance(error, Refused):
         return error.error
     name = next((name for kind, name in _BY_KIND if isinstance(error, kind)), "UnknownError")
@@ -42,5 +42,5 @@ def error_of(error: errors.BearlakeError) -> int:
 
 
 def count_error(number: int) -> None:
-    """Count an error (`ServerError`) that a client is answered with."""
+    """Count an error (`ServerError`) that is sent to a client."""
     metrics.PULSAR_ERRORS.labels(ServerError.Name(number)).inc()

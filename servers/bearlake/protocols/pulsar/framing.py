@@ -1,4 +1,4 @@
-"""Frames of the Pulsar protocol: bytes to commands and back.
+"""Frames of the Pulsar protocol: converts bytes to commands and back.
 
     command          +------------+--------------+-------------+
                      | total u32  | command u32  | BaseCommand |
@@ -8,8 +8,8 @@
                      | total u32  | command u32  | BaseCommand | 0x0e01 | CRC32C u32 | metadata u32  | metadata | payload |
                      +------------+--------------+-------------+--------+------------+---------------+----------+---------+
 
-Numbers are big-endian; sizes do not count themselves; the checksum covers all behind it, and clients may leave it out together with
-its magic. `metadata` is a `MessageMetadata`.
+Numbers are big-endian. Sizes exclude their own field. The checksum covers all bytes after it; clients may omit the checksum and its
+magic. `metadata` is a `MessageMetadata`.
 
 Source: Pulsar binary protocol specification, "Framing".
 """
@@ -30,23 +30,23 @@ _CHECKSUM = Struct(">HI")
 _MAGIC_CHECKSUM = 0x0E01
 
 PADDING_BYTES = 10 * 1024
-"""What a frame may have beside the largest message: its command (Pulsar's MESSAGE_SIZE_FRAME_PADDING)."""
+"""Bytes that a frame may have in addition to the largest message, for its command (Pulsar's MESSAGE_SIZE_FRAME_PADDING)."""
 _COMMAND_BYTES_MAX = 1024
 
 
 class BadChecksum(Corrupt):
-    """A message's checksum does not match: it was damaged on its way; sent again, it may arrive whole."""
+    """The checksum of a message does not match: the message was damaged in transit, so sending it again may succeed."""
 
 
 class Frame(NamedTuple):
-    """A command, and the message behind it (empty if none), still in the receive buffer."""
+    """A command, and the message after it (empty if none), still in the receive buffer."""
 
     command: BaseCommand
     message: memoryview
 
 
 class Message(NamedTuple):
-    """A message's metadata, and its payload as sent: compressed, encrypted, batched as the metadata says."""
+    """The metadata and payload of a message; the metadata tells whether the payload is compressed, encrypted or a batch."""
 
     metadata: MessageMetadata
     payload: memoryview
@@ -67,11 +67,11 @@ def read_frame(frame: memoryview) -> Frame:
 
 
 def read_message(message: memoryview) -> Message:
-    """Parse what is behind a SEND command.
+    """Parse the message after a SEND command.
 
     Raises:
         BadChecksum: the checksum does not match.
-        Corrupt: it is not a message.
+        Corrupt: the bytes are not a message.
     """
     at = 0
     if len(message) >= _CHECKSUM.size:
@@ -94,20 +94,20 @@ def read_message(message: memoryview) -> Message:
 
 
 def entry_bytes_max(message_bytes_max: int) -> int:
-    """Largest entry, from its magic on, that fits into a frame which clients take that were told this limit.
+    """The largest entry in bytes, from its magic on, that fits into a frame for clients with this message limit.
 
-    It is a little more than the limit, which a chunk of a large message reaches without what is in front of its payload.
+    The result is slightly larger than the limit, because the payload alone of a chunk can reach the limit.
     """
     return message_bytes_max + PADDING_BYTES - _COMMAND_BYTES_MAX
 
 
 def command_frame(command: BaseCommand) -> bytes:
-    """A frame of a command alone."""
+    """The frame of a command without a message."""
     body = command.SerializeToString()
     return _SIZES.pack(SIZE.size + len(body), len(body)) + body
 
 
 def message_frame(command: BaseCommand, message: bytes) -> bytes:
-    """A frame of a command with a message, which is given from its magic on (`entries.from_batch`)."""
+    """The frame of a command with a message; `message` starts at its magic (`entries.from_batch`)."""
     body = command.SerializeToString()
     return b"".join((_SIZES.pack(SIZE.size + len(body) + len(message), len(body)), body, message))

@@ -1,8 +1,8 @@
-"""Which function carries out which command, and in which words it is refused.
+"""Maps each command to the function that executes it, and to the function that builds its error response.
 
-Inline commands are carried out before the next one is read, and wait for nothing. Requests run as tasks beside each other; each is
-answered once, with its answer or its refusal. Commands of transactions are refused; what is unknown here is refused without a request
-id, since nobody can tell where it would stand.
+Inline commands run before the next command is read, and never wait. Requests run concurrently as tasks; each gets one response, a
+result or an error. Transaction commands are rejected. The error for an unknown command has no request id of the client, because the
+position of the id in an unknown command is unknown.
 """
 
 from collections.abc import Awaitable, Callable
@@ -35,9 +35,9 @@ Refuse = Callable[[Any, int, str], bytes]
 
 
 class Request(NamedTuple):
-    """A request: `handle` returns the frame to answer with, or None if it has answered; `refuse` makes one of an error.
+    """A request: `handle` returns the response frame, or None if it has already answered; `refuse` builds the frame of an error.
 
-    `begin`, if there is one, is called before the next command is read; False: there is nothing left to do.
+    `begin`, if set, runs before the next command is read; if it returns False, the request is already complete.
     """
 
     handle: Callable[[Connection, Any], Awaitable[bytes | None]]
@@ -46,7 +46,7 @@ class Request(NamedTuple):
 
 
 def carry_out(connection: Connection, number: int, command: BaseCommand) -> None:
-    """Carry out a command (not SEND), or begin to. Raises `Corrupt`."""
+    """Execute a command other than SEND, or start it. Raises `Corrupt`."""
     name = commands.NAMES.get(number)
     if name is None or (name not in _INLINE and name not in _REQUESTS):
         what = (
@@ -100,7 +100,7 @@ def _ping(connection: Connection, body: CommandPing) -> None:
 
 
 def _ignore(connection: Connection, body: Message) -> None:
-    """PONG: that it came is enough. AUTH_RESPONSE: nobody was challenged."""
+    """Ignore PONG, whose arrival is enough, and AUTH_RESPONSE, because this server sends no challenges."""
 
 
 # -- schemas -----------------------------------------------------------------------------------------------------
@@ -178,4 +178,4 @@ _REQUESTS: dict[str, Request] = {
 }
 
 NAMES = frozenset({"send", *_INLINE, *_REQUESTS})
-"""Commands that are served."""
+"""The names of all supported commands."""

@@ -1,11 +1,11 @@
-"""KEY_VALUE schemas as Avro: a record of the key's schema and the value's, so that the registry compares both as it compares any.
+"""KEY_VALUE schemas as Avro: a record of the key's and the value's schema, so that the registry can compare both.
 
     content    [size u32][key schema][size u32][value schema], big-endian
-    properties key.schema.type, value.schema.type: names of their types
+    properties key.schema.type, value.schema.type: the names of their types
 
-Names that the value defines get a suffix: key and value may define the same ones, and an Avro schema may not, twice.
+Names that the value defines get a suffix: key and value may define the same names, but an Avro schema may define each name only once.
 
-Source: PIP-43; Pulsar, `KeyValueSchemaInfo` and `KeyValueSchemaCompatibilityCheck` (each side is compared by its own type).
+Source: PIP-43; Pulsar, `KeyValueSchemaInfo` and `KeyValueSchemaCompatibilityCheck` (each part is compared by its own type).
 """
 
 import json
@@ -23,7 +23,7 @@ _AVRO_TEXT = ("AVRO", "JSON", "PROTOBUF")
 
 
 def split(content: bytes) -> tuple[bytes, bytes]:
-    """The key's schema and the value's. Raises `Refused` (IncompatibleSchema)."""
+    """The key's and the value's schema. Raises `Refused` (IncompatibleSchema)."""
     parts, rest = [], content
     for part in PARTS:
         size = int.from_bytes(rest[:_SIZE_BYTES], "big", signed=True)
@@ -40,14 +40,14 @@ def joined(key: bytes, value: bytes) -> bytes:
 
 
 def types_of(properties: Mapping[str, str]) -> tuple[str, str]:
-    """Names of the types of key and value; empty where nobody said."""
+    """The names of the types of key and value; empty if a property is missing."""
     return properties.get("key.schema.type", ""), properties.get("value.schema.type", "")
 
 
 def record_of(content: bytes, properties: Mapping[str, str], primitives: Mapping[str, str]) -> dict[str, Any] | None:
-    """The Avro record; None if a type is not said, or is none that Avro has a schema for. Raises `Refused`.
+    """The Avro record; None if a type is missing, or has no Avro schema. Raises `Refused`.
 
-    `primitives` are the Avro types of primitive ones, by their names in Pulsar.
+    `primitives` maps the names of Pulsar's primitive types to their Avro types.
     """
     types = types_of(properties)
     if not all(name in _AVRO_TEXT or name in primitives for name in types):
@@ -68,7 +68,7 @@ def _parsed(text: bytes) -> Any:
 
 
 def _renamed(schema: Any) -> Any:
-    """The schema with a suffix to every name of its own. (Any: JSON that may be malformed; the registry says so.)"""
+    """The schema with a suffix on every name that it defines. (Any: possibly malformed JSON, which the registry rejects.)"""
     if isinstance(schema, str):
         return schema if schema in _PLAIN else schema + _SUFFIX
     if isinstance(schema, list):

@@ -1,6 +1,6 @@
 """Look-ups: CONNECT, PARTITIONED_METADATA, LOOKUP, GET_TOPICS_OF_NAMESPACE.
 
-Every look-up names one server, which may be any: it is where the topic's durable subscriptions are dispatched, or will be.
+A look-up returns the server that dispatches the topic's durable subscriptions, or should dispatch them; this can be any server.
 """
 
 from bearlake import __version__
@@ -24,7 +24,7 @@ PROTOCOL_VERSION = 21
 
 
 def connect(connection: Connection, request: CommandConnect) -> None:
-    """CONNECT: the first command, once."""
+    """CONNECT: the first command of a connection, sent once."""
     body = CommandConnected(
         server_version=f"Bearlake {__version__}",
         protocol_version=min(request.protocol_version, PROTOCOL_VERSION),
@@ -39,7 +39,7 @@ def connect(connection: Connection, request: CommandConnect) -> None:
 
 
 async def partitioned_metadata(connection: Connection, request: CommandPartitionedTopicMetadata) -> bytes:
-    """PARTITIONED_METADATA. Raises what it is refused with."""
+    """PARTITIONED_METADATA. Raises the error to answer with."""
     count = await connection.context.topics.partition_count(
         connection.who, request.topic, may_create=request.metadata_auto_creation_enabled
     )
@@ -50,7 +50,7 @@ async def partitioned_metadata(connection: Connection, request: CommandPartition
 
 
 def refuse_metadata(request: CommandPartitionedTopicMetadata, number: int, message: str) -> bytes:
-    """The answer to a PARTITIONED_METADATA that failed."""
+    """The response to a failed PARTITIONED_METADATA."""
     body = CommandPartitionedTopicMetadataResponse(
         request_id=request.request_id,
         response=CommandPartitionedTopicMetadataResponse.Failed,
@@ -61,7 +61,7 @@ def refuse_metadata(request: CommandPartitionedTopicMetadata, number: int, messa
 
 
 async def lookup(connection: Connection, request: CommandLookupTopic) -> bytes:
-    """LOOKUP. Raises what it is refused with."""
+    """LOOKUP. Raises the error to answer with."""
     context = connection.context
     name = parse(request.topic)
     topic = await context.topics.find(request.topic)
@@ -84,7 +84,7 @@ async def lookup(connection: Connection, request: CommandLookupTopic) -> bytes:
 
 
 def refuse_lookup(request: CommandLookupTopic, number: int, message: str) -> bytes:
-    """The answer to a LOOKUP that failed."""
+    """The response to a failed LOOKUP."""
     body = CommandLookupTopicResponse(
         request_id=request.request_id,
         response=CommandLookupTopicResponse.Failed,
@@ -95,7 +95,7 @@ def refuse_lookup(request: CommandLookupTopic, number: int, message: str) -> byt
 
 
 async def topics_of_namespace(connection: Connection, request: CommandGetTopicsOfNamespace) -> bytes:
-    """GET_TOPICS_OF_NAMESPACE: all of them; clients filter by their patterns. Raises what it is refused with."""
+    """GET_TOPICS_OF_NAMESPACE: return all topics; clients apply their patterns. Raises the error to answer with."""
     topics: list[str] = []
     if request.mode != CommandGetTopicsOfNamespace.NON_PERSISTENT:
         topics = connection.context.topics.of_namespace(connection.who, topic_lists.namespace(request.namespace))

@@ -1,15 +1,15 @@
-"""Message ids: names of messages that any server can read, and that compaction does not change.
+"""Message ids: any server can resolve them, and compaction does not change them.
 
     ledger_id     the number of the stream's incarnation
     entry_id      the first offset of the record batch (the *entry*)
-    partition     the partition's index, -1 in a topic that is not partitioned
-    batch_index   the message's place in its entry: offset - entry_id; -1: the entry is one message
+    partition     the partition's index; -1 if the topic is not partitioned
+    batch_index   the message's index in its entry: offset - entry_id; -1: the entry is one message
 
-So ids order as offsets do, and an id of a deleted stream is never taken for one of its successor. Entry ids are not dense: the entry
-behind the one with n messages is entry_id + n. Clients compute entry_id - 1 to say "all before this entry", and it means that.
-2^64-1 twice is the earliest message, 2^63-1 twice the latest, as clients send them.
+Ids therefore have the order of offsets, and an id of a deleted stream never refers to a message of its successor. Entry ids are not dense:
+the next entry after an entry with n messages has the id entry_id + n. Clients send entry_id - 1 for "all before this entry"; the server
+accepts that id with this meaning. Clients send 2^64-1 as ledger and entry for the earliest message, and 2^63-1 for the latest.
 
-In acknowledgements `ack_set` has 64 messages of the entry per word, lowest bit first; a set bit is a message that is *not* acknowledged.
+In acknowledgements `ack_set` holds 64 messages of the entry per word, lowest bit first; a set bit is a message that is *not* acknowledged.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import MessageIdData
 from bearlake.streams.subscriptions.model import EARLIEST, LATEST
 
 NONE = (1 << 64) - 1
-"""Ledger and entry of a message id that names nothing: of a duplicate, of an empty topic."""
+"""Ledger and entry of a message id that names no message: for a duplicate or an empty topic."""
 _EARLIEST = NONE
 _LATEST = (1 << 63) - 1
 _WORD_BITS = 64
@@ -35,10 +35,10 @@ def entry_id(partition: PartitionKey, base_offset: int, *, is_partitioned: bool)
 
 
 def start_offset(message: MessageIdData, partition: PartitionKey, *, is_whole: bool = False) -> int:
-    """Where a client that names this message wants to start: an offset, `EARLIEST` or `LATEST`.
+    """The start position that this message id means: an offset, `EARLIEST` or `LATEST`.
 
-    An id of another incarnation lies before (an older one) or behind everything. Inside an entry the first message that the client has
-    not done with counts: its `ack_set`, else its `batch_index`; with `is_whole` the entry, of which the client skips what it knows.
+    An id of an older incarnation means `EARLIEST`, of a newer one `LATEST`. Inside an entry, the position is the first unacknowledged
+    message of `ack_set`, else `batch_index`. With `is_whole` it is the start of the entry; the client then skips the messages it has.
     """
     ledger, entry = message.ledger_id, message.entry_id
     if ledger == entry == _LATEST:
@@ -48,7 +48,7 @@ def start_offset(message: MessageIdData, partition: PartitionKey, *, is_whole: b
     own = stream_number(partition)
     if ledger != own:
         return EARLIEST if ledger < own else LATEST
-    if entry > _LATEST:  # the entry before the first one
+    if entry > _LATEST:  # -1 as unsigned: before the first entry
         return EARLIEST
     if is_whole:
         return entry
@@ -58,12 +58,12 @@ def start_offset(message: MessageIdData, partition: PartitionKey, *, is_whole: b
 
 
 def bits(words: Iterable[int]) -> int:
-    """The bits of an `ack_set` in one number."""
+    """The bits of an `ack_set` as one integer."""
     return int.from_bytes(b"".join((word & NONE).to_bytes(8, "little") for word in words), "little")
 
 
 def words(count: int, acknowledged: Sequence[tuple[int, int]], base_offset: int) -> list[int]:
-    """The `ack_set` of an entry of `count` messages of which these offset ranges are acknowledged; empty if none is."""
+    """The `ack_set` of an entry with `count` messages and these acknowledged offset ranges; empty without ranges."""
     if not acknowledged:
         return []
     number = (1 << count) - 1

@@ -1,17 +1,17 @@
-"""Topics' names and streams' names: each says the other, without a table.
+"""Names of topics and streams: a one-to-one mapping without a table.
 
-A topic of tenant `public`, namespace `default` is a stream of the same name. Every other topic is
+A topic of tenant `public`, namespace `default` is a stream of the same name. Every other topic maps as
 
     persistent://acme/prod/orders   ↔   acme..prod..orders
 
-Stream names (Kafka's topic names) have letters, digits, `.`, `_` and `-` only, so `..` separates the three parts, and inside a part any
-other byte of its UTF-8 is written as `...` and two hexadecimal digits; so is a dot that does not stand between two letters, digits, `_`
-or `-`. A topic of public/default that needs such an escape is written with all three parts. A stream whose name has `..` and is not made
-this way (Kafka clients may) has no name in Pulsar.
+Stream names (Kafka's topic names) contain only letters, digits, `.`, `_` and `-`, so `..` separates the three parts. Inside a part, every
+other byte of the UTF-8 text is escaped as `...` and two hexadecimal digits; so is a dot unless it is between two letters, digits, `_` or
+`-`. A topic of public/default that needs an escape is written with all three parts. A stream whose name contains `..` in any other form
+(Kafka clients can create one) has no name in Pulsar.
 
-A topic `t-partition-N` is partition N of stream `t` where `t` is partitioned and has it (`topics.py`).
+A topic `t-partition-N` is partition N of stream `t` if `t` is partitioned and has that partition (`topics.py`).
 
-Source: Pulsar, `TopicName`, `NamespaceName` (tenant/namespace; the names with a cluster, of Pulsar 1, are refused as by Pulsar 4).
+Source: Pulsar, `TopicName`, `NamespaceName` (tenant/namespace; as Pulsar 4, this server rejects the names of Pulsar 1, with a cluster).
 """
 
 import re
@@ -23,7 +23,7 @@ from bearlake.streams.catalog import NAME_PATTERN
 PUBLIC_DEFAULT = "public/default"
 _PERSISTENT = "persistent"
 _SEPARATOR = ".."
-_PART = re.compile(r"[A-Za-z0-9_=:%.\-]+\Z")  # of tenants and namespaces; source: Pulsar, NamedEntity
+_PART = re.compile(r"[A-Za-z0-9_=:%.\-]+\Z")  # a tenant or namespace; source: Pulsar, NamedEntity
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]*)\Z", re.DOTALL)
 _TOKEN = re.compile(r"(?P<separator>\.\.)(?=\.{3}[0-9a-f]|[^.])|\.{3}(?P<escape>[0-9a-f]{2})|(?P<plain>[A-Za-z0-9_.-])")
 _WORD = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
@@ -31,7 +31,7 @@ _DOT = ord(".")
 
 
 class TopicName(NamedTuple):
-    """A topic's name: `persistent://namespace/local`; `namespace` is `tenant/namespace`."""
+    """The name of a topic, `persistent://namespace/local`, where `namespace` is `tenant/namespace`."""
 
     namespace: str
     local: str
@@ -42,7 +42,7 @@ class TopicName(NamedTuple):
 
     @property
     def stream(self) -> str:
-        """Name of the topic's stream. Raises `Invalid` when that would be too long."""
+        """The name of the topic's stream. Raises `Invalid` if it is too long."""
         parts = (*self.namespace.split("/"), self.local)
         if self.namespace == PUBLIC_DEFAULT and _escape(self.local) == self.local:
             name = self.local
@@ -53,7 +53,7 @@ class TopicName(NamedTuple):
         return name
 
     def split_partition(self) -> "tuple[TopicName, int] | None":
-        """The partitioned topic and the partition that this name may mean, None when it ends otherwise."""
+        """The partitioned topic and the partition that this name may mean; None without a `-partition-N` suffix."""
         found = _PARTITION.match(self.local)
         return (TopicName(self.namespace, found[1]), int(found[2])) if found is not None and len(found[2]) < 8 else None
 
@@ -63,7 +63,7 @@ class TopicName(NamedTuple):
 
 
 def parse(name: str) -> TopicName:
-    """Parse a topic's name, full or short (`t`, `tenant/namespace/t`). Raises `Invalid`."""
+    """Parse a full or short topic name (`t`, `tenant/namespace/t`). Raises `Invalid`."""
     domain, found, rest = name.partition("://")
     if not found:
         domain, rest = _PERSISTENT, name if name.count("/") == 2 else f"{PUBLIC_DEFAULT}/{name}"
@@ -79,7 +79,7 @@ def parse(name: str) -> TopicName:
 
 
 def check_namespace(name: str) -> str:
-    """`name`, if it is `tenant/namespace`. Raises `Invalid`."""
+    """Return `name` if it has the form `tenant/namespace`. Raises `Invalid`."""
     parts = name.split("/")
     if len(parts) != 2 or not all(map(_PART.match, parts)):
         raise Invalid(f"namespace {name!r}: expected tenant/namespace, of letters, digits and _ - = : % .")
@@ -87,7 +87,7 @@ def check_namespace(name: str) -> str:
 
 
 def topic_of(stream: str) -> TopicName | None:
-    """The topic of a stream; None for a stream that has no name in Pulsar."""
+    """The topic of a stream; None if the stream has no name in Pulsar."""
     if _SEPARATOR not in stream:
         topic = TopicName(PUBLIC_DEFAULT, stream)
     else:

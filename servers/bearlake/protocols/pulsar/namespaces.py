@@ -1,7 +1,7 @@
-"""Policies of namespaces: the configs that their topics have unless they say otherwise (`metadata.defaults`).
+"""Policies of namespaces: the default configs of their topics (`metadata.defaults`).
 
-A topic that a Pulsar client creates begins with them. When they change, the topics of the namespace follow, whoever made them, but for
-those that have a value of their own: another one than the namespace gave them.
+A topic that a Pulsar client creates starts with these configs. When a policy changes, it is applied to all topics of the namespace,
+including those that other clients created. It is not applied to topics whose value differs from the namespace's previous value.
 """
 
 import contextlib
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
     from bearlake.streams.service import Streams
 
 _GROUP = "pulsar:"
-"""Before namespaces in the metadata store, which other protocols use too."""
+"""The prefix of namespaces in the metadata store, which other protocols use too."""
 _TRY_COUNT = 10
 
 
 class Namespaces:
-    """Namespaces of one deployment. Every call may raise `Unavailable`."""
+    """The namespaces of one deployment. Every method may raise `Unavailable`."""
 
     def __init__(self, streams: "Streams") -> None:
         self._streams = streams
         self._store = streams.metadata.defaults
 
     async def configs(self, namespace: str) -> Mapping[str, str]:
-        """The configs that topics of the namespace begin with."""
+        """The configs of new topics in the namespace."""
         return (await self._store.get(_GROUP + namespace)).configs
 
     async def change(
         self, who: Principal, namespace: str, set_configs: Mapping[str, str], unset_configs: Collection[str]
     ) -> None:
-        """Set and unset configs of the namespace, and of those of its topics that follow it. Cut off half-way, it is to be repeated.
+        """Set and unset configs of the namespace, and of its topics that follow it. Repeat the call if it was interrupted.
 
-        Raises `Denied`: `who` may not alter one of the topics; `Overloaded`: others change the namespace all the time.
+        Raises `Denied`: `who` may not alter one of the topics; `Overloaded`: too many concurrent changes of the namespace.
         """
         for _ in range(_TRY_COUNT):
             before = await self._store.get(_GROUP + namespace)
@@ -48,7 +48,7 @@ class Namespaces:
                 await self._store.set(_GROUP + namespace, kept | dict(set_configs), version=before.version)
             except Conflict:
                 continue
-            await self._follow(who, namespace, change)  # topics that were made in between
+            await self._follow(who, namespace, change)  # topics that were created in between
             return
         raise Overloaded(f"the policies of namespace {namespace} change all the time")
 
@@ -62,12 +62,12 @@ class Namespaces:
 
 class _Change(NamedTuple):
     before: Mapping[str, str]
-    """What the namespace gave its topics so far."""
+    """The previous configs of the namespace."""
     set_configs: Mapping[str, str]
     unset_configs: Collection[str]
 
     def of(self, own: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-        """What a topic with these configs has to set and to unset."""
+        """The configs that a topic with these configs must set and unset."""
         wanted = {
             key: value
             for key, value in self.set_configs.items()

@@ -1,4 +1,4 @@
-"""GET_LAST_MESSAGE_ID: what is the last message of a topic, and has this consumer acknowledged it?"""
+"""GET_LAST_MESSAGE_ID: the last message of a topic, and how far the consumer has acknowledged."""
 
 from bearlake import kernel
 from bearlake.errors import NotFound, Unavailable
@@ -16,7 +16,7 @@ from bearlake.streams.fetch import FetchRange
 
 
 async def last_message_id(connection: Connection, request: CommandGetLastMessageId) -> bytes:
-    """GET_LAST_MESSAGE_ID. Raises its refusal."""
+    """GET_LAST_MESSAGE_ID. Raises the error to answer with."""
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is None or consumer.attachment is None:
         raise Refused("ConsumerNotFound", f"the connection has no consumer {request.consumer_id}")
@@ -34,7 +34,7 @@ async def last_message_id(connection: Connection, request: CommandGetLastMessage
 
 
 async def find_last(context: PulsarContext, partition: PartitionKey) -> MessageIdData:
-    """Id of the last message of a partition; entry 2^64-1 if there is none. Raises `NotFound`, `Unavailable`."""
+    """The id of the last message of a partition; entry 2^64-1 if the partition is empty. Raises `NotFound`, `Unavailable`."""
     streams = context.streams
     last = MessageIdData(ledger_id=stream_number(partition), entry_id=message_ids.NONE)
     bounds = (await streams.bounds([partition])).get(partition)
@@ -65,7 +65,7 @@ async def find_last(context: PulsarContext, partition: PartitionKey) -> MessageI
 
 
 def _acknowledged(last: MessageIdData, mark_delete: int) -> int:
-    """The entry up to which all is acknowledged, as far as it can be told from the last one: clients compare the two."""
+    """The entry id up to which all is acknowledged, at most that of the last message: clients compare the two ids."""
     is_inside_last = last.entry_id < mark_delete <= last.entry_id + max(last.batch_index, 0)
     before = (last.entry_id if is_inside_last else mark_delete) - 1
     return min(before, last.entry_id) & message_ids.NONE

@@ -1,14 +1,14 @@
-"""A producer of a client, between its connection and the log: SEND, SEND_RECEIPT, SEND_ERROR.
+"""One producer of a client, between its connection and the log: SEND, SEND_RECEIPT, SEND_ERROR.
 
-Producers are opened and closed in `producing.py`. A SEND becomes one record batch and goes to the waist inline, with a callback and no
-task. SENDs that came together go together (`sends.py`): the common ones after one look of the kernel at all of them (`take_parsed`), the
-others one by one (`take`). A receipt names the entry that a SEND became. Receipts of a producer go out in the order of its SENDs,
-whatever happens to single ones, since clients match them by order.
+`producing.py` opens and closes producers. A SEND becomes one record batch, submitted inline with a callback and without a task. SENDs
+that arrive together are appended together (`sends.py`): the kernel parses all common SENDs in one call (`take_parsed`), other SENDs are
+handled one by one (`take`). A receipt names the entry of its SEND. Receipts of a producer leave in the order of its SENDs, even if
+some SENDs fail, because clients match receipts by order.
 
-What a producer sends is refused with SEND_ERROR only if it could never be stored as it is. When its outcome is unknown, or the stream has
-gone or is terminated, the producer is closed instead: its client opens it again, here or elsewhere, and sends again what has no receipt, or
-is told then that the topic is terminated. SENDs that are under way to a closed producer are dropped in silence, as Pulsar does; an error
-would make clients cut the connection.
+A SEND gets SEND_ERROR only if it can never be stored as it is. If the outcome is unknown, or the stream is deleted or terminated, the
+server closes the producer instead. The client then opens the producer again, on any server, and sends again what has no receipt, or
+learns that the topic is terminated. SENDs that still arrive for a closed producer are silently dropped, as in Pulsar; an error would make
+clients close the connection.
 """
 
 import logging
@@ -49,35 +49,35 @@ _BASE_TIMESTAMP_AT = 27
 _NO_PRODUCER = (-1, -1, -1)
 _NO_NAMES = (*_NO_PRODUCER, 0, -1, -1)
 _NO_RULES = (b"", 0, 0, -1, 0, 0)
-"""Instead of `StreamView.plain_rules`, for a stream that looks closely at each batch: no batch is so small."""
+"""Replaces `StreamView.plain_rules` for a stream that validates each batch: every batch exceeds these limits."""
 _SEQUENCE_MAX = (1 << 63) - 1
 _PREFIX = "pulsar:"
-"""Before names of producers in the metadata store, which other protocols use too."""
+"""The prefix of producer names in the metadata store, which other protocols use too."""
 
 
 _Head = tuple[PartitionKey, bytes, Buffer, Hold | None, int, int]
-"""What an `Append` has before `producer_id`."""
+"""The fields of an `Append` before `producer_id`."""
 
 
 class State(Enum):
-    """Where a producer is in its life."""
+    """The life-cycle state of a producer."""
 
     OPENING = 0
     OPEN = 1
     LEAVING = 2
-    """No more SENDs are taken, and those that were are answered still."""
+    """Accepts no more SENDs, but still answers the pending SENDs."""
     CLOSED = 3
 
 
 class Tasks(Protocol):
-    """Tasks that go on when the client has gone."""
+    """Runs tasks that continue after the client has disconnected."""
 
-    def run(self, work: Coroutine[None, None, None]) -> Any:  # Any: nobody waits for it
+    def run(self, work: Coroutine[None, None, None]) -> Any:  # Any: the result is not used
         """Run a task; it is cancelled when the server closes."""
 
 
 class Context(Protocol):
-    """What producers use of `context.PulsarContext`."""
+    """The part of `context.PulsarContext` that producers use."""
 
     @property
     def streams(self) -> Streams:
@@ -88,25 +88,25 @@ class Context(Protocol):
         """Limits of messages."""
 
     def new_producer_name(self) -> str:
-        """A name that no producer of the deployment has had."""
+        """A producer name that is unique in the deployment."""
 
     def register(self, producer: "Producer") -> None:
-        """Take the producer's name in its partition. Raises `Refused` (ProducerBusy)."""
+        """Reserve the producer's name in its partition. Raises `Refused` (ProducerBusy)."""
 
     def unregister(self, producer: "Producer") -> None:
-        """Give the producer's name up; safe to repeat."""
+        """Release the producer's name; idempotent."""
 
 
 class Client(Protocol):
     """The client of a producer: its connection."""
 
     send_count: int
-    arrived: int  # the log position that this server knew of before the commands that are taken now arrived
+    arrived: int  # the log position that this server had seen before the commands in progress arrived
     producers: "dict[int, Producer]"
 
     @property
     def context(self) -> Context:
-        """What the server's connections share."""
+        """State that the server's connections share."""
 
     @property
     def server(self) -> Tasks:
@@ -118,16 +118,16 @@ class Client(Protocol):
 
     @property
     def client_version(self) -> str:
-        """What the client says of itself."""
+        """`client_version` of the client's CONNECT."""
 
     def send(self, frame: bytes) -> None:
         """Send a frame."""
 
     def sent(self, count: int) -> None:
-        """`count` messages or batches have been answered."""
+        """Note that `count` messages or batches have been answered."""
 
-    def start(self, work: Coroutine[None, None, None]) -> Any:  # Any: nobody waits for it
-        """Run the work of a request; it is cancelled when the client goes."""
+    def start(self, work: Coroutine[None, None, None]) -> Any:  # Any: the result is not used
+        """Run a request's coroutine; it is cancelled when the client disconnects."""
 
 
 class Producer:
@@ -139,7 +139,7 @@ class Producer:
         request: CommandProducer,
         open_when_granted: "Callable[[Producer], Coroutine[None, None, None]]",
     ) -> None:
-        """`open_when_granted` opens it when it has waited for its turn."""
+        """`open_when_granted` opens the producer after it has waited for exclusive access."""
         self._open_when_granted = open_when_granted
         self.connection = connection
         self.id = request.producer_id
@@ -151,58 +151,58 @@ class Producer:
         self.request = request
         self.schema_version = b""
         self.topic_epoch: int | None = None
-        """Of an exclusive producer: the partition's epoch that made it the only one."""
+        """For an exclusive producer: the partition's epoch that gave it exclusive access."""
         self._stored: NamedProducer | None = None
-        """Its name in the metadata store, by which what it sends again is known, and by which it is fenced; None without both."""
+        """The producer's name in the metadata store, for deduplication and fencing; None without both."""
         self.is_deduplicated = True
-        """Whether what it sends again is stored once."""
+        """Whether messages that the client sends again are stored once."""
         self.since = datetime.now(UTC)
         self._newest_sequence_id = -1
-        """Of what is stored under its name or was appended since: the next SEND is not stored without that."""
+        """The highest sequence id stored under the producer's name or appended since. A commit stores the next SEND only after that one."""
         self._line: deque[Sends] = deque()
         self._held: deque[tuple[Sends, AppendCall, bool]] = deque()
-        """What is not appended yet, and whether it is a chunk; all of it is in the line."""
+        """SENDs that are not submitted yet, and whether they are a chunk; all are in `_line` too."""
         self._close_request_id: int | None = None
         self._move_url: str | None = None
 
     @property
     def stored_name(self) -> str:
-        """Its name in the metadata store."""
+        """The producer's name in the metadata store."""
         return _PREFIX + self.name
 
     @property
     def fenced_name(self) -> str:
-        """A name of this session alone, for an exclusive producer without deduplication: its sequences are counted here."""
+        """A name unique to this session, for an exclusive producer without deduplication: the server numbers its SENDs."""
         return f"{_PREFIX}fenced:{self.connection.context.new_producer_name()}"
 
     def named(self, topic: Topic, name: str) -> None:
-        """It is to produce to `topic` under this name. Raises `Refused` (ProducerBusy)."""
+        """Set the topic and name, and reserve the name. Raises `Refused` (ProducerBusy)."""
         self.topic, self.partition, self.name = topic, topic.partition, name
         self.connection.context.register(self)
 
     def opened(self, stored: NamedProducer | None, topic_epoch: int | None, *, is_deduplicated: bool) -> None:
-        """It produces from now on."""
+        """Start to accept SENDs."""
         self._stored, self.topic_epoch, self.is_deduplicated = stored, topic_epoch, is_deduplicated
         self._newest_sequence_id = self.last_sequence_id
         self.state = State.OPEN
 
     def granted(self) -> None:
-        """It has waited, and is the only one now."""
+        """Called when a waiting producer gets exclusive access: open it."""
         self.connection.start(self._open_when_granted(self))
 
     @property
     def last_sequence_id(self) -> int:
-        """Sequence id of the last message that is stored under its name, as of when it was opened; -1 if none is known."""
+        """The sequence id of the last message stored under the producer's name when it was opened; -1 if none is known."""
         return self._stored.last_sequence if self._stored is not None else -1
 
     def is_successor_of(self, other: "Producer") -> bool:
-        """Whether this is a later session of the same producer, which its client counts, or the other one is on its way out."""
+        """Whether this is a later session of the same producer (the client counts sessions in `epoch`), or `other` is leaving."""
         return other.state in (State.LEAVING, State.CLOSED) or self.epoch > other.epoch
 
     # -- send ----------------------------------------------------------------------------------------------------
 
     def take(self, command: CommandSend, message: memoryview) -> None:
-        """Take a SEND: append its entry, or put its refusal in line."""
+        """Handle a SEND: append its entry, or queue its error."""
         highest_id = command.highest_sequence_id if command.HasField("highest_sequence_id") else None
         send = self._queue([(command.sequence_id, highest_id)])
         try:
@@ -218,7 +218,7 @@ class Producer:
                 self._hold(send, (append,), command.is_chunk)
 
     def take_parsed(self, parsed: Sequence[SendEntry]) -> None:
-        """Take SENDs that the kernel has read and made batches of: what is refused divides those that are appended together."""
+        """Handle SENDs that the kernel has converted to batches. A rejected SEND splits the SENDs that are appended together."""
         view = self._view()
         if view is None:
             self._queue([(entry[1], entry[2]) for entry in parsed]).fail(Verdict.NOT_FOUND)
@@ -252,19 +252,19 @@ class Producer:
         self._submit()
 
     def _queue(self, ids: list[SendIds]) -> Sends:
-        """Put SENDs in line."""
+        """Append SENDs to the line of pending answers."""
         sends = Sends(self, ids)
         self._line.append(sends)
         self.connection.send_count += len(ids)
         return sends
 
     def _view(self) -> StreamView | None:
-        """The stream, None when it is gone."""
+        """The stream; None if it was deleted."""
         return self.connection.context.streams.catalog.peek_number(self.topic.view.stream.number)
 
     def _submit(self) -> None:
-        """Append what is held, in order. The chunk that carries its message's sequence waits until those before it are stored: otherwise
-        one of them could be lost, and the message sent again would pass for a duplicate.
+        """Submit held SENDs in order. The chunk with its message's sequence id waits until all earlier chunks are stored. Otherwise an
+        earlier chunk could be lost, and the message would be dropped as a duplicate when the client sends it again.
         """
         while self._held:
             sends, call, is_chunk = self._held[0]
@@ -274,7 +274,7 @@ class Producer:
             self.connection.context.streams.submit(call)
 
     def _append(self, command: CommandSend, message: memoryview) -> Append | None:
-        """The entry as a batch for the waist; None when the stream is gone. Raises what it is refused with."""
+        """The entry as an `Append`; None if the stream was deleted. Raises the error to answer with."""
         context = self.connection.context
         view = self._view()
         if view is None:
@@ -285,9 +285,8 @@ class Producer:
         metadata, payload = framing.read_message(message)
         if len(payload) > limit:
             raise Refused("NotAllowedError", f"a message of {len(payload)} bytes: expected at most {limit}")
-        entry_limit = framing.entry_bytes_max(
-            limit
-        )  # else a chunk, which stays as it is, would not fit into a frame on its way out
+        # A larger chunk, which is stored unchanged, would not fit into a frame to a consumer.
+        entry_limit = framing.entry_bytes_max(limit)
         if len(message) > entry_limit:
             raise Refused(
                 "NotAllowedError",
@@ -296,14 +295,14 @@ class Producer:
         entry = entries.to_batch(metadata, payload, context.settings.uncompressed_bytes_max)
         head = self._admit(view, entry, context.streams.clock.now_ms())
         if command.is_chunk and metadata.chunk_id < metadata.num_chunks_from_msg - 1:
-            return Append(*head, *_NO_NAMES)  # of a message in chunks, the last one carries its sequence
+            return Append(*head, *_NO_NAMES)  # only the last chunk of a message has its sequence id
         sequence_id = max(command.sequence_id, command.highest_sequence_id)
         if sequence_id > _SEQUENCE_MAX and self._stored is not None:
             raise Refused("NotAllowedError", f"sequence id {sequence_id}: expected at most {_SEQUENCE_MAX}")
         return Append(*head, *self._names(sequence_id))
 
     def _admit(self, view: StreamView, entry: StoredEntry, now_ms: int) -> _Head:
-        """The entry as the stream takes it. Raises what it is refused with."""
+        """Validate the entry for the stream. Raises the error to answer with."""
         (attributes,) = _ATTRIBUTES.unpack_from(entry.batch, _ATTRIBUTES_AT)
         (base_timestamp,) = _BASE_TIMESTAMP.unpack_from(entry.batch, _BASE_TIMESTAMP_AT)
         header = Header(attributes, entry.record_count, base_timestamp, entry.max_timestamp, *_NO_PRODUCER)
@@ -313,7 +312,7 @@ class Producer:
         return admitted[:6]
 
     def _names(self, sequence_id: int) -> tuple[int, int, int, int, int, int]:
-        """What an `Append` has from `producer_id` on: the producer's name, if what it sends again is to be known."""
+        """The fields of an `Append` from `producer_id` on: the producer's stored name, if it has one."""
         stored = self._stored
         if stored is None:
             return _NO_NAMES
@@ -325,7 +324,7 @@ class Producer:
         return stored.producer_id, stored.partition_epoch, sequence_id, BATCH_NAMED, -1, before
 
     def answer(self) -> None:
-        """Send the answers of those SENDs at the head of the line that have theirs; then leave, if that was to be done."""
+        """Send the available answers at the head of the line; then close the producer if it is leaving and the line is empty."""
         line, connection = self._line, self.connection
         count = 0
         while line and (answer := line[0].answer) is not None:
@@ -344,24 +343,24 @@ class Producer:
     # -- the end -------------------------------------------------------------------------------------------------
 
     def _fail(self, verdict: Verdict) -> None:
-        """The outcome of a SEND is unknown, or the stream is gone: the client shall open the producer again and send again."""
+        """Close the producer: an outcome is unknown, or the stream is gone. The client reopens the producer and sends again."""
         metrics.PULSAR_PRODUCERS_CLOSED.labels(verdict.name).inc()
         log.info("producer closed", extra={"peer": self.connection.peer, "verdict": verdict.name})
         self.connection.send(commands.close_producer(self.id))
         self._end()
 
     def overtaken(self) -> None:
-        """A later session of the same producer takes its name, or another one its place."""
+        """Close the producer: a later session took its name, or another producer took exclusive access."""
         if self.state is not State.CLOSED:
             self._left()
 
     def close(self, request_id: int) -> None:
-        """The client closes it: answered when all that was taken is."""
+        """The client closes the producer: answer once all pending SENDs are answered."""
         self._close_request_id = request_id
         self._leave()
 
     def move(self, url: str | None) -> None:
-        """Drain: finish what was taken, then send the client to another server; one that waits for its turn waits there."""
+        """Drain: finish pending SENDs, then move the client to another server. A waiting producer continues to wait there."""
         if self.state in (State.OPENING, State.OPEN) and self.name:
             self._move_url = url
             self._leave()
@@ -374,16 +373,16 @@ class Producer:
             self._left()
 
     def _left(self) -> None:
-        """It is over, and its client is told."""
+        """End the producer and tell its client."""
         connection = self.connection
-        self._end()  # before the client hears of it, so that the name is free when it opens the producer again
+        self._end()  # before the client learns of it, so that the name is free when the client reopens the producer
         if self._close_request_id is not None:
             connection.send(commands.success(self._close_request_id))
         else:
             connection.send(commands.close_producer(self.id, self._move_url))
 
     def abandoned(self) -> None:
-        """It was not opened, or its connection has gone; what was appended goes its way. Safe to repeat."""
+        """The producer was not opened, or its connection is lost; submitted batches may still be stored. Idempotent."""
         if self.state is not State.CLOSED:
             self._end()
 

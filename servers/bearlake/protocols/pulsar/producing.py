@@ -1,7 +1,7 @@
-"""What clients ask for their producers: PRODUCER, SEND, CLOSE_PRODUCER.
+"""The commands of producers: PRODUCER, SEND, CLOSE_PRODUCER.
 
-A producer is open when its name is taken, its place beside others or alone is decided (`access.py`), and the metadata store has told
-what is stored under its name.
+A producer is open once the server has reserved its name, has granted shared or exclusive access (`access.py`), and has read from the
+metadata store what is stored under the name.
 """
 
 from collections.abc import Sequence
@@ -28,16 +28,16 @@ from bearlake.streams.principal import Operation
 from bearlake.streams.subscriptions.creating import create_cursor
 
 DEDUPLICATION = "pulsar.deduplication"
-"""The stream config that says whether what a producer sends again is stored once."""
+"""The stream config for deduplication: whether messages that a producer sends again are stored once."""
 
 
 def begin(connection: Connection, request: CommandProducer) -> bool:
-    """PRODUCER, before anything else is read: the producer can be closed from now on. Raises what it is refused with."""
+    """PRODUCER, before the next command is read: register the producer, so that it can be closed. Raises the error to answer with."""
     known = connection.producers.get(request.producer_id)
     if known is not None:
         if known.state is not State.OPEN:
             raise Refused("ServiceNotReady", "the producer is being opened or closed on this connection")
-        connection.send(_opened(known, request))  # asked again
+        connection.send(_opened(known, request))  # a repeated request
         return False
     if connection.context.is_draining:
         raise Refused("ServiceNotReady", "this server is draining: look the topic up again")
@@ -47,7 +47,7 @@ def begin(connection: Connection, request: CommandProducer) -> bool:
 
 
 async def open_producer(connection: Connection, request: CommandProducer) -> bytes:
-    """PRODUCER; of one that has to wait for its turn, the first of two answers. Raises what it is refused with."""
+    """PRODUCER: open the producer. For a producer that must wait, this is the first of two responses. Raises the error to answer with."""
     context = connection.context
     producer = connection.producers.get(request.producer_id)
     if producer is None or producer.request is not request:
@@ -61,7 +61,7 @@ async def open_producer(connection: Connection, request: CommandProducer) -> byt
         is_alone = request.producer_access_mode != Shared
         shared_epoch = None if is_alone else await context.access.share_elsewhere(topic.partition)
         _check_open(producer)
-        # From here to the claim nothing waits, so that nobody comes in between.
+        # No await between here and the claim, so that no other task can interleave.
         producer.named(topic, request.producer_name or context.new_producer_name())
         if not is_alone:
             context.access.share(topic.partition)
@@ -75,9 +75,9 @@ async def open_producer(connection: Connection, request: CommandProducer) -> byt
 
 
 async def _open(connection: Connection, producer: Producer, shared_epoch: int | None) -> None:
-    """What a producer needs of the metadata store; `shared_epoch` is the partition's for one beside others, None: it is to be alone.
+    """Read the producer's state from the metadata store and open it.
 
-    Raises what it is refused with.
+    `shared_epoch` is the partition's epoch for a shared producer; None for an exclusive producer. Raises the error to answer with.
     """
     context, request = connection.context, producer.request
     topic_epoch: int | None = None
@@ -86,7 +86,8 @@ async def _open(connection: Connection, producer: Producer, shared_epoch: int | 
         topic_epoch = await context.access.enter(producer, known_epoch)
     stored: NamedProducer | None = None
     is_deduplicated = producer.topic.view.stream.configs.get(DEDUPLICATION, "true").lower() == "true"
-    if is_deduplicated or topic_epoch is not None:  # who is alone needs a name in any case: by it the commit fences it
+    # An exclusive producer always needs a stored name: commits fence it by that name.
+    if is_deduplicated or topic_epoch is not None:
         name = producer.stored_name if is_deduplicated else producer.fenced_name
         stored = await context.streams.metadata.producers.named(producer.partition, name)
         context.streams.seen.heard(stored.floor)
@@ -94,7 +95,7 @@ async def _open(connection: Connection, producer: Producer, shared_epoch: int | 
         cursors = context.streams.metadata.cursors
         await create_cursor(cursors, producer.partition, request.initial_subscription_name, EARLIEST, {})
     _check_open(producer)
-    # Not the epoch that came with the name: if it was raised since, this producer is to be fenced.
+    # Use this epoch, not the one stored with the name: if the epoch was raised since, this producer must be fenced.
     epoch = topic_epoch if shared_epoch is None else shared_epoch
     if stored is not None and epoch is not None:
         stored = stored._replace(partition_epoch=epoch)
@@ -113,20 +114,20 @@ async def _open_when_granted(connection: Connection, producer: Producer) -> None
 
 
 def _check_open(producer: Producer) -> None:
-    """Raise `Refused` when the producer was closed while it was opened."""
+    """Raise `Refused` if the producer was closed while it was being opened."""
     if producer.state is State.CLOSED:
         raise Refused("ServiceNotReady", "the producer was closed before it was open")
 
 
 def send(connection: Connection, command: CommandSend, message: memoryview) -> None:
-    """SEND. One to a producer that is not open any more is dropped: its client knows, or will."""
+    """SEND. Drops a SEND to a producer that is no longer open: its client has been or will be told."""
     producer = connection.producers.get(command.producer_id)
     if producer is not None and producer.state is State.OPEN:
         producer.take(command, message)
 
 
 def send_parsed(connection: Connection, parsed: Sequence[SendEntry]) -> None:
-    """SENDs that the kernel has read, in order."""
+    """SENDs that the kernel has parsed, in order."""
     for producer_id, entries in groupby(parsed, itemgetter(0)):
         producer = connection.producers.get(producer_id)
         if producer is not None and producer.state is State.OPEN:

@@ -1,15 +1,15 @@
-"""Schemas as Pulsar's clients write them, and as the registry keeps them; each is made from the other.
+"""Converts schemas between the form of Pulsar clients and the form of the registry.
 
-    AVRO                      Avro, as it is
-    JSON, PROTOBUF            Avro too: clients describe such values by an Avro schema
+    AVRO                      Avro, unchanged
+    JSON, PROTOBUF            Avro: clients describe such values by an Avro schema
     STRING, INT32, DATE …     the Avro type of the same values
-    KEY_VALUE                 an Avro record of both schemas (`key_values.py`), with what the client sent in the attribute `pulsar.data`
-    PROTOBUF_NATIVE           bytes, with that attribute; as by Pulsar, any successor with the same root message is compatible
+    KEY_VALUE                 an Avro record of both schemas (`key_values.py`); the attribute `pulsar.data` holds what the client sent
+    PROTOBUF_NATIVE           bytes, with the same attribute; as in Pulsar, any new version with the same root message is compatible
 
-The metadata's property `bearlake.encoding` is the type's name, but for AVRO, so that the registry takes no version of another type. Behind
-it stands, in parentheses, what must not change either: the types of key and value, or the root message. A client's own properties are
-there as `pulsar.property.…`. A schema that the registry was given by others is AVRO to Pulsar's clients if
-it is Avro, and none for them if it is JSON Schema or Protobuf: they have no type for those.
+Except for AVRO, the metadata property `bearlake.encoding` holds the name of the type, so that the registry rejects versions of another
+type. The parts that must not change either follow in parentheses: the types of key and value, or the root message. The client's own
+properties are stored as `pulsar.property.…`. For Pulsar clients, an Avro schema that another client registered has type AVRO. They do not
+see JSON Schema and Protobuf schemas, because Pulsar has no types for them.
 
 Source: Pulsar, "Understand schema" (types); PIP-43 (KEY_VALUE), PIP-87 (PROTOBUF_NATIVE); `ProtobufNativeSchemaCompatibilityCheck`.
 """
@@ -47,14 +47,14 @@ _PRIMITIVES: dict[int, tuple[str, str]] = {
     Schema.LocalDateTime: ("LOCAL_DATE_TIME", "bytes"),
 }
 NAMES: dict[int, str] = {**_AVRO_TEXT, **_OPAQUE, **{number: name for number, (name, _) in _PRIMITIVES.items()}}
-"""Names of types, as the HTTP API writes them, by their numbers."""
+"""The names of types in the HTTP API, by number."""
 NUMBERS = {name: number for number, name in NAMES.items()}
 _AVRO_TYPES = dict(_PRIMITIVES.values()) | {"BYTES": "bytes", "NONE": "bytes"}
-"""Avro types of the primitive ones, by name."""
+"""The Avro types of primitive types, by name."""
 
 
 def draft_of(schema: Schema) -> Draft:
-    """The schema as the registry takes it. Raises `Refused` (IncompatibleSchema): it has no type, or is not text."""
+    """The schema in the registry's form. Raises `Refused` (IncompatibleSchema): the type is unknown, or the schema is malformed."""
     if schema.type not in NAMES:
         raise Refused("IncompatibleSchema", f"a schema of type {schema.type} cannot be registered")
     encoding = _encoding(schema)
@@ -68,17 +68,17 @@ def draft_of(schema: Schema) -> Draft:
 
 
 def type_of(schema: model.Schema) -> int | None:
-    """Number of the type that a kept schema is to Pulsar's clients; None: they have none for it."""
+    """The number of the Pulsar type of a stored schema; None if Pulsar has no type for it."""
     return NUMBERS.get(_kept_encoding(schema).partition("(")[0]) if schema.type is SchemaType.AVRO else None
 
 
 def has_type_of(schema: model.Schema, given: Schema) -> bool:
-    """Whether a kept schema is of the same type as the one that a client gave, with what belongs to the type."""
+    """Whether a stored schema has the type of a client's schema, including the parts in parentheses."""
     return schema.type is SchemaType.AVRO and _kept_encoding(schema) == _encoding(given)
 
 
 def schema_of(schema: model.Schema, name: str) -> Schema | None:
-    """A kept schema as clients read it, `name` being the topic's; None as for `type_of`."""
+    """A stored schema in the form of clients, with the topic's `name`; None as in `type_of`."""
     number = type_of(schema)
     if number is None:
         return None
@@ -98,7 +98,7 @@ def schema_of(schema: model.Schema, name: str) -> Schema | None:
 
 
 def _encoding(schema: Schema) -> str:
-    """What must stay the same from version to version: the type's name, and what Pulsar compares beside it."""
+    """The part that must be the same in all versions: the name of the type, and what else Pulsar compares."""
     name = NAMES[schema.type]
     if schema.type == Schema.KeyValue:
         return f"{name}({','.join(key_values.types_of(_given(schema)))})"

@@ -1,8 +1,8 @@
-"""Schemas of topics: versions of the subject `<stream>-value` of the registry, which Confluent's clients use too.
+"""Schemas of topics: versions of the registry's subject `<stream>-value`, which Confluent's clients use too.
 
-A producer's schema becomes a version if the subject's compatibility level takes it; a consumer's must be a version, or compatible. Pulsar
-counts versions from 0 and writes the number in 8 bytes, big-endian: version 1 of the subject is 0. The level is the subject's, in the
-registry (BACKWARD unless set), and holds for clients of all protocols.
+A producer's schema becomes a version if the subject's compatibility level permits. A consumer's schema must be a version or compatible.
+Pulsar counts versions from 0 and encodes them as 8 bytes, big-endian: version 1 of the subject is 0. The registry keeps the level of the
+subject (default BACKWARD), which applies to clients of all protocols.
 """
 
 from dataclasses import replace
@@ -43,21 +43,21 @@ _NO_SCHEMA = (Schema.NoSchema, Schema.AutoConsume)
 
 
 class Schemas:
-    """Schemas of all topics. Every call may raise `Denied`, `Overloaded`, `Unavailable`."""
+    """The schemas of all topics. Every method may raise `Denied`, `Overloaded`, `Unavailable`."""
 
     def __init__(self, registry: "Registry", topics: Topics) -> None:
-        """`registry` belongs to the caller."""
+        """The caller owns `registry`."""
         self._registry = registry
         self._topics = topics
 
     async def for_producer(self, who: Principal, topic: Topic, schema: Schema | None) -> bytes:
-        """Version of a producer's schema, registered if it is new. Raises `Refused` (IncompatibleSchema)."""
+        """The version of a producer's schema, registered if it is new. Raises `Refused` (IncompatibleSchema)."""
         if schema is None or schema.type in _NO_SCHEMA:
             return NO_VERSION
         return written(await self.register(who, topic, schema))
 
     async def for_consumer(self, who: Principal, topic: Topic, schema: Schema | None) -> None:
-        """See that a consumer with this schema may read the topic; the first schema of all is registered.
+        """Check that a consumer with this schema may read the topic; registers the schema if the topic has none.
 
         Raises `Refused` (IncompatibleSchema).
         """
@@ -71,7 +71,7 @@ class Schemas:
             raise Refused("IncompatibleSchema", f"topic {topic.name}: {', '.join(messages)}")
 
     async def get(self, who: Principal, request: CommandGetSchema) -> CommandGetSchemaResponse:
-        """GET_SCHEMA: of a version, or of the newest one. Raises `Refused` (TopicNotFound)."""
+        """GET_SCHEMA: return the schema of a version, or the newest schema. Raises `Refused` (TopicNotFound)."""
         topic = await self._topic(request.topic)
         number = read_version(request.schema_version)
         found = await self.version(who, topic, number)
@@ -91,7 +91,7 @@ class Schemas:
     # -- also for the HTTP API -----------------------------------------------------------------------------------
 
     async def register(self, who: Principal, topic: Topic, schema: Schema) -> SchemaVersion:
-        """The version that has this schema, made if there is none. Raises `Refused` (IncompatibleSchema)."""
+        """The version with this schema, created if missing. Raises `Refused` (IncompatibleSchema)."""
         draft = schema_types.draft_of(schema)
         try:
             known = await self.known(who, topic, schema)
@@ -100,7 +100,7 @@ class Schemas:
             raise _refused(topic, error) from error
 
     async def known(self, who: Principal, topic: Topic, schema: Schema) -> SchemaVersion | None:
-        """The version that has this schema, whatever the properties that it came with. Raises `Refusal`, `Refused`."""
+        """The version with this schema, ignoring the schema's properties; None if there is none. Raises `Refusal`, `Refused`."""
         plain: Draft = replace(schema_types.draft_of(schema), metadata=None)
         try:
             found = await self._registry.lookup(who, subject_of(topic), plain)
@@ -109,7 +109,7 @@ class Schemas:
         return found if schema_types.has_type_of(found.schema, schema) else None
 
     async def incompatibilities(self, who: Principal, topic: Topic, schema: Schema) -> list[str]:
-        """What the topic's level forbids about a schema; nothing if it is a version. Raises `Refused` (IncompatibleSchema)."""
+        """The incompatibilities of a schema under the topic's level; empty for a known version. Raises `Refused` (IncompatibleSchema)."""
         draft = schema_types.draft_of(schema)
         try:
             if await self.known(who, topic, schema) is not None:
@@ -119,7 +119,7 @@ class Schemas:
             raise _refused(topic, error) from error
 
     async def version(self, who: Principal, topic: Topic, number: int = names.LATEST) -> SchemaVersion | None:
-        """A version of the topic's schema (numbers as in the registry), None if there is none; deleted ones by their numbers only."""
+        """A version of the topic's schema, by its number in the registry; None if missing. Finds deleted versions only by number."""
         try:
             return await self._registry.version(who, subject_of(topic), number, with_deleted=number != names.LATEST)
         except (SubjectNotFound, VersionNotFound, SchemaNotFound):
@@ -131,16 +131,16 @@ class Schemas:
         try:
             numbers = await self._registry.versions(who, subject, Deletion.LIVE)
             return [await self._registry.version(who, subject, number) for number in numbers]
-        except (SubjectNotFound, VersionNotFound):  # none, or deleted meanwhile
+        except (SubjectNotFound, VersionNotFound):  # no versions, or deleted meanwhile
             return []
 
     async def level(self, who: Principal, topic: Topic | None) -> Level:
-        """The compatibility level that holds for a topic; with None for topics that have none of their own."""
+        """The compatibility level that applies to a topic; for None, the level of topics without their own."""
         config = await self._registry.config(who, "" if topic is None else subject_of(topic), is_in_scope=True)
         return Level(config[LEVEL])
 
     async def own_level(self, who: Principal, topic: Topic) -> Level | None:
-        """The level that was set for the topic itself."""
+        """The level that was set for the topic itself; None if none was set."""
         try:
             level = (await self._registry.config(who, subject_of(topic))).get(LEVEL)
         except ConfigNotFound:
@@ -152,7 +152,7 @@ class Schemas:
         await self._registry.set_config(who, subject_of(topic), {LEVEL: level.value})
 
     async def unset_level(self, who: Principal, topic: Topic) -> None:
-        """Let the topic have the level that holds for all; other parts of its config stay."""
+        """Remove the topic's own level, so that the global level applies; keeps the other parts of the topic's config."""
         subject = subject_of(topic)
         try:
             before = await self._registry.unset_config(who, subject)
@@ -163,9 +163,9 @@ class Schemas:
             await self._registry.set_config(who, subject, others)
 
     async def delete(self, who: Principal, topic: Topic, *, is_permanent: bool = False) -> int:
-        """Delete all versions, softly or for good; returns the last one's number in the registry.
+        """Delete all versions, softly or permanently; returns the number of the last version in the registry.
 
-        Raises `Refused` (TopicNotFound): there is none; `Refusal`: the registry does not let them go.
+        Raises `Refused` (TopicNotFound): there is no version; `Refusal`: the registry rejects the deletion.
         """
         subject = subject_of(topic)
         try:
@@ -188,24 +188,24 @@ class Schemas:
 
 
 def subject_of(topic: Topic) -> str:
-    """The registry's name for the topic's schemas; partitions share them."""
+    """The registry's subject for the topic's schemas; all partitions share it."""
     return f"{topic.view.name}-value"
 
 
 def schema_name(topic: Topic) -> str:
-    """What clients are told as a schema's name: `tenant/namespace/topic`, without partition."""
+    """The name of a topic's schemas for clients: `tenant/namespace/topic`, without the partition."""
     split = topic.name.split_partition() if topic.is_partitioned else None
     name = topic.name if split is None else split[0]
     return f"{name.namespace}/{name.local}"
 
 
 def written(version: SchemaVersion) -> bytes:
-    """A version's number as clients know it."""
+    """A version as clients encode it."""
     return (version.number - 1).to_bytes(_VERSION_BYTES, "big")
 
 
 def read_version(version: bytes) -> int:
-    """The registry's number of a version as clients name it, `names.LATEST` for an empty one. Raises `Refused` (TopicNotFound)."""
+    """The registry's number for a version from a client; `names.LATEST` if it is empty. Raises `Refused` (TopicNotFound)."""
     if not version:
         return names.LATEST
     number = int.from_bytes(version, "big") + 1

@@ -1,6 +1,6 @@
-"""SENDs of one producer that came together: appended in one call of the waist, receipted in one piece.
+"""SENDs of one producer that arrived together: appended in one call, acknowledged in one buffer.
 
-Each becomes one record batch. What they were answered with leaves in the order of the SENDs (`producers.py`).
+Each SEND becomes one record batch. The answers leave in the order of the SENDs (`producers.py`).
 """
 
 from typing import Protocol
@@ -17,18 +17,18 @@ from bearlake.streams.append import AppendCall, Verdict
 
 
 class Producer(Protocol):
-    """The producer that sent them: `producers.Producer`."""
+    """The producer of the SENDs: `producers.Producer`."""
 
     id: int
     topic: Topic
     partition: PartitionKey
 
     def answer(self) -> None:
-        """Send the answers at the head of the line."""
+        """Send the available answers at the head of the line."""
 
 
 class Sends:
-    """Waits in its producer's line until it is answered and its turn has come; at least one SEND."""
+    """One or more SENDs in their producer's line, until they are answered and at the head of the line."""
 
     __slots__ = ("answer", "failure", "ids", "producer")
 
@@ -36,12 +36,12 @@ class Sends:
         self.producer = producer
         self.ids = ids
         self.answer: bytes | None = None
-        """Frames of those that have an answer; None until there is one for each of them, or a failure."""
+        """The frames of the answered SENDs; None until all SENDs are answered or one has failed."""
         self.failure: Verdict | None = None
-        """Why the others will have none: the producer is closed behind the answer."""
+        """Why the remaining SENDs get no answer: the producer is closed after `answer` is sent."""
 
     def done(self, call: AppendCall) -> None:
-        """Callback of the waist: every entry has its outcome."""
+        """Called when every entry has its result."""
         producer, results = self.producer, call.results
         partition = producer.partition
         index = partition_index(partition) if producer.topic.is_partitioned else -1
@@ -52,12 +52,12 @@ class Sends:
         producer.answer()
 
     def fail(self, verdict: Verdict) -> None:
-        """None was appended."""
+        """Note that no SEND was appended."""
         self.answer, self.failure = b"", verdict
         self.producer.answer()
 
     def refuse(self, error: BearlakeError, number: int | None = None) -> None:
-        """The only one can never be stored; `number` is that of a `ServerError`, if not the one that goes with `error`."""
+        """Answer the only SEND with an error, because it can never be stored. `number` (`ServerError`) overrides that of `error`."""
         ((sequence_id, _),) = self.ids
         number = error_of(error) if number is None else number
         count_error(number)

@@ -1,9 +1,9 @@
-"""The Pulsar server: listeners and connections of one process, and their drain.
+"""The Pulsar server: listeners and connections of one process, and how they drain.
 
-Draining beside other servers, this server finishes and receipts the messages that each producer has sent, then sends its client a
-CLOSE_PRODUCER that names another server. Consumers get a CLOSE_CONSUMER when this server gives up their subscriptions. Messages that
-arrive for a producer that has left are dropped in silence: its client sends them again to the other server. Connections close when
-nothing is left on them. Without another server, this server finishes what it has taken, then closes its connections.
+When other servers are live, a draining server stores and acknowledges the messages that each producer has sent, then sends the client a
+CLOSE_PRODUCER that names another server. Consumers get a CLOSE_CONSUMER when the server gives up their subscriptions. The server silently
+drops messages that arrive for a closed producer: the client sends them again to the other server. A connection closes when it has no
+producers and consumers left. Without another server, the server finishes its pending messages and closes all connections.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHECK_MS = 1_000
-"""Time (ms) between two checks for silent and stalled connections, and for exclusive producers that were overtaken."""
+"""Time (ms) between two checks for silent and stalled connections, and for exclusive producers that lost their lease."""
 
 
 class PulsarServer:
@@ -44,7 +44,7 @@ class PulsarServer:
         settings: PulsarSettings,
         listeners: Sequence[Listener],
     ) -> None:
-        """`listeners` are bound already and belong to the server from now on; `streams` and `registry` belong to the caller."""
+        """`listeners` are already bound; the server owns and closes them. The caller owns `streams` and `registry`."""
         self.settings = settings
         schemes = {
             listener.endpoint(self.name)[0]: "pulsar" if listener.tls is None else "pulsar+ssl"
@@ -72,7 +72,7 @@ class PulsarServer:
 
     @property
     def endpoints(self) -> Mapping[str, str]:
-        """Advertised `host:port` by listener."""
+        """The advertised `host:port` of each listener."""
         return self.connections.endpoints
 
     async def start(self) -> None:
@@ -80,7 +80,7 @@ class PulsarServer:
         await self.connections.start(self._connect)
 
     async def run(self) -> None:
-        """Check connections, and the leases of exclusive producers; ends only by cancellation. The process's tasks own it."""
+        """Check connections and the leases of exclusive producers until cancelled. The process runs this as one of its tasks."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.connections.check_for_ever(), name="check Pulsar connections")
             group.create_task(self._verify_for_ever(), name="verify exclusive producers")
@@ -94,7 +94,7 @@ class PulsarServer:
         return Connection(self.connections, self.context, handlers, self._command_meters, endpoint)
 
     async def drain(self, deadline_ms: int) -> None:
-        """See the module's docstring; returns within `deadline_ms`."""
+        """Drain as described in the module docstring; returns within `deadline_ms`."""
         self.context.is_draining = True
         try:
             async with asyncio.timeout(deadline_ms / 1000):

@@ -1,7 +1,7 @@
-"""What clients ask for their consumers: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK, UNSUBSCRIBE, CLOSE_CONSUMER, CONSUMER_STATS.
+"""The commands of consumers: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK, UNSUBSCRIBE, CLOSE_CONSUMER, CONSUMER_STATS.
 
-A consumer is served from the answer to SUBSCRIBE until it is closed by either side. FLOW, ACK and REDELIVER that come later, for it or
-for one that never was, are ignored as in Pulsar: they were under way when it ended.
+A consumer exists from the response to SUBSCRIBE until either side closes it. As in Pulsar, the server ignores FLOW, ACK and REDELIVER for
+a closed or unknown consumer: the client may have sent them before it learned of the close. An ACK with a request id gets an error.
 """
 
 import asyncio
@@ -35,12 +35,12 @@ _TIME_MAX = (1 << 63) - 1
 
 
 def begin(connection: Connection, request: CommandSubscribe) -> bool:
-    """SUBSCRIBE, before anything else is read: the consumer can be closed from now on. Raises what it is refused with."""
+    """SUBSCRIBE, before the next command is read: register the consumer, so that it can be closed. Raises the error to answer with."""
     known = connection.consumers.get(request.consumer_id)
     if known is not None:
         if known.attachment is None:
             raise Refused("ServiceNotReady", "the consumer is being attached on this connection")
-        connection.send(commands.success(request.request_id))  # asked again
+        connection.send(commands.success(request.request_id))  # a repeated request
         return False
     if connection.context.is_draining:
         raise Refused("ServiceNotReady", "this server is draining: look the topic up again")
@@ -50,7 +50,7 @@ def begin(connection: Connection, request: CommandSubscribe) -> bool:
 
 
 async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
-    """SUBSCRIBE: attach the consumer. Raises what it is refused with."""
+    """SUBSCRIBE: attach the consumer. Raises the error to answer with."""
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is None or consumer.request is not request:
         raise Refused("ServiceNotReady", "the consumer was closed before it was attached")
@@ -77,7 +77,7 @@ async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
 
 
 async def _position(context: PulsarContext, request: CommandSubscribe, topic: Topic) -> int:
-    """Where a subscription starts that does not exist yet."""
+    """The start position of a subscription that does not exist yet."""
     if request.start_message_rollback_duration_sec:
         since_ms = context.streams.clock.now_ms() - request.start_message_rollback_duration_sec * 1000
         (answer,) = await context.streams.offsets([OffsetQuestion(topic.partition, max(0, since_ms))])
@@ -123,7 +123,7 @@ def flow(connection: Connection, request: CommandFlow) -> None:
 
 
 def acknowledge(connection: Connection, request: CommandAck) -> None:
-    """ACK; with a request id it is answered once the acknowledgements are saved."""
+    """ACK. If it has a request id, the server answers once the acknowledgements are saved."""
     consumer = connection.consumers.get(request.consumer_id)
     if request.txnid_least_bits or request.txnid_most_bits:
         _acknowledged(connection, request, Refused("NotAllowedError", "transactions are not served"))
@@ -176,7 +176,7 @@ def redeliver(connection: Connection, request: CommandRedeliverUnacknowledgedMes
 
 
 async def seek(connection: Connection, request: CommandSeek) -> bytes:
-    """SEEK: the subscription's consumers are closed first, then comes the answer, then they attach again. Raises its refusal."""
+    """SEEK: close the subscription's consumers, then answer; the clients then attach again. Raises the error to answer with."""
     consumer = _attached(connection, request.consumer_id)
     assert consumer.attachment is not None
     if request.HasField("message_id"):
@@ -190,7 +190,7 @@ async def seek(connection: Connection, request: CommandSeek) -> bytes:
 
 
 async def unsubscribe(connection: Connection, request: CommandUnsubscribe) -> bytes:
-    """UNSUBSCRIBE: delete the subscription; with `force` whoever else uses it. Raises its refusal."""
+    """UNSUBSCRIBE: delete the subscription; with `force` even if other consumers use it. Raises the error to answer with."""
     consumer = _attached(connection, request.consumer_id)
     assert consumer.attachment is not None
     if request.force:
@@ -211,7 +211,7 @@ def close(connection: Connection, request: CommandCloseConsumer) -> None:
 
 
 async def stats(connection: Connection, request: CommandConsumerStats) -> bytes:
-    """CONSUMER_STATS. Raises its refusal."""
+    """CONSUMER_STATS. Raises the error to answer with."""
     consumer = _attached(connection, request.consumer_id)
     body = consumer.stats(request.request_id)
     body.msg_backlog = await _backlog_count(connection.context, consumer)
@@ -231,7 +231,7 @@ async def _backlog_count(context: PulsarContext, consumer: Consumer) -> int:
 
 
 def refuse_stats(request: CommandConsumerStats, number: int, message: str) -> bytes:
-    """The answer to a CONSUMER_STATS that failed."""
+    """The response to a failed CONSUMER_STATS."""
     body = CommandConsumerStatsResponse(
         request_id=request.request_id,
         error_code=number,  # type: ignore[arg-type]  # its number

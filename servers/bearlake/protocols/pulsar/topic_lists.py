@@ -1,4 +1,4 @@
-"""Lists of topics as clients ask for them: the namespace they name, and the hash by which both sides compare lists."""
+"""Topic lists: parses the namespace of a request, and computes the hash with which client and server compare lists."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from bearlake.protocols.pulsar.errors import Refused
 
 
 def namespace(name: str) -> str:
-    """A namespace as a client names it. Raises `Refused`."""
+    """Parse a namespace from a request. Raises `Refused`."""
     try:
         return names.check_namespace(name)
     except Invalid as error:
@@ -17,7 +17,7 @@ def namespace(name: str) -> str:
 
 
 def hash_of(topics: Iterable[str]) -> str:
-    """CRC32C of the sorted names between commas, low byte first, in hexadecimal.
+    """CRC32C of the sorted, comma-separated names: hexadecimal, low byte first.
 
     Source: Pulsar, `TopicList.calculateHash` (PIP-145).
     """

@@ -1,8 +1,8 @@
-"""Topics as clients name them, resolved to partitions of streams.
+"""Resolves the topic names of clients to partitions of streams.
 
-A stream with several partitions is a partitioned topic; one with a single partition is not partitioned, unless its config
-`pulsar.partitioned` says so. Clients work with the partitions' own topics, `t-partition-0` and so on; to speak to `t` itself is an error,
-as in Pulsar. Whoever names a topic that does not exist creates it, where that is allowed.
+A stream with several partitions is a partitioned topic. A stream with one partition is not partitioned, unless its config
+`pulsar.partitioned` is true. Clients use the topics of the partitions, `t-partition-0` and so on; to use `t` itself is an error, as in
+Pulsar. A request for a missing topic creates it, if the settings and the request permit.
 """
 
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams
 
 PARTITIONED = "pulsar.partitioned"
-"""The stream config that makes a partitioned topic of a stream with one partition."""
+"""The stream config that makes a stream with one partition a partitioned topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One partition of a stream, as a topic."""
+    """A topic that is one partition of a stream."""
 
     name: TopicName
     view: StreamView
@@ -39,7 +39,7 @@ class Topic:
 
 
 class Topics:
-    """Resolves, creates and lists topics of one server."""
+    """Resolves, creates and lists topics."""
 
     def __init__(self, streams: Streams, settings: PulsarSettings) -> None:
         self._streams = streams
@@ -47,11 +47,11 @@ class Topics:
         self.namespaces = Namespaces(streams)
 
     async def resolve(self, who: Principal, text: str, operation: Operation, *, may_create: bool = True) -> Topic:
-        """The topic of that name, created if it does not exist and `may_create`.
+        """The topic of that name; created if it is missing and `may_create`.
 
         Raises:
-            Refused: InvalidTopicName, TopicNotFound; NotAllowedError for a partitioned topic, whose partitions are to be named.
-            Denied: `who` may not do `operation` to it, or not create it.
+            Refused: InvalidTopicName, TopicNotFound; NotAllowedError: the topic is partitioned, name one of its partitions instead.
+            Denied: `who` may not do `operation` on the topic, or not create it.
             Unavailable: the store did not answer.
         """
         name = parse(text)
@@ -65,7 +65,7 @@ class Topics:
         return topic
 
     async def partition_count(self, who: Principal, text: str, *, may_create: bool) -> int:
-        """Partitions of the topic of that name; 0 for one that is not partitioned. Raises as `resolve`."""
+        """The number of partitions of a topic; 0 if it is not partitioned. Raises as `resolve`."""
         name = parse(text)
         view = await self._stream(name)
         if view is not None:
@@ -79,12 +79,12 @@ class Topics:
         if not is_allowed or name.split_partition() is not None:
             raise Refused("TopicNotFound", f"topic {name} does not exist")
         if not count:
-            return 0  # who then produces or subscribes creates it
+            return 0  # the client's next PRODUCER or SUBSCRIBE creates the topic
         view = await self.create(who, name, count)
         return view.partition_count if is_partitioned(view) else 0
 
     async def find(self, text: str) -> Topic | None:
-        """The topic of that name if it exists; of a partitioned topic its first partition. Raises `Refused`, `Unavailable`."""
+        """The topic of that name if it exists; for a partitioned topic, the first partition. Raises `Refused`, `Unavailable`."""
         name = parse(text)
         view = await self._stream(name)
         if view is not None and is_partitioned(view) and name.split_partition() is None:
@@ -92,7 +92,7 @@ class Topics:
         return await self._find(name)
 
     def of_namespace(self, who: Principal, namespace: str) -> list[str]:
-        """Full names of the namespace's topics that `who` may see, partitions one by one, sorted; as this server knows them."""
+        """The sorted full names of the namespace's topics that `who` may see, with each partition, from this server's catalog."""
         found: list[str] = []
         for stream in self._streams.catalog.names():
             topic = names.topic_of(stream)
@@ -104,7 +104,7 @@ class Topics:
         return sorted(found)
 
     async def create(self, who: Principal, name: TopicName, partition_count: int) -> StreamView:
-        """Create a topic with so many partitions, 0: one that is not partitioned; the one that is there if somebody was faster.
+        """Create a topic; 0 partitions: not partitioned. Returns the existing stream if another client created it first.
 
         Raises `Denied`, `Invalid`, `Unavailable`.
         """
@@ -137,7 +137,7 @@ class Topics:
 
 
 def parse(text: str) -> TopicName:
-    """Parse a topic's name, and see that it can be a stream's. Raises `Refused` (InvalidTopicName)."""
+    """Parse a topic name, and check that it maps to a valid stream name. Raises `Refused` (InvalidTopicName)."""
     try:
         name = names.parse(text)
         assert name.stream
@@ -152,14 +152,14 @@ def is_partitioned(view: StreamView) -> bool:
 
 
 def topics_of(name: TopicName, view: StreamView) -> list[str]:
-    """Full names of the topics that a stream is: its own, or its partitions'."""
+    """The full names of a stream's topics: its own name, or the names of its partitions."""
     if not is_partitioned(view):
         return [str(name)]
     return [str(name.partition(index)) for index in range(view.partition_count)]
 
 
 def batch_bytes_max(settings: PulsarSettings) -> int:
-    """`max.message.bytes` of topics that are created here: a largest message of very small parts grows when it becomes a record batch."""
+    """`max.message.bytes` of topics created here: a message of maximum size with very small parts grows when it becomes a record batch."""
     return 2 * settings.message_bytes_max
 
 

@@ -1,4 +1,4 @@
-"""What dispatchers must know of an entry: its ordering key, when it may be delivered, which large message it is a chunk of."""
+"""The entry properties that dispatchers need: ordering key, delivery time, and the large message that the entry is a chunk of."""
 
 from bearlake.errors import BearlakeError
 from bearlake.protocols.pulsar import entries
@@ -8,14 +8,14 @@ NO_TRAITS = EntryTraits()
 
 
 class EntryReader:
-    """A `streams.subscriptions.EntryReader` for entries of any protocol, as Pulsar clients see them."""
+    """Implements `streams.subscriptions.EntryReader` for entries of any protocol, as Pulsar clients see them."""
 
     def __init__(self, uncompressed_bytes_max: int) -> None:
-        """`uncompressed_bytes_max`: of a larger entry nothing is known."""
+        """An entry of more than `uncompressed_bytes_max` bytes uncompressed has no traits."""
         self._uncompressed_bytes_max = uncompressed_bytes_max
 
     def traits(self, batch: memoryview) -> EntryTraits:
-        """Read what a dispatcher must know of an entry: keys, delivery time, and the number of messages."""
+        """Read the ordering key, delivery time and chunk of an entry; no traits for an unreadable entry."""
         try:
             found = entries.routing(batch, self._uncompressed_bytes_max)
         except BearlakeError:

@@ -1,7 +1,7 @@
-"""Watched topic lists, for pattern consumers. `watching.py` has the commands.
+"""Watched topic lists, for pattern consumers. `watching.py` executes the commands.
 
-After the stream catalog has changed, every watcher's client gets the topics that came and went. Patterns are matched against the names
-of topics without their scheme and partition, by RE2, which takes linear time whatever the pattern is.
+After a change of the stream catalog, the client of each watcher gets the added and removed topics. Patterns are matched against topic
+names without scheme and partition. The matcher is RE2, which takes linear time for every pattern.
 
 Source: PIP-145 (notifications of topic list changes).
 """
@@ -23,7 +23,7 @@ from bearlake.streams.catalog import Catalog
 from bearlake.streams.principal import Principal
 
 _GATHER_S = 0.01
-"""Pause after a change, in which more may come."""
+"""Delay (s) after a change, to collect further changes."""
 _PATTERN_BYTES_MAX = 10_000
 
 
@@ -46,15 +46,15 @@ class Watcher:
         self.id = request.watcher_id
         self.namespace = topic_lists.namespace(request.namespace)
         self.topics: frozenset[str] = frozenset()
-        """What the client knows."""
+        """The topics that the client knows."""
         self._pattern = _compile(request.topics_pattern)
 
     def matching(self, topics: Iterable[str]) -> frozenset[str]:
-        """Those of the namespace's topics that the client wants to know."""
+        """The topics that match the client's pattern."""
         return frozenset(topic for topic in topics if self._pattern.fullmatch(_matched(topic)))
 
     def update(self, topics: Iterable[str]) -> None:
-        """Tell the client what is different."""
+        """Send the client the added and removed topics."""
         now = self.matching(topics)
         if now == self.topics:
             return
@@ -69,7 +69,7 @@ class Watcher:
 
 
 class Watchers:
-    """All watched lists of one server."""
+    """The watchers of one server."""
 
     def __init__(self, topics: Topics, catalog: Catalog) -> None:
         self._topics = topics
@@ -88,13 +88,13 @@ class Watchers:
         watcher.topics = watcher.matching(self._topics.of_namespace(watcher.client.who, watcher.namespace))
 
     def remove(self, watcher: Watcher) -> None:
-        """Forget a watcher; safe to repeat."""
+        """Remove a watcher; idempotent."""
         self._watchers.discard(watcher)
         if not self._watchers:
             self._catalog.on_change.discard(self._changed)
 
     def close(self) -> None:
-        """Forget all."""
+        """Remove all watchers."""
         self._watchers.clear()
         self._catalog.on_change.discard(self._changed)
         if self._timer is not None:
@@ -122,7 +122,7 @@ def _compile(pattern: str) -> "re2.Pattern":
 
 
 def _matched(topic: str) -> str:
-    """What patterns are matched against."""
+    """The part of a topic name that patterns are matched against."""
     name = names.parse(topic)
     split = name.split_partition()
     return str(split[0] if split is not None else name).partition("://")[2]

@@ -12,7 +12,7 @@ from bearlake.protocols.pulsar.watchers import Watcher
 
 
 async def watch(connection: Connection, request: CommandWatchTopicList) -> bytes:
-    """WATCH_TOPIC_LIST. Raises its refusal."""
+    """WATCH_TOPIC_LIST. Raises the error to answer with."""
     limit = connection.context.settings.watchers_max
     known = connection.watchers.pop(request.watcher_id, None)
     if known is not None:

@@ -1,16 +1,16 @@
-"""Kafka's messages on the wire: requests and responses of every API and version that has a schema, both directions.
+"""Kafka's messages on the wire: decodes and encodes requests and responses of every API and version that has a schema.
 
     header, position = codec.read_request_header(frame)                        # a memoryview, without its 4 bytes of size
     request = codec.request(header.api_key, header.version).decode(frame, position)
     response = messages.ProduceResponse(responses=[messages.ProduceResponse.Topic(name="logs")])
     transport.writelines(codec.response(header.api_key, header.version).frame(header.correlation_id, response))
 
-`records` travel by reference: decoded ones are slices of the frame, encoded ones become chunks of their own, and may be a list
-of buffers that belong together. UUIDs are 16 raw bytes (reading a `uuid.UUID` costs 10 times as much; `bytes(16)` is none).
-A tagged struct that is absent is None. What is malformed raises `errors.Corrupt`; what has no schema, `errors.Unsupported`.
+`records` are passed by reference: decoded records are slices of the frame; encoded records become separate chunks, and may be a list
+of buffers that belong together. UUIDs are 16 raw bytes (reading a `uuid.UUID` costs 10 times as much); `bytes(16)` means no UUID.
+An absent tagged struct is None. Malformed bytes raise `errors.Corrupt`; an API or version without a schema raises `errors.Unsupported`.
 
-Which versions a server advertises is its own decision: `versions(key)` says which ones it can choose from. The codecs are
-generated from the schemas in `protocols/kafka/messages/` (notation: `schema`), each at its first use.
+The server decides which versions it advertises; `versions(key)` returns the versions to choose from. Each codec is generated at its
+first use from the schemas in `protocols/kafka/messages/` (notation: `schema`).
 """
 
 from bearlake.protocols.kafka.codec.classes import Message
@@ -42,6 +42,6 @@ def versions(key: int) -> range:
     """The versions of an API that have a schema.
 
     Raises:
-        Unsupported: no schema of this API.
+        Unsupported: the API has no schema.
     """
     return load(ApiKey.of(key)).versions

@@ -1,6 +1,6 @@
-"""The classes of messages: slots, keyword constructors with the schema's defaults, compared by value.
+"""Message classes: slots, keyword constructors with the schema's defaults, comparison by value.
 
-Made from the schema at first use; `messages/__init__.pyi` shows them to type checkers and people.
+Generated from the schema at first use; `messages/__init__.pyi` declares the classes for readers and type checkers.
 """
 
 from functools import cache
@@ -13,10 +13,10 @@ _EMPTY: tuple[()] = ()
 
 
 class Message:
-    """Base of all messages and the structs inside them."""
+    """Base class of all messages and of the structs inside them."""
 
     __slots__: tuple[str, ...] = ()
-    __hash__ = None  # type: ignore[assignment]  # values that can change
+    __hash__ = None  # type: ignore[assignment]  # mutable values
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -30,7 +30,7 @@ class Message:
 
 @cache
 def message_class(key: ApiKey, kind: str) -> type[Message]:
-    """The class of a request or response (`kind`); its structs are its attributes, e.g. `FetchResponse.Partition`."""
+    """The class of a request or response (`kind`); its structs are attributes of it, e.g. `FetchResponse.Partition`."""
     schema: Schema = getattr(load(key), kind)
     made = _make(schema.root, {"api_key": key})
     for struct in schema.structs.values():
@@ -47,12 +47,12 @@ def struct_class(message: type[Message], struct: Struct) -> type[Message]:
 
 
 def default_source(field: Field) -> str:
-    """Python source of what a field holds when nothing was said; a fresh list for arrays."""
+    """Python source of a field's default value; a new list for arrays."""
     return "[]" if field.default == () else repr(field.default)
 
 
 def _make(struct: Struct, attributes: dict[str, Any]) -> type[Message]:
-    # Any: class attributes of every type.
+    # Any: class attributes of any type.
     namespace: dict[str, Any] = {"EMPTY": _EMPTY}
     parameters = ", ".join(f"{one.name}={_parameter_default(one)}" for one in struct.fields)
     lines = [f"def __init__(self{', *, ' if parameters else ''}{parameters}):", "    pass"]

@@ -1,6 +1,6 @@
-"""Codec of one message of one version: bytes of a frame to a message and back.
+"""The codec of one message in one version: converts frame bytes to a message and back.
 
-The functions are generated from the schema at their first use (about 1 ms each) and kept. Only cold paths live here.
+The functions are generated from the schema at first use (about 1 ms each) and cached. This module contains only cold paths.
 """
 
 import struct
@@ -21,10 +21,10 @@ _SIZE_AND_REQUEST_HEADER = struct.Struct(">ihhih")
 
 
 class Codec:
-    """Decodes and encodes one message of one version."""
+    """Decodes and encodes one message in one version."""
 
     is_exact = True
-    """Whether bytes behind the message are refused."""
+    """Whether trailing bytes after the message raise `Corrupt`."""
 
     def __init__(self, key: ApiKey, kind: str, version: int) -> None:
         api = load(key)
@@ -42,11 +42,11 @@ class Codec:
     def decode(self, view: memoryview, position: int = 0) -> Any:
         """Decode the message that fills `view` from `position` to its end.
 
-        `records` fields are slices of `view`, to be used while its memory is valid; all else is copied.
+        `records` fields are slices of `view`, valid as long as its memory; all other fields are copied.
         Any: the class depends on the API, e.g. `messages.ProduceRequest` for `request(ApiKey.PRODUCE, 9)`.
 
         Raises:
-            Corrupt: the bytes break the schema, or others follow the message; says which field and where.
+            Corrupt: the bytes violate the schema, or more bytes follow the message; names the field and the position.
         """
         decode, places = self._decode
         try:
@@ -58,17 +58,17 @@ class Codec:
         return message
 
     def encode(self, message: Message) -> list[Buffer]:
-        """Encode `message`: a list of chunks, in which larger `records` are the caller's own buffers, not copies.
+        """Encode `message` as a list of chunks; larger `records` are the caller's own buffers, not copies.
 
-        Fields that this version does not have are left out.
+        Omits fields that this version does not have.
 
         Raises:
-            Invalid: a value does not fit its field; says which.
+            Invalid: a value does not fit its field; names the field.
         """
         return self._chunks(bytearray(), message)
 
     def _chunks(self, out: bytearray, message: Message) -> list[Buffer]:
-        """Encode `message` behind the frame header `out` begins with; fills in the frame's size if there is one."""
+        """Append `message` to `out`, which may start with a frame header; fills in the size of the frame if it does."""
         cuts: list[tuple[int, Buffer]] = []
         encode, places = self._encode
         start = len(out)
@@ -94,16 +94,15 @@ class Codec:
 
 
 class RequestCodec(Codec):
-    """Codec of a request.
+    """The codec of a request.
 
-    Bytes behind a request are ignored, as Apache Kafka does: librdkafka 2.16 sends three too many with Metadata version 13 when it asks
-    for all topics.
+    Ignores trailing bytes, as Apache Kafka does: librdkafka 2.16 sends three extra bytes with Metadata version 13 for all topics.
     """
 
     is_exact = False
 
     def frame(self, correlation_id: int, client_id: str | None, message: Message) -> list[Buffer]:
-        """The whole request as a client sends it: size, header, `message`."""
+        """The complete request frame: size, header, `message`."""
         name = b"" if client_id is None else client_id.encode()
         length = -1 if client_id is None else len(name)
         out = bytearray(_SIZE_AND_REQUEST_HEADER.pack(0, self.key, self.version, correlation_id, length))
@@ -114,9 +113,9 @@ class RequestCodec(Codec):
 
 
 class ResponseCodec(Codec):
-    """Codec of a response.
+    """The codec of a response.
 
-    `header_version` is 1 (with tagged fields) in flexible versions, else 0; of ApiVersions always 0 (KIP-511).
+    `header_version` is 1 (with tagged fields) in flexible versions, else 0; for ApiVersions always 0 (KIP-511).
     """
 
     def __init__(self, key: ApiKey, kind: str, version: int) -> None:
@@ -124,7 +123,7 @@ class ResponseCodec(Codec):
         self.header_version = int(self.is_flexible and key != ApiKey.API_VERSIONS)
 
     def frame(self, correlation_id: int, message: Message) -> list[Buffer]:
-        """The whole response as a server sends it: size, header, `message`; chunks as of `encode`."""
+        """The complete response frame: size, header, `message`; a list of chunks, as from `encode`."""
         out = bytearray(_SIZE_AND_CORRELATION.pack(0, correlation_id))
         if self.header_version:
             out.append(0)
@@ -142,25 +141,25 @@ def _response(key: int, version: int) -> ResponseCodec:
 
 
 def request(key: int, version: int) -> RequestCodec:
-    """The codec of a request.
+    """Return the codec of a request.
 
     Raises:
-        Unsupported: no schema of this API or version.
+        Unsupported: the API or version has no schema.
     """
     return _request(key, version)
 
 
 def response(key: int, version: int) -> ResponseCodec:
-    """The codec of a response.
+    """Return the codec of a response.
 
     Raises:
-        Unsupported: no schema of this API or version.
+        Unsupported: the API or version has no schema.
     """
     return _response(key, version)
 
 
 def _place(error: Exception, places: list[str]) -> str:
-    """Field, cause and position of an error in a generated function, read from that function's frame."""
+    """The field, cause and position of an error in a generated function, read from the function's stack frame."""
     frame, line = next(step for step in walk_tb(error.__traceback__) if step[0].f_code.co_filename.startswith("<"))
     field, position = places[line - 1] or "tagged fields", frame.f_locals.get("p")
     if position is None:  # while encoding

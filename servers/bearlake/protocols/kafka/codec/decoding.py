@@ -1,17 +1,16 @@
-"""Generates the function that decodes one message of one version.
+"""Generates the function that decodes one message in one version.
 
-The result is straight-line code with one loop per array, no calls per struct:
+The result is straight-line code with one loop per array and no calls per struct:
 
-    def decode(b, p, n):            # view, position, end -> message, position behind it
+    def decode(b, p, n):            # view, position, end -> message, position after it
         o1 = new(ProduceRequest)
         x, = unpack_from_B(b, p)
         p += 1
         …
 
-Runs of fields of fixed size, together with the length that follows them, are one `unpack_from`. Every announced length is
-checked against what is left before it is used, an array's count against the smallest size of its elements and against the
-budget of elements `k`, so that nothing is allocated on the word of the sender. Reading behind the end raises IndexError or
-struct.error.
+One `unpack_from` reads a run of fixed-size fields together with the length that follows them. The code checks every announced length
+against the remaining bytes before use. It checks the count of an array against the smallest size of its elements and against the
+element budget `k`, so a sender cannot cause allocations with a false count. Reading past the end raises IndexError or struct.error.
 """
 
 import struct
@@ -41,7 +40,7 @@ _NAMES = {
 def build_decode(
     schema: Schema, message: type[Message], version: int, is_flexible: bool, title: str
 ) -> tuple[Decode, list[str]]:
-    """The function, and the path of the field that each of its lines serves."""
+    """Return the function, and the path of the field that each of its lines handles."""
     writer = _Decoder(schema, message, version, is_flexible)
     with writer.source.block("def decode(b, p, n):"):
         writer.source.line(f"k = {wire.ELEMENTS_MAX}")
@@ -52,7 +51,7 @@ def build_decode(
 
 
 class _Decoder:
-    """Adds code for one thing after the other; values of fixed size wait in `pending` for the next `flush`."""
+    """Emits code field by field; fixed-size values wait in `pending` for the next `flush`."""
 
     def __init__(self, schema: Schema, message: type[Message], version: int, is_flexible: bool) -> None:
         self.source = Source(_NAMES)
@@ -63,7 +62,7 @@ class _Decoder:
         self.pending: list[tuple[str, str]] = []
 
     def flush(self) -> None:
-        """Read what is pending with one call."""
+        """Emit one call that reads all pending values."""
         if not self.pending:
             return
         codes = "".join(code for code, _ in self.pending)
@@ -74,7 +73,7 @@ class _Decoder:
         self.source.line(f"p += {struct.calcsize('>' + codes)}")
 
     def struct(self, struct_: Struct) -> str:
-        """Decode a struct into a new object; returns the local name of the object. May leave values pending."""
+        """Emit code that decodes a struct into a new object; returns the object's local name. May leave values pending."""
         source, found = self.source, self.source.label("o")
         class_ = struct_class(self.message, struct_)
         source.names[class_.__name__] = class_
@@ -92,7 +91,7 @@ class _Decoder:
         return found
 
     def value(self, one: Field, target: str) -> None:
-        """Decode one field into `target`."""
+        """Emit code that decodes one field into `target`."""
         is_nullable = self.version in one.null_versions
         if one.is_array:
             self.array(one, target, is_nullable)
@@ -104,19 +103,19 @@ class _Decoder:
             self.text(one.type, target, is_nullable)
 
     def length(self, code: str) -> None:
-        """Read a length into `x`: its value, or in flexible versions its value plus one (0 is null)."""
+        """Emit code that reads a length into `x`: the length, or in flexible versions the length plus one (0 is null)."""
         self.pending.append(("B" if self.is_flexible else code, "x"))
         self.flush()
         if self.is_flexible:
             self.varint("x")
 
     def varint(self, name: str) -> None:
-        """Complete a varint of which `name` holds the first byte."""
+        """Emit code that reads the rest of a varint whose first byte is in `name`."""
         with self.source.block(f"if {name} > 127:"):
             self.source.line(f"{name}, p = read_varint(b, p, {name})")
 
     def text(self, type_: str, target: str, is_nullable: bool) -> None:
-        """A string, bytes or records."""
+        """Emit code for a string, bytes or records."""
         source = self.source
         self.length("h" if type_ == "string" else "i")
         length, null, end = ("x - 1", "x < 1", "p + x - 1") if self.is_flexible else ("x", "x < 0", "p + x")
@@ -134,7 +133,7 @@ class _Decoder:
             source.line("p = q")
 
     def array(self, one: Field, target: str, is_nullable: bool) -> None:
-        """An array of anything."""
+        """Emit code for an array of any type."""
         source, least = self.source, self.least(one, is_element=True)
         self.length("i")
         if self.is_flexible:
@@ -150,7 +149,7 @@ class _Decoder:
             self.elements(one, target, least)
 
     def elements(self, one: Field, target: str, least: int) -> None:
-        """The `x` elements of an array, each of at least `least` bytes."""
+        """Emit code for the `x` elements of an array, each at least `least` bytes long."""
         source = self.source
         if one.type == "uuid":
             source.line(f"{target} = [bytes(b[q : q + 16]) for q in range(p, p + x * 16, 16)]")
@@ -171,7 +170,7 @@ class _Decoder:
                 source.line(f"{found}.append(w)")
 
     def optional_struct(self, one: Field, target: str, is_nullable: bool) -> None:
-        """A struct that is not in an array; a byte before it says whether it is there, if it may be null."""
+        """Emit code for a struct outside an array; if it is nullable, the byte before it tells whether it is present."""
         source = self.source
         if is_nullable:
             self.pending.append(("b", "x"))
@@ -184,7 +183,7 @@ class _Decoder:
             source.line(f"{target} = {found}")
 
     def tags(self, found: str, tagged: list[Field]) -> None:
-        """The tagged fields: unknown ones are skipped, of a repeated one the last counts (as Kafka reads them)."""
+        """Emit code for tagged fields: skips unknown tags; the last occurrence of a repeated tag wins (as in Kafka)."""
         source, end = self.source, self.source.label("e")
         self.pending.append(("B", "x"))
         self.flush()
@@ -210,7 +209,7 @@ class _Decoder:
                 source.line(f"p = {end}")
 
     def least(self, one: Field, *, is_element: bool = False) -> int:
-        """Smallest size in bytes of a value of this field (or of one element of its array)."""
+        """The smallest size in bytes of a value of this field, or of one element of its array."""
         if one.is_array and not is_element:
             return 1 if self.is_flexible else 4
         if one.type in FIXED:

@@ -1,10 +1,10 @@
-"""Generates the function that encodes one message of one version.
+"""Generates the function that encodes one message in one version.
 
-Like `decoding`: straight-line code with one loop per array.
+Like `decoding`, it generates straight-line code with one loop per array.
 
-    def encode(m1, o, cuts):        # message, bytes behind which to write, records to put in by reference
+    def encode(m1, o, cuts):        # message, buffer to append to, records to insert by reference
 
-Fields that the version does not have are left out in silence. Tagged fields are written if they differ from their default.
+The function silently omits fields that the version does not have. It writes tagged fields that differ from their defaults.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _NAMES = {
 
 
 def build_encode(schema: Schema, version: int, is_flexible: bool, title: str) -> tuple[Encode, list[str]]:
-    """The function, and the path of the field that each of its lines serves."""
+    """Return the function, and the path of the field that each of its lines handles."""
     writer = _Encoder(schema, version, is_flexible)
     with writer.source.block("def encode(m1, o, cuts):"):
         writer.source.line("pass")
@@ -38,7 +38,7 @@ def build_encode(schema: Schema, version: int, is_flexible: bool, title: str) ->
 
 
 class _Encoder:
-    """Adds code for one thing after the other; values of fixed size wait in `pending` for the next `flush`."""
+    """Emits code field by field; fixed-size values wait in `pending` for the next `flush`."""
 
     def __init__(self, schema: Schema, version: int, is_flexible: bool) -> None:
         self.source = Source(_NAMES)
@@ -46,11 +46,11 @@ class _Encoder:
         self.version = version
         self.is_flexible = is_flexible
         self.out = "o"
-        self.pending: list[tuple[str, str]] = []  # code and expression; the code x (a zero byte) has none
+        self.pending: list[tuple[str, str]] = []  # code and expression; the code x (a zero byte) has no expression
         self.source.label("m")  # m1 is the message
 
     def flush(self) -> None:
-        """Write what is pending with one call."""
+        """Emit one call that writes all pending values."""
         if not self.pending:
             return
         codes = "".join(code for code, _ in self.pending)
@@ -59,7 +59,7 @@ class _Encoder:
         self.source.line(f"{self.out} += {self.source.packed(codes, 'pack')}({values})")
 
     def struct(self, struct_: Struct, name: str) -> None:
-        """Encode the struct that the local `name` holds. May leave values pending."""
+        """Emit code that encodes the struct in the local variable `name`. May leave values pending."""
         for one in struct_.untagged(self.version):
             with self.source.field(one.name):
                 self.value(one, f"{name}.{one.name}")
@@ -67,7 +67,7 @@ class _Encoder:
             self.tags(struct_.tagged(self.version), name)
 
     def value(self, one: Field, value: str) -> None:
-        """Encode one field, whose value is the expression `value`."""
+        """Emit code that encodes one field; `value` is the expression for its value."""
         is_nullable = self.version in one.null_versions
         if one.is_array:
             self.array(one, value, is_nullable)
@@ -79,7 +79,7 @@ class _Encoder:
             self.text(one.type, value, is_nullable)
 
     def null(self, name: str, code: str) -> None:
-        """Begin `if … is None: … else:`; the caller opens the block of `else`."""
+        """Emit the first block of `if … is None: … else:`; the caller opens the `else` block."""
         with self.source.block(f"if {name} is None:"):
             if self.is_flexible:
                 self.source.line(f"{self.out}.append(0)")
@@ -87,7 +87,7 @@ class _Encoder:
                 self.source.line(f"{self.out} += {self.source.packed(code, 'pack')}(-1)")
 
     def text(self, type_: str, value: str, is_nullable: bool) -> None:
-        """A string, bytes or records."""
+        """Emit code for a string, bytes or records."""
         source, code = self.source, "h" if type_ == "string" else "i"
         self.flush()
         source.line(f"w = {value}")
@@ -105,7 +105,7 @@ class _Encoder:
             source.line(f"{self.out} += w")
 
     def length(self, code: str, long: str) -> None:
-        """Write the length that `x` holds; the function `long` writes a compact one that needs more than one byte."""
+        """Emit code that writes the length in `x`; the function `long` writes a compact length of more than one byte."""
         source = self.source
         if not self.is_flexible:
             source.line(f"{self.out} += {source.packed(code, 'pack')}(x)")
@@ -116,7 +116,7 @@ class _Encoder:
             source.line(f"{long}({self.out}, x)")
 
     def array(self, one: Field, value: str, is_nullable: bool) -> None:
-        """An array of anything."""
+        """Emit code for an array of any type."""
         source, elements = self.source, self.source.label("a")
         self.flush()
         source.line(f"{elements} = {value}")
@@ -140,7 +140,7 @@ class _Encoder:
                 self.flush()
 
     def numbers(self, code: str, elements: str) -> None:
-        """An array of numbers together with its length."""
+        """Emit code for an array of numbers, with its length."""
         source, out = self.source, self.out
         if not self.is_flexible:
             source.line(f"{out} += many('i{{}}{code}', x, 'pack')(x, *{elements})")
@@ -152,7 +152,7 @@ class _Encoder:
             source.line(f"{out} += many('{{}}{code}', x, 'pack')(*{elements})")
 
     def optional_struct(self, one: Field, value: str, is_nullable: bool) -> None:
-        """A struct that is not in an array; a byte before it says whether it is there, if it may be null."""
+        """Emit code for a struct outside an array; if it is nullable, the byte before it tells whether it is present."""
         source, name = self.source, self.source.label("m")
         self.flush()
         source.line(f"{name} = {value}")
@@ -166,7 +166,7 @@ class _Encoder:
             self.flush()
 
     def tags(self, tagged: list[Field], name: str) -> None:
-        """The tagged fields that differ from their defaults, by tag."""
+        """Emit code for the tagged fields that differ from their defaults, in tag order."""
         if not tagged:
             self.pending.append(("x", ""))
             return

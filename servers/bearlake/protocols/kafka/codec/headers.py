@@ -1,10 +1,10 @@
-"""Headers of requests and responses.
+"""The headers of requests and responses.
 
     request   int16 api_key | int16 version | int32 correlation_id | string? client_id | tagged fields (header version 2)
     response  int32 correlation_id | tagged fields (header version 1)
 
-Header versions follow from the message: flexible versions have tagged fields in the header. Two exceptions: the client id of
-a request keeps its 16-bit length for ever, and the response of ApiVersions has header version 0 in all versions (KIP-511).
+The message determines the header version: flexible versions have tagged fields in the header. There are two exceptions: the client id of
+a request always has a 16-bit length, and the response of ApiVersions has header version 0 in all versions (KIP-511).
 
 Source: Kafka protocol guide; KIP-482.
 """
@@ -22,11 +22,11 @@ from bearlake.protocols.kafka.codec.wire import Malformed, skip_tags
 _REQUEST = struct.Struct(">hhih")
 _CORRELATION = struct.Struct(">i")
 _NEVER = 1 << 15
-"""Above every version, which are 16-bit numbers."""
+"""Larger than every version: versions are signed 16-bit numbers."""
 
 
 class RequestHeader(NamedTuple):
-    """What precedes the body of every request."""
+    """The header that precedes every request body."""
 
     api_key: ApiKey
     version: int
@@ -35,12 +35,12 @@ class RequestHeader(NamedTuple):
 
 
 def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
-    """Read the header of a request frame (without its size); returns it with the position of the body.
+    """Read the header of a request frame (without its size); returns the header and the position of the body.
 
-    The version may be one without a schema: its header is still read, as newer versions never become less flexible.
+    The version may have no schema: the header can still be read, because flexible versions are never followed by inflexible versions.
 
     Raises:
-        Unsupported: an API without a schema; nobody can tell how long its header is.
+        Unsupported: the API has no schema, so the length of its header is unknown.
         Corrupt: the frame is too short, or the client id is not UTF-8.
     """
     try:
@@ -61,10 +61,10 @@ def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
 
 
 def read_response_header(frame: memoryview, key: int, version: int) -> tuple[int, int]:
-    """Read the header of a response frame (without its size); returns correlation id and position of the body.
+    """Read the header of a response frame (without its size); returns the correlation id and the position of the body.
 
     Raises:
-        Unsupported: no schema of this API or version.
+        Unsupported: the API or version has no schema.
         Corrupt: the frame is too short.
     """
     try:
@@ -79,6 +79,6 @@ def read_response_header(frame: memoryview, key: int, version: int) -> tuple[int
 
 @cache
 def _known_api(key: int) -> tuple[ApiKey, int]:
-    """The key and its first flexible version, for keys that have a schema."""
+    """The key and its first flexible version. Raises `Unsupported` for a key without a schema."""
     flexible_from = load(ApiKey.of(key)).flexible_from
     return ApiKey.of(key), _NEVER if flexible_from is None else flexible_from

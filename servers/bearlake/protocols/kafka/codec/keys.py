@@ -1,4 +1,4 @@
-"""The API keys that have a schema here; which of them a server advertises is the server's decision."""
+"""The API keys that have a schema. `apis.py` lists the APIs that the server advertises."""
 
 from enum import IntEnum
 from typing import Self
@@ -7,7 +7,7 @@ from bearlake.errors import Unsupported
 
 
 class ApiKey(IntEnum):
-    """Number of an API on the wire; the name in lower case is the name of its schema file."""
+    """The number of an API on the wire. The lower-case name is the name of the schema file."""
 
     PRODUCE = 0
     FETCH = 1

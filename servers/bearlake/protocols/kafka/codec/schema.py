@@ -1,25 +1,25 @@
 """The notation of Kafka's message schemas, and its parser.
 
-One text file per API in `protocols/kafka/messages/`, named like the API (`list_offsets.txt`). It says what is on the wire:
+Each API has one text file in `protocols/kafka/messages/`, named like the API (`list_offsets.txt`). The file describes the wire format:
 
-    # Comments, up to the end of the line.
+    # Comments extend to the end of the line.
     api ListOffsets  key 2  versions 1-11  flexible 6+
 
     request
       replica_id       int32
       isolation_level  int8     2+                 only in versions 2 and newer (`2-4`, `3` work too)
-      topics           [Topic]                     an array of structs, whose fields follow, indented
-        name   string?  = null                     nullable; what an absent field holds: 0, "", false, empty if not said
+      topics           [Topic]                     an array of structs; their fields follow, indented
+        name   string?  = null                     nullable, with a default; other defaults are 0, "", false, empty
       rack             string?7+                   nullable in versions 7 and newer only
-      cluster          string   9+ tag 0           a tagged field (KIP-482), left out on the wire if it holds its default
+      cluster          string   9+ tag 0           a tagged field (KIP-482), omitted on the wire if it has its default
     response
-      struct Shared                                a struct that several fields name
+      struct Shared                                a struct that several fields use
         id     uuid
 
-Types: bool int8 int16 int32 int64 uuid string bytes records, a struct, and arrays `[…]` of all of these. A field without
-versions is there in all versions of the struct around it. `flexible` versions use compact lengths and have tagged fields.
+Types: bool int8 int16 int32 int64 uuid string bytes records, a struct, and arrays `[…]` of these types. A field without
+versions exists in all versions of its enclosing struct. `flexible` versions use compact lengths and have tagged fields.
 
-Source: the field tables of the Kafka protocol guide; the KIPs are named in the files.
+Source: the field tables of the Kafka protocol guide; each file names its KIPs.
 """
 
 import re
@@ -31,7 +31,7 @@ from pathlib import Path
 from bearlake.protocols.kafka.codec.keys import ApiKey
 
 FIXED = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uuid": "16s"}
-"""Types of fixed size, with their codes of the `struct` module."""
+"""Types of fixed size, with their `struct` format codes."""
 
 VARIABLE = frozenset({"string", "bytes", "records"})
 
@@ -48,7 +48,7 @@ _FIELD = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field; `type` is a name of `FIXED`, of `VARIABLE` or of a struct of the message."""
+    """One field; `type` is a name in `FIXED`, in `VARIABLE`, or the name of a struct of the message."""
 
     name: str
     type: str
@@ -66,24 +66,24 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A named sequence of fields, in the order of the wire."""
+    """A named sequence of fields, in wire order."""
 
     name: str
     fields: list[Field] = field(default_factory=list)
 
     def untagged(self, version: int) -> list[Field]:
-        """The fields that every value of this version carries."""
+        """The fields that every value of this version contains."""
         return [one for one in self.fields if one.tag is None and version in one.versions]
 
     def tagged(self, version: int) -> list[Field]:
-        """The fields that a value of this version may carry behind the others, by tag."""
+        """The tagged fields that a value of this version may contain after the untagged fields, in tag order."""
         found = [one for one in self.fields if one.tag is not None and version in one.versions]
         return sorted(found, key=lambda one: one.tag or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A request or a response: its top struct, named like its class, and the structs inside."""
+    """A request or a response: its root struct, named like its class, and the structs inside."""
 
     root: Struct
     structs: dict[str, Struct] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Schema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """One API: which versions exist, from which one on they are flexible (None: never), and its two messages."""
+    """One API: its versions, its first flexible version (None: no version is flexible), and its two messages."""
 
     name: str
     key: ApiKey
@@ -101,13 +101,13 @@ class Api:
     response: Schema
 
     def is_flexible(self, version: int) -> bool:
-        """Whether this version has compact lengths and tagged fields; also true of versions that do not exist yet."""
+        """Whether this version has compact lengths and tagged fields; also works for versions that do not exist yet."""
         return self.flexible_from is not None and version >= self.flexible_from
 
 
 @cache
 def load(key: ApiKey) -> Api:
-    """Read the schema of an API; about 0.3 ms at the first call."""
+    """Read the schema of an API; the first call takes about 0.3 ms."""
     path = _FOLDER / f"{key.name.lower()}.txt"
     return parse(path.read_text(encoding="utf-8"))
 
@@ -116,7 +116,7 @@ def parse(text: str) -> Api:
     """Parse the notation.
 
     Raises:
-        ValueError: the text breaks a rule of the notation; says which line.
+        ValueError: the text violates the notation; most messages name the line.
     """
     lines = list(_significant(text))
     if not lines or not (found := _API.fullmatch(lines[0][2])):
@@ -141,7 +141,7 @@ def parse(text: str) -> Api:
 
 
 def _significant(text: str) -> Iterator[tuple[int, int, str]]:
-    """Line number, indentation and content of the lines that are not empty or comments."""
+    """Line number, indentation and content of each line that is neither empty nor a comment."""
     for number, line in enumerate(text.splitlines(), start=1):
         content = line.partition("#")[0].rstrip()
         if content:
@@ -150,7 +150,7 @@ def _significant(text: str) -> Iterator[tuple[int, int, str]]:
 
 def _parse_schema(name: str, lines: list[tuple[int, int, str]], versions: range) -> Schema:
     schema = Schema(Struct(name))
-    open_structs = [(-1, schema.root, versions)]  # indentation of the line that opened it, the struct, its versions
+    open_structs = [(-1, schema.root, versions)]  # indentation of the opening line, the struct, its versions
     for number, indent, content in lines:
         while open_structs[-1][0] >= indent:
             open_structs.pop()

@@ -1,7 +1,6 @@
-"""Writes the source of one generated function, remembering which line belongs to which field.
+"""Builds the source of one generated function, and records which line handles which field.
 
-Runs of fields of fixed size are collected and become one `struct` call. The names that generated lines use beside their own
-locals come from `names`, the globals of the function.
+`names` holds the globals of the generated function: all names that its lines use, except local variables.
 """
 
 import struct
@@ -12,10 +11,10 @@ from typing import Any
 
 
 class Source:
-    """Lines of a function body, indented, each with the path of the field that it serves."""
+    """The indented lines of a function, each with the path of the field that it handles."""
 
     def __init__(self, names: Mapping[str, Any]) -> None:
-        # Any: globals of generated code, of every type.
+        # Any: globals of generated code, of any type.
         self.names: dict[str, Any] = dict(names)
         self.places: list[str] = []
         self._lines: list[str] = []
@@ -30,7 +29,7 @@ class Source:
 
     @contextmanager
     def block(self, header: str) -> Iterator[None]:
-        """Add `header` and indent what is added inside."""
+        """Add `header`, and indent the lines that are added inside."""
         self.line(header)
         self._depth += 1
         yield
@@ -38,25 +37,25 @@ class Source:
 
     @contextmanager
     def field(self, name: str) -> Iterator[None]:
-        """Lines added inside serve the field `name` of the struct around."""
+        """Lines added inside handle the field `name` of the enclosing struct."""
         self._path.append(name)
         yield
         self._path.pop()
 
     def label(self, prefix: str) -> str:
-        """A local name that nothing else uses."""
+        """Return an unused local name."""
         self._labels += 1
         return f"{prefix}{self._labels}"
 
     def packed(self, codes: str, method: str) -> str:
-        """Name of `struct.Struct(codes).method` (big-endian) among the globals."""
+        """The global name of `struct.Struct(codes).method` (big-endian)."""
         name = f"{method}_{codes.replace('?', 'o')}"
         if name not in self.names:
             self.names[name] = getattr(struct.Struct(">" + codes), method)
         return name
 
     def function(self, name: str, title: str) -> Callable[..., Any]:
-        """Compile the lines, whose first block is `def name(…)`. `title` takes the place of the file name in tracebacks."""
+        """Compile the lines; their first block is `def name(…)`. Tracebacks show `title` as the file name."""
         code = compile("\n".join(self._lines), title, "exec")
         exec(code, self.names)  # noqa: S102 - the source is made from our own schema files
         built = self.names[name]

@@ -1,6 +1,6 @@
-"""Writes `messages/__init__.pyi`, which shows the generated message classes to type checkers and people.
+"""Writes `messages/__init__.pyi`, which declares the generated message classes for readers and type checkers.
 
-python -m bearlake.protocols.kafka.codec.stubs          # after a change of a schema file; a test compares
+python -m bearlake.protocols.kafka.codec.stubs          # run after changing a schema file; a test compares the result
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def render() -> str:
 
 
 def _message(schema: Schema, records: str) -> Iterator[str]:
-    """Lines of one message; the server reads the records of requests and writes those of responses."""
+    """The lines of one message. `records` is the type of its records: the server reads those of requests, writes those of responses."""
     yield from ("", f"class {schema.root.name}(_Struct):")
     yield "    api_key: ClassVar[ApiKey]"
     for struct in schema.structs.values():

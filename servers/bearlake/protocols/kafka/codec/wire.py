@@ -1,4 +1,4 @@
-"""What generated code calls: variable-length integers, records by reference, refusals.
+"""Functions that generated code calls: variable-length integers, records by reference, errors.
 
 Source: Kafka protocol guide (primitive types); KIP-482 (compact lengths, tagged fields).
 """
@@ -12,22 +12,25 @@ Buffer = bytes | bytearray | memoryview
 Records = Buffer | Sequence[Buffer]
 
 STRING_BYTES_MAX = 32_767
-"""Of any string, compact or not, as in Kafka."""
+"""The longest string in bytes, compact or not, as in Kafka."""
 
 ELEMENTS_MAX = 1_000_000
-"""Of all arrays and tagged fields of one message together. An element of 3 bytes can become an object of 150: this bounds a decoded message
-to some 200 MB beside its frame, and is far above the largest message that makes sense (100,000 partitions)."""
+"""Largest total number of array elements and tagged fields in one message. An element of 3 bytes can become an object of 150 bytes. The
+limit therefore bounds a decoded message to about 200 MB plus its frame. The largest sensible message has 100,000 partitions."""
 
 INLINE_BYTES_MAX = 1024
-"""Records up to this size are copied into the chunk around them: another chunk costs the socket about as much."""
+"""Records up to this size (bytes) are copied into the surrounding chunk: a separate chunk costs about as much when it is sent."""
 
 
 class Malformed(ValueError):
-    """Bytes that break the rules; the codec adds where and raises `Corrupt`."""
+    """Bytes that violate the wire format; the codec adds the position and raises `Corrupt`."""
 
 
 def read_varint(view: memoryview, position: int, first: int) -> tuple[int, int]:
-    """The unsigned varint whose first byte, with its high bit set, was `first`; `position` is behind that byte."""
+    """Read an unsigned varint of several bytes; `first` is its first byte, `position` the position after that byte.
+
+    Returns the value and the position after the varint.
+    """
     value, shift = first & 127, 7
     while True:
         byte = view[position]
@@ -43,7 +46,7 @@ def read_varint(view: memoryview, position: int, first: int) -> tuple[int, int]:
 
 
 def skip_tags(view: memoryview, position: int) -> int:
-    """Skip a section of tagged fields; returns the position behind it."""
+    """Skip a section of tagged fields; returns the position after it."""
     count, position = _varint(view, position)
     if count > ELEMENTS_MAX:
         refuse_tags(count)
@@ -62,7 +65,7 @@ def _varint(view: memoryview, position: int) -> tuple[int, int]:
 
 
 def refuse_length(length: int, left: int) -> None:
-    """Raise for a length that is negative (null), or beyond what is left, or of a string that is too long."""
+    """Raise `Malformed`: a length is negative (null), exceeds the remaining bytes, or exceeds the limit for strings."""
     if length < 0:
         raise Malformed("null is not allowed here")
     if length > left:
@@ -71,7 +74,7 @@ def refuse_length(length: int, left: int) -> None:
 
 
 def refuse_count(count: int, left: int, budget: int) -> None:
-    """Raise for an array that is null, or whose elements cannot fit into what is left, or into the budget of elements."""
+    """Raise `Malformed`: an array is null, or its elements exceed the remaining bytes or the element budget."""
     if count < 0:
         raise Malformed("null is not allowed here")
     if budget < 0 and count <= left:
@@ -80,7 +83,7 @@ def refuse_count(count: int, left: int, budget: int) -> None:
 
 
 def refuse_tags(count: int) -> None:
-    """Raise for a number of tagged fields that would keep the server busy for nothing."""
+    """Raise `Malformed`: the number of tagged fields exceeds the element budget."""
     raise Malformed(f"{count} tagged fields exceed the limit of {ELEMENTS_MAX} elements per message")
 
 
@@ -93,7 +96,7 @@ def write_varint(out: bytearray, value: int) -> None:
 
 
 def write_length(out: bytearray, length: int) -> None:
-    """Append the compact length of an array or of bytes: the length plus one (zero is null)."""
+    """Append the compact length of an array or of bytes: the length plus one (0 is null)."""
     write_varint(out, length + 1)
 
 
@@ -105,7 +108,7 @@ def write_string_length(out: bytearray, length: int) -> None:
 
 
 def write_records(out: bytearray, cuts: list[tuple[int, Buffer]], records: Records, is_compact: bool) -> None:
-    """Append the length of `records`, and the buffers themselves: as cuts, by reference, or copied where they are small."""
+    """Append the length of `records` and their buffers: large buffers by reference as `cuts`, small buffers as copies."""
     parts: Sequence[Buffer] = (records,) if isinstance(records, bytes | bytearray | memoryview) else records
     size = sum(map(len, parts))
     if is_compact:
@@ -120,7 +123,7 @@ def write_records(out: bytearray, cuts: list[tuple[int, Buffer]], records: Recor
 
 
 def chunks(out: bytearray, cuts: list[tuple[int, Buffer]]) -> list[Buffer]:
-    """`out` with every cut's buffer put in at its position, as a list of buffers without copies."""
+    """`out` with the buffer of every cut inserted at its position, as a list of buffers without copies."""
     if not cuts:
         return [out]
     view = memoryview(out)
@@ -138,7 +141,7 @@ def chunks(out: bytearray, cuts: list[tuple[int, Buffer]]) -> list[Buffer]:
 
 @lru_cache(512)
 def many(codes: str, count: int, method: str) -> Callable[..., Any]:
-    """`struct.Struct.method` of an array: `codes` with {} for the count."""
+    """The `struct.Struct` method for an array; `codes` has {} in place of the count."""
     # Any: `pack` and `unpack_from` have different types.
     found: Callable[..., Any] = getattr(struct.Struct(">" + codes.format(count)), method)
     return found

@@ -1,1 +1,1 @@
-"""One module per family of APIs; every handler is `async def (context, caller, request) -> response`."""
+"""Request handlers, one module per family of APIs. Every handler is `async def (context, caller, request) -> response`."""

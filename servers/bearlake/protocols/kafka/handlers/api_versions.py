@@ -1,7 +1,7 @@
-"""ApiVersions: what this server speaks.
+"""ApiVersions: the APIs and versions that this server supports.
 
-Source: KIP-35, KIP-511. A version that is too new is answered with the layout of version 0, error 35 and the range of
-ApiVersions alone, so that the client can ask again; the header of this response never has tagged fields.
+If the request's version is too new, the response has the layout of version 0, error 35 and only the range of ApiVersions, so that the
+client can ask again. The response header never has tagged fields. Source: KIP-35, KIP-511.
 """
 
 import logging
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 async def handle(context: KafkaContext, caller: Caller, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """Every advertised API with its range of versions."""
+    """All advertised APIs with their version ranges."""
     if caller.version >= 3:
         log.debug(
             "client",
@@ -31,7 +31,7 @@ async def handle(context: KafkaContext, caller: Caller, request: ApiVersionsRequ
 
 
 def unsupported(correlation_id: int) -> list[codec.Buffer]:
-    """The frame that answers a version which is too new."""
+    """The response frame for a request whose version is too new."""
     response = ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_range(apis.BY_KEY[ApiKey.API_VERSIONS])]
     )

@@ -1,7 +1,7 @@
 """Configs: describe, alter (replace all), alter incrementally, list resources.
 
-Topic configs are `streams/configs.py`. Broker configs are this server's settings under Kafka's names, read-only: settings come
-from the file that the server was started with.
+`streams/configs.py` defines the topic configs. Broker configs are this server's settings under Kafka's names. They are read-only,
+because settings come from the server's configuration file.
 
 Source: KIP-133, KIP-226 (synonyms), KIP-339 (incremental), KIP-569 (types and documentation), KIP-1142 (ListConfigResources).
 """
@@ -30,7 +30,7 @@ from bearlake.streams.principal import Operation
 
 
 class ResourceType(IntEnum):
-    """Resource types of the config APIs."""
+    """The resource types of the config APIs."""
 
     TOPIC = 2
     BROKER = 4
@@ -40,7 +40,7 @@ class ResourceType(IntEnum):
 
 
 class Source(IntEnum):
-    """Where a value comes from (DescribeConfigs)."""
+    """The source of a value (DescribeConfigs)."""
 
     TOPIC = 1
     STATIC_BROKER = 4
@@ -48,7 +48,7 @@ class Source(IntEnum):
 
 
 class ConfigOperation(IntEnum):
-    """Operations of IncrementalAlterConfigs."""
+    """The operations of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -57,11 +57,11 @@ class ConfigOperation(IntEnum):
 
 
 class BadConfig(Invalid):
-    """A config's name or value is wrong."""
+    """The name or value of a config is invalid."""
 
 
 async def describe(context: KafkaContext, caller: Caller, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """All configs, or those named, of each resource, with defaults."""
+    """All or the requested configs of each resource, with defaults."""
     return DescribeConfigsResponse(
         results=[await _describe(context, caller, resource, request) for resource in request.resources]
     )
@@ -124,7 +124,7 @@ def _synonym(name: str, value: str, source: Source) -> DescribeConfigsResponse.S
 
 
 def _node_ids(context: KafkaContext) -> list[int]:
-    """Servers that speak Kafka; others (compaction workers) do not count."""
+    """Node ids of the live Kafka servers; excludes compaction workers."""
     return [
         server.ref.node_id
         for server in context.servers.live()
@@ -134,7 +134,7 @@ def _node_ids(context: KafkaContext) -> list[int]:
 
 def _broker_configs(context: KafkaContext, name: str) -> list[DescribeConfigsResponse.Config]:
     if name == "":
-        return []  # cluster-wide dynamic configs: there are none
+        return []  # an empty name means the cluster-wide dynamic configs, which do not exist here
     if not name.isdecimal() or int(name) not in _node_ids(context):
         raise Invalid(f"no live server has node id {name!r}")
     settings = context.settings
@@ -178,7 +178,7 @@ def _broker_configs(context: KafkaContext, name: str) -> list[DescribeConfigsRes
 
 
 async def alter(context: KafkaContext, caller: Caller, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    """Replace all configs of each topic: what is not named goes back to its default."""
+    """Replace all configs of each topic; configs not in the request return to their defaults."""
     responses = []
     for resource in request.resources:
         answer = AlterConfigsResponse.Resource(
@@ -196,7 +196,7 @@ async def alter(context: KafkaContext, caller: Caller, request: AlterConfigsRequ
 async def incremental_alter(
     context: KafkaContext, caller: Caller, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Set, unset, append to and subtract from configs of each topic; others stay."""
+    """Set, unset, append to and subtract from configs of each topic; other configs stay unchanged."""
     responses = []
     for resource in request.resources:
         answer = IncrementalAlterConfigsResponse.Resource(
@@ -211,12 +211,12 @@ async def incremental_alter(
 
 
 def _replacement(wanted: Mapping[str, str], present: Mapping[str, str]) -> ConfigChanges:
-    """What to set and what to unset, so that only `wanted` is left."""
+    """The configs to set and to unset so that only `wanted` remains."""
     return wanted, set(present) - set(wanted)
 
 
 def _changes(changes: Sequence[IncrementalAlterConfigsRequest.Config], present: Mapping[str, str]) -> ConfigChanges:
-    """What to set and what to unset. Raises `BadConfig`, `Invalid`."""
+    """The configs to set and to unset. Raises `BadConfig`, `Invalid`."""
     names = [change.name for change in changes]
     if len(set(names)) != len(names):
         raise Invalid("a config stands more than once in the request")
@@ -256,7 +256,10 @@ async def _change(
     validate_only: bool,
     decide: ConfigDecision,
 ) -> None:
-    """Change a topic's configs as `decide` says, which sees those that it has. Raises `BadConfig`, `Invalid`, and what a change raises."""
+    """Change a topic's configs: `decide` maps its current configs to changes.
+
+    Raises `BadConfig`, `Invalid`, and the errors of `Streams.change`.
+    """
     if resource.resource_type != ResourceType.TOPIC:
         raise Invalid("only topic configs can be altered: a server's settings come from its configuration file")
     stream = (await context.streams.resolve(caller.who, Operation.ALTER, resource.resource_name)).stream
@@ -284,7 +287,7 @@ def _code(error: BearlakeError) -> ErrorCode:
 async def list_resources(
     context: KafkaContext, caller: Caller, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """Names of the resources that have configs; version 0 asks for client metrics only, of which there are none."""
+    """The names of resources with configs. Version 0 asks only for client metrics, which do not exist here."""
     kinds = set(request.resource_types) if caller.version >= 1 else {int(ResourceType.CLIENT_METRICS)}
     if not kinds:
         kinds = {int(kind) for kind in ResourceType}

@@ -1,8 +1,10 @@
-"""Fetch: long polls over many partitions, answered with runs of whole batches by reference.
+"""Fetch: long polls over many partitions; responses reference runs of whole batches without copying them.
 
-Sessions (KIP-227) are answered statelessly: the session id is always 0, so every request names all its partitions and any server
-can take it; a request that goes on with a session is told that there is none. While clients do not take their answers, fetches are
-answered with less. Errors are per partition. Source: KIP-74 (limits), KIP-227, KIP-320 (leader epochs), KIP-516 (topic ids).
+The server keeps no fetch sessions (KIP-227): it always returns session id 0, so every request lists all its partitions and any server
+can handle it. A request that continues a session gets FETCH_SESSION_ID_NOT_FOUND. While clients do not read their responses, fetches
+return fewer bytes. Errors are per partition.
+
+Source: KIP-74 (limits), KIP-227, KIP-320 (leader epochs), KIP-516 (topic ids).
 """
 
 from bearlake.errors import BearlakeError, NotFound, Unavailable
@@ -15,12 +17,12 @@ from bearlake.streams.principal import Operation
 from bearlake.telemetry import metrics
 
 _TOPIC_IDS_FROM = 13
-_FULL_SESSION_EPOCHS = (0, -1)  # a new session, and none
+_FULL_SESSION_EPOCHS = (0, -1)  # 0 starts a session, -1 uses none
 _BYTES_MAX_LEAST = 1024 * 1024
 
 
 async def handle(context: KafkaContext, caller: Caller, request: FetchRequest) -> FetchResponse:
-    """Read every partition asked for; waits for `min_bytes` up to `max_wait_ms`."""
+    """Read all requested partitions; waits for `min_bytes`, at most `max_wait_ms`."""
     if request.session_epoch not in _FULL_SESSION_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     topics: list[FetchResponse.Topic] = []
@@ -110,7 +112,7 @@ def _fill(answer: FetchResponse.Partition, result: Fetched, caller: Caller) -> N
 
 def _code(error: BearlakeError, caller: Caller) -> ErrorCode:
     if isinstance(error, Unavailable):
-        return ErrorCode.KAFKA_STORAGE_ERROR  # the retriable code that consumers know in a Fetch answer
+        return ErrorCode.KAFKA_STORAGE_ERROR  # the retriable code that consumers expect in a Fetch response
     if isinstance(error, NotFound) and caller.version >= _TOPIC_IDS_FROM:
         return ErrorCode.UNKNOWN_TOPIC_ID
     return code_of(error)

@@ -1,7 +1,7 @@
 """DescribeGroups, ListGroups, DeleteGroups.
 
-Clients ask every server for its groups and join the answers: this server lists those that it coordinates, and those that nobody
-coordinates now and that it would take. Source: KIP-518 (state filter), KIP-848 (types), KIP-1043 (errors of DescribeGroups).
+Clients ask every server for its groups and merge the responses. This server lists the groups that it coordinates, and the groups
+without a coordinator that it would take. Source: KIP-518 (state filter), KIP-848 (types), KIP-1043 (errors of DescribeGroups).
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _AT_ONCE = 16
 
 
 async def describe(context: KafkaContext, caller: Caller, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """State and members of each group; an unknown group is "Dead"."""
+    """The state and members of each group; an unknown group is "Dead"."""
     return DescribeGroupsResponse(
         groups=[
             await _describe(context, caller, name, request.include_authorized_operations) for name in request.groups
@@ -87,7 +87,7 @@ def _fill(answer: DescribeGroupsResponse.Group, group: Group) -> None:
 
 
 async def list_groups(context: KafkaContext, caller: Caller, request: ListGroupsRequest) -> ListGroupsResponse:
-    """Groups that this server coordinates or would, filtered by state and type."""
+    """The groups that this server coordinates or would take, filtered by state and type."""
     answer = ListGroupsResponse(groups=[])
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
@@ -122,7 +122,7 @@ async def list_groups(context: KafkaContext, caller: Caller, request: ListGroups
 
 
 async def _states_of(context: KafkaContext, names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Protocol types and states of groups that nobody may coordinate now; without those that another server does, or that have gone."""
+    """Protocol types and states of groups that may have no coordinator; omits deleted groups and groups of other coordinators."""
     found: dict[str, tuple[str, str]] = {}
 
     async def look(name: str) -> None:
@@ -140,7 +140,7 @@ async def _states_of(context: KafkaContext, names: Sequence[str]) -> dict[str, t
 
 
 async def delete(context: KafkaContext, caller: Caller, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    """Delete empty groups with their offsets."""
+    """Delete empty groups and their offsets."""
     results = []
     for name in request.groups_names:
         answer = DeleteGroupsResponse.Group(group_id=name)

@@ -1,4 +1,4 @@
-"""Kafka's error codes for what a group coordinator refuses."""
+"""Kafka's error codes for the refusals of a group coordinator."""
 
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.streams.groups.problems import GroupRefusal, Problem

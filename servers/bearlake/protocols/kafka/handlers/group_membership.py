@@ -37,7 +37,7 @@ _MANY_MEMBERS_FROM = 3
 async def find_coordinator(
     context: KafkaContext, caller: Caller, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    """The server that has the group's lease, else the one that shall take it (rendezvous hashing)."""
+    """The server that holds the group's lease, else the server that should take it (rendezvous hashing)."""
     keys = request.coordinator_keys if caller.version >= _MANY_KEYS_FROM else [request.key]
     found = [await _find(context, caller, key, request.key_type) for key in keys]
     if caller.version >= _MANY_KEYS_FROM:
@@ -55,7 +55,7 @@ async def find_coordinator(
 async def _find(context: KafkaContext, caller: Caller, key: str, key_type: int) -> FindCoordinatorResponse.Coordinator:
     answer = FindCoordinatorResponse.Coordinator(key=key, node_id=-1, host="", port=-1, error_message=None)
     if key_type != KEY_TYPE_GROUP:
-        # Not a retriable code: transactional clients would ask again for a minute.
+        # The code must not be retriable: transactional clients would retry for a minute.
         answer.error_code = ErrorCode.INVALID_REQUEST
         answer.error_message = f"coordinator type {key_type}: only groups (0) have coordinators here"
         return answer
@@ -73,11 +73,14 @@ async def _find(context: KafkaContext, caller: Caller, key: str, key_type: int) 
 
 
 async def coordinator_of(context: KafkaContext, caller: Caller, group: str) -> Server:
-    """The live server that coordinates the group (also while it drains, until it gives it up), or shall do so. Raises `Unavailable`."""
+    """The live server that coordinates the group, or that should. A draining server counts until it gives the group up.
+
+    Raises `Unavailable`.
+    """
     holder = await context.groups.holder(group)
     server = _holds_or_takes(context, caller, group, holder)
     if server.ref != holder and server.ref.node_id != context.node_id:
-        await context.servers.refresh()  # it may have begun to drain, and would only send the client back
+        await context.servers.refresh()  # a server that has started to drain would only send the client back
         server = _holds_or_takes(context, caller, group, holder)
     return server
 
@@ -90,7 +93,7 @@ def _holds_or_takes(context: KafkaContext, caller: Caller, group: str, holder: S
 
 
 def takes(context: KafkaContext, caller: Caller, group: str) -> Server:
-    """The server that shall coordinate the group when nobody does."""
+    """The server that should coordinate the group if it has no coordinator."""
     return routing.choose(routing.key_of(group), metadata.all_of(context, caller))
 
 
@@ -105,7 +108,7 @@ def may_read(context: KafkaContext, caller: Caller, group: str) -> bool:
 
 
 async def join(context: KafkaContext, caller: Caller, request: JoinGroupRequest) -> JoinGroupResponse:
-    """Join or rejoin; the answer comes when the round is complete."""
+    """Join or rejoin the group; answers when the rebalance round is complete."""
     answer = JoinGroupResponse(
         generation_id=-1,
         protocol_type=None,
@@ -152,7 +155,7 @@ async def join(context: KafkaContext, caller: Caller, request: JoinGroupRequest)
 
 
 async def sync(context: KafkaContext, caller: Caller, request: SyncGroupRequest) -> SyncGroupResponse:
-    """Bring (leader) or get the assignment; the answer comes when the leader's is saved."""
+    """Submit (leader) or receive the assignment; answers when the leader's assignment is saved."""
     answer = SyncGroupResponse(protocol_type=None, protocol_name=None, assignment=b"")
     if not may_read(context, caller, request.group_id):
         answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -175,7 +178,7 @@ async def sync(context: KafkaContext, caller: Caller, request: SyncGroupRequest)
 
 
 async def heartbeat(context: KafkaContext, caller: Caller, request: HeartbeatRequest) -> HeartbeatResponse:
-    """A member is alive."""
+    """Extend the member's session."""
     if not may_read(context, caller, request.group_id):
         return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
@@ -188,7 +191,7 @@ async def heartbeat(context: KafkaContext, caller: Caller, request: HeartbeatReq
 
 
 async def leave(context: KafkaContext, caller: Caller, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """One or, from version 3 on, several members leave."""
+    """Remove one member, or from version 3 on several members."""
     if not may_read(context, caller, request.group_id):
         return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if caller.version < _MANY_MEMBERS_FROM:

@@ -1,8 +1,8 @@
 """OffsetCommit, OffsetFetch, OffsetDelete.
 
-Offsets belong to a stream's incarnation: a stream that is deleted and created anew starts without them. What was never committed is
-answered with -1 and no error. Source: KIP-211, KIP-447 (require_stable: without transactions every offset is stable),
-KIP-709 (several groups), KIP-848 (topic ids from version 10 on).
+Offsets belong to one incarnation of a stream: a stream that is deleted and created again has none. OffsetFetch returns -1 without an
+error for a partition that has no committed offset. Source: KIP-211, KIP-447 (require_stable: without transactions every offset is
+stable), KIP-709 (several groups), KIP-848 (topic ids from version 10 on).
 """
 
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ async def _resolve(context: KafkaContext, caller: Caller, name: str, topic_id: b
 
 
 async def commit(context: KafkaContext, caller: Caller, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Commit offsets, all that can be in one transaction."""
+    """Commit all valid offsets in one transaction."""
     group = request.group_id
     offsets: dict[PartitionKey, CommittedOffset] = {}
     answers: list[OffsetCommitResponse.Partition] = []
@@ -85,7 +85,7 @@ async def commit(context: KafkaContext, caller: Caller, request: OffsetCommitReq
 
 
 async def fetch(context: KafkaContext, caller: Caller, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """Committed offsets of one group, or from version 8 on of several."""
+    """The committed offsets of one group, or from version 8 on of several groups."""
     if caller.version >= _MANY_GROUPS_FROM:
         return OffsetFetchResponse(groups=[await _fetch_group(context, caller, group) for group in request.groups])
     asked = OffsetFetchRequest.Group(
@@ -162,7 +162,7 @@ async def _fetch_group(
 
 
 def _unread(topic: OffsetFetchRequest.GroupTopic) -> OffsetFetchResponse.GroupTopic:
-    """A topic whose offsets could not be read, for versions that know only errors of partitions."""
+    """A topic whose offsets could not be read, for versions that report errors only per partition."""
     partitions = [_partition(index, NOT_COMMITTED) for index in topic.partition_indexes]
     return OffsetFetchResponse.GroupTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
@@ -174,7 +174,7 @@ def _all_topics(
     for key, offset in sorted(found.items()):
         view = context.streams.catalog.peek_number(stream_number(key))
         if view is None:
-            continue  # the stream was deleted; its offsets go with it
+            continue  # the stream was deleted; its offsets are deleted with it
         topic = topics.setdefault(
             view.stream.number,
             OffsetFetchResponse.GroupTopic(name=view.name, topic_id=view.id_bytes, partitions=[]),
@@ -184,7 +184,7 @@ def _all_topics(
 
 
 def _partition(index: int, offset: CommittedOffset) -> OffsetFetchResponse.GroupPartition:
-    """The answer for a committed offset; its leader epoch is not told, since another cluster's would seem later than all here."""
+    """The response for a committed offset. Omits its leader epoch: an epoch of another cluster would exceed all epochs here."""
     return OffsetFetchResponse.GroupPartition(
         partition_index=index,
         committed_offset=offset.offset,
@@ -194,7 +194,7 @@ def _partition(index: int, offset: CommittedOffset) -> OffsetFetchResponse.Group
 
 
 async def delete(context: KafkaContext, caller: Caller, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    """Forget committed offsets of topics that no member is subscribed to."""
+    """Delete committed offsets of topics that no member is subscribed to."""
     if not may_read(context, caller, request.group_id):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:

@@ -1,7 +1,7 @@
 """ListOffsets and OffsetForLeaderEpoch.
 
-No answer tells a leader epoch, since a leaderless log has no elections; clients then validate no offsets. To one that asks for epoch 0
-nevertheless, its end is the partition's end offset: nothing was ever truncated.
+Responses contain no leader epoch, because a leaderless log has no elections; clients then do not validate offsets. For a client that
+asks for epoch 0 nevertheless, the epoch ends at the partition's end offset: the end of the log is never truncated.
 Source: KIP-79, KIP-734, KIP-405, KIP-1005, KIP-1023 (special timestamps); KIP-320 (leader epochs).
 """
 
@@ -21,13 +21,13 @@ from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, OffsetSpec
 from bearlake.streams.principal import Operation
 
 EARLIEST_PENDING_UPLOAD = -6
-"""KIP-1023; without tiered storage there is no such offset, and -1 is the answer."""
+"""KIP-1023. Without tiered storage there is no such offset; the response is -1."""
 _SPECS = frozenset({*OffsetSpec, EARLIEST_PENDING_UPLOAD})
 _KNOWS_EPOCHS_FROM = 4
 
 
 async def handle(context: KafkaContext, caller: Caller, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Answer every partition's question by the store's truth as of now."""
+    """Look up the offsets of all partitions: current values from the store, never cached values."""
     topics: list[ListOffsetsResponse.Topic] = []
     waiting: list[ListOffsetsResponse.Partition] = []
     questions: list[OffsetQuestion] = []
@@ -51,7 +51,7 @@ async def handle(context: KafkaContext, caller: Caller, request: ListOffsetsRequ
 
 
 async def find(context: KafkaContext, caller: Caller, name: str) -> StreamView | ErrorCode:
-    """The stream of that name if the caller may describe it, else the code to answer with."""
+    """The stream of that name if the caller may describe it, else the error code."""
     if not context.streams.may(caller.who, Operation.DESCRIBE, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     try:
@@ -89,7 +89,7 @@ def _code(error: BearlakeError) -> ErrorCode:
 async def for_leader_epoch(
     context: KafkaContext, caller: Caller, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """End offset of an epoch: that of epoch 0 is the partition's end; later epochs do not exist (-1, -1)."""
+    """The end offset of an epoch: epoch 0 ends at the partition's end; later epochs do not exist (-1, -1)."""
     topics: list[OffsetForLeaderEpochResponse.Topic] = []
     waiting: list[tuple[OffsetForLeaderEpochResponse.Partition, PartitionKey]] = []
     for topic in request.topics:

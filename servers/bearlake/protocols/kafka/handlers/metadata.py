@@ -1,8 +1,8 @@
-"""Metadata, DescribeCluster, DescribeTopicPartitions: which servers there are, and whom to ask for a partition.
+"""Metadata, DescribeCluster, DescribeTopicPartitions: the live servers, and the "leader" of each partition.
 
-Every server takes every partition. So the "leader" of a partition is a server near the client: rendezvous hashing over the live
-servers of its zone, which spreads partitions evenly and brings readers of one partition to one cache. The client's zone comes from
-its client id (`zone_id=…`), since `client.rack` reaches the server too late.
+Every server serves every partition. The "leader" of a partition is therefore a server near the client, chosen by rendezvous hashing
+over the live servers of the client's zone. This spreads partitions evenly and sends all readers of a partition to the same cache. The
+client's zone comes from its client id (`zone_id=…`), because `client.rack` reaches the server too late.
 
 Source: KIP-516 (topic ids), KIP-700 (DescribeCluster), KIP-966 (DescribeTopicPartitions).
 """
@@ -32,15 +32,15 @@ from bearlake.streams.catalog import StreamView, check_name
 from bearlake.streams.principal import Operation
 
 NO_OPERATIONS = -(2**31)
-"""`authorized_operations` of a request that did not ask for them."""
-ALL_TOPIC_OPERATIONS = 0b1101_1111_1000  # bits 3-8, 10, 11: what an ACL on a topic can allow (not idempotent_write)
+"""`authorized_operations` if the request did not ask for them."""
+ALL_TOPIC_OPERATIONS = 0b1101_1111_1000  # bits 3-8, 10, 11: the operations of topic ACLs (not idempotent_write)
 ALL_CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 ENDPOINT_TYPE_BROKERS = 1
 _AT_ONCE = 16
 
 
 async def handle(context: KafkaContext, caller: Caller, request: MetadataRequest) -> MetadataResponse | Rendered:
-    """Servers, and the partitions of the streams asked for (all when none is named)."""
+    """The servers, and the partitions of the requested streams (of all streams if the request names none)."""
     wanted = request.topics
     if wanted is None or (caller.version == 0 and not wanted):
         state = (context.streams.catalog.version, context.servers.version)
@@ -83,7 +83,7 @@ def _response(
 async def _find_all(
     context: KafkaContext, caller: Caller, request: MetadataRequest, wanted: Sequence[MetadataRequest.Topic]
 ) -> dict[str | bytes, StreamView | ErrorCode]:
-    """The streams asked for, by name or id, or the codes to answer with; names are looked up in the store a few at once."""
+    """The requested streams by name or id, or their error codes; looks up at most `_AT_ONCE` names in the store at once."""
     catalog = context.streams.catalog
     found: dict[str | bytes, StreamView | ErrorCode] = {}
     for topic in wanted:
@@ -118,7 +118,7 @@ def _describe(
 
 
 async def find_or_create(context: KafkaContext, caller: Caller, name: str, may_create: bool) -> StreamView | ErrorCode:
-    """The stream of that name, created on demand if that is allowed; else the code to answer with."""
+    """The stream of that name, created if missing and `may_create`; else the error code."""
     streams = context.streams
     try:
         check_name(name)
@@ -178,7 +178,7 @@ def _topic(view: StreamView, servers: Sequence[Server], request: MetadataRequest
 
 
 def controller(context: KafkaContext, servers: Sequence[Server]) -> int:
-    """The server that administrative requests go to: every one can, so this one, unless it drains and is not named any more."""
+    """The server for administrative requests. Every server can handle them: this one, unless it drains and is not listed."""
     own = context.node_id
     return own if any(server.ref.node_id == own for server in servers) else servers[0].ref.node_id
 
@@ -192,18 +192,18 @@ def _broker(server: Server, caller: Caller) -> MetadataResponse.Broker:
 
 
 def candidates(context: KafkaContext, caller: Caller) -> list[Server]:
-    """The servers that this client may be sent to: reachable by its listener, in its zone if it told one."""
+    """The servers that this client may use: reachable through its listener, and in its zone if that has servers."""
     zone = zone_of(caller.client_id, context.settings.zone_client_id_keys)
     return routing.candidates(context.servers.live(), caller.listener, zone)
 
 
 def all_of(context: KafkaContext, caller: Caller) -> list[Server]:
-    """Every server that clients of this listener may reach and that does not drain."""
+    """All servers that have the client's listener and do not drain; if all drain, the draining servers."""
     return routing.candidates(context.servers.live(), caller.listener)
 
 
 def address(server: Server, listener: str) -> tuple[str, int]:
-    """Advertised host and port of a server's listener."""
+    """The advertised host and port of a server's listener."""
     host, _, port = server.endpoints[listener].rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -221,7 +221,7 @@ def zone_of(client_id: str | None, keys: Sequence[str]) -> str | None:
 async def describe_cluster(
     context: KafkaContext, caller: Caller, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    """The live servers and the cluster's id."""
+    """The live servers and the cluster id."""
     if request.endpoint_type != ENDPOINT_TYPE_BROKERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION,
@@ -247,7 +247,7 @@ async def describe_cluster(
 async def describe_topic_partitions(
     context: KafkaContext, caller: Caller, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """Partitions of the streams asked for, by name, at most `response_partition_limit`, with a cursor for the rest."""
+    """Partitions of the requested streams, by name; at most `response_partition_limit`, with a cursor for the rest."""
     servers = candidates(context, caller)
     names = sorted({topic.name for topic in request.topics} or set(context.streams.catalog.names()))
     first_index = 0

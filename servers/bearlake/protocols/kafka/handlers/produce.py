@@ -1,9 +1,10 @@
-"""Produce: the hot path. A request's batches go to the waist inline, in order; a callback answers when they are committed.
+"""Produce: the hot path. The connection submits a request's batches inline, in order; a callback answers once they are committed.
 
-The common request (known streams, plain rules, no errors) is parsed and answered by the kernel in one call each. A request that
-names a stream this server does not know waits for one look-up in the store; later Produce requests of the connection wait behind it.
+The kernel parses and answers the common request (known streams, plain rules, no errors) in one call each. A request for a stream
+that this server does not know waits for a look-up in the store; later Produce requests of the connection wait behind it.
+A request with acks=0 gets no response.
 
-Source: KIP-98, KIP-467 (record errors), KIP-516 (topic ids), Produce versions 3-13. acks=0 gets no answer.
+Source: KIP-98, KIP-467 (record errors), KIP-516 (topic ids), Produce versions 3-13.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from bearlake.streams.principal import Operation
 from bearlake.telemetry import metrics
 
 VERSION_MIN = 3
-"""Older versions carry message formats 0 and 1."""
+"""Older versions use message formats 0 and 1."""
 
 
 class Requester(Protocol):
@@ -36,23 +37,23 @@ class Requester(Protocol):
 
     produce_tail: asyncio.Task[None] | None
     arrived: int
-    """The log position that this server knew of before the requests that are taken now arrived."""
+    """The log position that this server had seen before the requests in progress arrived."""
 
     @property
     def context(self) -> KafkaContext:
-        """What the server's connections share."""
+        """State that the server's connections share."""
 
     def add(self, slot: Slot) -> None:
-        """Give requests their place in the order of answers."""
+        """Queue the requests of `slot` for their answer."""
 
     def answer(self, slot: Slot, chunks: Sequence[codec.Buffer]) -> None:
-        """Answer the requests of a slot; no chunks: they get no answer."""
+        """Complete a slot; without chunks its requests get no response."""
 
     def close(self, why: str, reason: str) -> None:
-        """Close the connection at once; `reason` is a metric's label."""
+        """Close the connection at once; `reason` is a metric label."""
 
     def start(self, work: Coroutine[None, None, None], *, is_cancelled_on_close: bool) -> asyncio.Task[None]:
-        """Run the work of a request."""
+        """Run a request's coroutine as a task."""
 
 
 class Refusal:
@@ -73,7 +74,7 @@ NO_TRANSACTIONS = Refusal(ErrorCode.INVALID_REQUEST, "transactions are not serve
 
 
 class ProduceCall:
-    """One Produce request under way: its entries, what was refused at once, and the append of the others."""
+    """One Produce request in progress: its entries, those rejected at once, and the append of the rest."""
 
     __slots__ = (
         "caller",
@@ -98,7 +99,7 @@ class ProduceCall:
     ) -> None:
         self.connection = connection
         self.slot = slot
-        """Where the answer goes; None for acks=0."""
+        """The slot of the response; None for acks=0."""
         self.caller = caller
         self.correlation_id = correlation_id
         self.entries = entries
@@ -106,18 +107,18 @@ class ProduceCall:
         self.seen = connection.arrived
         self.outcomes: list[Refusal | None] = [None] * len(entries)
         self.is_plain = False
-        """Whether every batch was appended as it came."""
+        """Whether every batch was submitted unchanged."""
         self.stamped: set[int] = set()
-        """Places of batches that got the log append time `now_ms`."""
+        """Indexes in `entries` of the batches that got the log append time `now_ms`."""
 
     def done(self, call: AppendCall) -> None:
-        """Callback of the waist: every batch has its outcome."""
+        """Called when every submitted batch has its result."""
         chunks = self.frames(call.results)
         if self.slot is not None:
             self.connection.answer(self.slot, chunks)
 
     def frames(self, outcomes: Sequence[Result]) -> Sequence[codec.Buffer]:
-        """The answer, from the outcomes of what was appended; for acks=0 none, but its connection is closed after an error."""
+        """The response frame for these append results. For acks=0 there is none; an error closes the connection instead."""
         if self.is_plain and self.slot is not None:
             frame = kernel.encode_produce_appended(self.caller.version, self.correlation_id, self.entries, outcomes)
             if frame is not None:
@@ -143,9 +144,8 @@ class ProduceCall:
             stamp = self.now_ms if place in self.stamped and not code else -1
             results.append((topic, index, code, base_offset, stamp, start_offset))
         if self.slot is None:
-            if (
-                has_errors
-            ):  # as Kafka does: a client that wants no answers learns of errors by that, and refreshes its metadata
+            # As in Kafka: closing is the only error signal for acks=0; the client then refreshes its metadata.
+            if has_errors:
                 self.connection.close("a Produce request with acks=0 failed", "acks_0_error")
             return ()
         version = self.caller.version
@@ -187,7 +187,7 @@ def receive(
     position: int,
     slab: Slab,
 ) -> None:
-    """Take a Produce request whose bytes lie in `slab`; answers through `connection.answer`. Raises `Corrupt`."""
+    """Handle a Produce request whose bytes are in `slab`; responds through `connection.answer`. Raises `Corrupt`."""
     if caller.version < VERSION_MIN:
         connection.answer(slot, _too_old(caller, correlation_id, frame, position))
         return
@@ -209,7 +209,7 @@ def _start_later(call: ProduceCall, frame: memoryview, slab: Slab) -> None:
     task = connection.start(_later(call, frame, slab, connection.produce_tail), is_cancelled_on_close=False)
     connection.produce_tail = task
 
-    def done(_: object) -> None:  # also when the task was cancelled before its first step
+    def done(_: object) -> None:  # a callback, because a task cancelled before its first step runs no `finally`
         slab.release()
         if connection.produce_tail is task:
             connection.produce_tail = None
@@ -218,7 +218,7 @@ def _start_later(call: ProduceCall, frame: memoryview, slab: Slab) -> None:
 
 
 async def _later(call: ProduceCall, frame: memoryview, slab: Slab, before: asyncio.Task[None] | None) -> None:
-    """Submit after the Produce requests before it, with unknown streams looked up."""
+    """Submit the request after the Produce requests before it, and after looking up its unknown streams."""
     if before is not None:
         await asyncio.wait([before])
     catalog = call.connection.context.streams.catalog
@@ -227,7 +227,7 @@ async def _later(call: ProduceCall, frame: memoryview, slab: Slab, before: async
             try:
                 await catalog.find(name)
             except NotFound:
-                pass  # answered per partition below
+                pass  # `_submit` answers UNKNOWN_TOPIC_OR_PARTITION for each partition
             except Unavailable as error:
                 for place, entry in enumerate(call.entries):
                     if entry[0] == name:
@@ -236,7 +236,7 @@ async def _later(call: ProduceCall, frame: memoryview, slab: Slab, before: async
 
 
 def _submit(call: ProduceCall, frame: memoryview, slab: Slab, *, knows_all: bool) -> bool:
-    """Append what may be appended and refuse the rest; False, with nothing done, when a stream has to be looked up first."""
+    """Submit the valid batches and reject the rest. Returns False, with nothing done, if a stream must be looked up first."""
     context = call.connection.context
     entries, outcomes = call.entries, call.outcomes
     appends: list[Append] = []
@@ -272,7 +272,7 @@ def _submit(call: ProduceCall, frame: memoryview, slab: Slab, *, knows_all: bool
 def _admit_one(
     call: ProduceCall, place: int, found: StreamView | Refusal, frame: memoryview, slab: Slab, appends: list[Append]
 ) -> None:
-    """Look at one batch closely: append or refuse it."""
+    """Validate one batch: append or reject it."""
     _, index, start, end, status, *header = call.entries[place]
     if isinstance(found, Refusal):
         call.outcomes[place] = found
@@ -293,7 +293,7 @@ def _admit_one(
 
 
 def resolve(context: KafkaContext, caller: Caller, topic: str | bytes) -> StreamView | Refusal:
-    """The stream of a topic, or why nothing is appended to it; `UNKNOWN` when it has to be looked up in the store first."""
+    """The stream of a topic, or the reason to reject its batches; `UNKNOWN` if it must be looked up in the store first."""
     streams = context.streams
     if context.is_redirecting:
         return NOT_LEADER
@@ -317,7 +317,7 @@ def _refusal(error: BearlakeError) -> Refusal:
 
 
 def _too_old(caller: Caller, correlation_id: int, frame: memoryview, position: int) -> list[codec.Buffer]:
-    """Versions 0-2 are advertised (KAFKA-18659) but their message formats are not accepted."""
+    """Reject versions 0-2: they are advertised (KAFKA-18659), but their message formats are not supported."""
     request: ProduceRequest = codec.request(ApiKey.PRODUCE, caller.version).decode(frame, position)
     topics = [
         ProduceResponse.Topic(
@@ -337,9 +337,9 @@ def _too_old(caller: Caller, correlation_id: int, frame: memoryview, position: i
 
 
 def _ignore(call: AppendCall) -> None:
-    """The callback of an empty call never runs."""
+    """Never called: the callback of an empty `AppendCall`."""
 
 
 async def handle(context: KafkaContext, caller: Caller, request: ProduceRequest) -> ProduceResponse:
-    """Never called: Produce is taken by `receive`, before decoding."""
+    """Never called: the connection passes Produce requests to `receive` before decoding."""
     raise AssertionError("Produce is taken inline by the connection")

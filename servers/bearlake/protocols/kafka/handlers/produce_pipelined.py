@@ -1,7 +1,7 @@
-"""Pipelined Produce requests: consecutive requests of one client, parsed by one native call, appended in one call, answered in one write.
+"""Pipelined Produce requests: consecutive requests of one client, parsed in one native call, appended in one call, answered in one write.
 
-A client that waits for answers gets several at once from a flush, and sends as many requests again. `produce.py` takes requests that need
-special handling: another client id or version, acks=0, an unknown stream, a batch that must be validated.
+One WAL flush answers several requests of a client at once, and the client then sends as many again. `produce.py` handles requests that
+need special handling: a different client id or version, acks=0, an unknown stream, or a batch that must be validated.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ from bearlake.streams.append import Append, AppendCall
 from bearlake.streams.catalog import StreamView
 
 Lead: TypeAlias = tuple[Caller, bytes]
-"""What pipelined requests have in common: version and caller, and the bytes of the header behind the correlation id."""
+"""What pipelined requests share: the caller with its API version, and the header bytes after the correlation id."""
 
 
 class ProduceCalls:
-    """Pipelined Produce requests under way: every batch is appended as it came, and one write answers all of them."""
+    """Pipelined Produce requests in progress: every batch is appended unchanged, and one write answers all requests."""
 
     __slots__ = ("caller", "connection", "entries", "requests", "slot")
 
@@ -42,7 +42,7 @@ class ProduceCalls:
         self.entries = entries
 
     def done(self, call: AppendCall) -> None:
-        """Callback of the waist: every batch has its outcome."""
+        """Called when every batch has its result."""
         frames: list[codec.Buffer] = []
         start = 0
         for _, correlation_id, count in self.requests:
@@ -65,9 +65,9 @@ def _append(
     entries: list[ProduceEntry],
     slab: Slab,
 ) -> bool:
-    """Append all batches of requests that lie in `slab` (`kernel.parse_produces`) and give the requests `slot`.
+    """Append all batches of the requests that `kernel.parse_produces` found in `slab`, and queue `slot` for their answer.
 
-    Returns False, with nothing done, when a batch needs special handling: then `produce.receive` takes each request.
+    Returns False, with nothing done, if a batch needs special handling: `produce.receive` then handles each request.
     """
     context = connection.context
     now_ms = context.streams.clock.now_ms()
@@ -89,9 +89,9 @@ def _append(
 
 
 def take(connection: Requester, lead: Lead, slab: Slab, low: int, high: int, count_max: int) -> int:
-    """Take consecutive Produce requests from `[low, high)` of `slab` that need no special handling, at most `count_max`.
+    """Take consecutive Produce requests that need no special handling from `[low, high)` of `slab`, at most `count_max`.
 
-    They have the version and the client of `lead`. Returns where the remaining requests begin.
+    They have the version and the client of `lead`. Returns the position of the next request.
     """
     caller, header = lead
     size_max = connection.context.settings.request_bytes_max

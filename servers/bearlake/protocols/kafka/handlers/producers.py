@@ -1,6 +1,6 @@
 """InitProducerId and DescribeProducers.
 
-An idempotent producer gets a fresh id with epoch 0; its sequences are checked in the commit itself. Source: KIP-98, KIP-360, KIP-664.
+An idempotent producer gets a new id with epoch 0. The commit checks its sequences. Source: KIP-98, KIP-360, KIP-664.
 """
 
 from bearlake.errors import BearlakeError, NotFound
@@ -16,7 +16,7 @@ from bearlake.protocols.kafka.messages import (
 
 
 async def init(context: KafkaContext, caller: Caller, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """A fresh producer id. Transactions are not served yet, so a transactional id is refused."""
+    """Return a new producer id. Rejects transactional ids: transactions are not supported yet."""
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
     try:
@@ -29,7 +29,7 @@ async def init(context: KafkaContext, caller: Caller, request: InitProducerIdReq
 async def describe(
     context: KafkaContext, caller: Caller, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    """The active idempotent producers of every partition asked for."""
+    """The active idempotent producers of each requested partition."""
     topics: list[DescribeProducersResponse.Topic] = []
     for topic in request.topics:
         found = await find(context, caller, topic.name)

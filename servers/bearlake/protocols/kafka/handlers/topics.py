@@ -1,6 +1,6 @@
-"""Topics: create, delete, grow, delete records, sizes.
+"""Topics: create, delete, add partitions, delete records, describe sizes.
 
-A topic is a stream. The replication factor is whatever the object store does, so any positive one is accepted and 1 is answered.
+A topic is a stream. The object store replicates the data, so any positive replication factor is accepted and 1 is returned.
 Source: KIP-4, KIP-107 (DeleteRecords), KIP-113 (log directories), KIP-195 (CreatePartitions), KIP-516 (topic ids), KIP-525.
 """
 
@@ -34,7 +34,7 @@ SOURCE_DEFAULT = 5
 
 
 class Refused(Exception):
-    """A topic's part of a request failed with this code and message."""
+    """The request fails for one topic, with this code and message."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class Refused(Exception):
 
 
 async def create(context: KafkaContext, caller: Caller, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Create each topic by itself; a name that stands twice in the request is refused."""
+    """Create each topic independently of the others; rejects a name that occurs twice in the request."""
     counts = Counter(topic.name for topic in request.topics)
     answers = []
     for topic in {topic.name: topic for topic in request.topics}.values():
@@ -147,7 +147,7 @@ def _config(config: stream_configs.Config, configs: dict[str, str]) -> CreateTop
 
 
 async def delete(context: KafkaContext, caller: Caller, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """Delete topics by name, or by id from version 6 on."""
+    """Delete topics by name, or from version 6 on by id."""
     wanted = request.topics if caller.version >= 6 else [_named(name) for name in request.topic_names]
     return DeleteTopicsResponse(responses=[await _delete(context, caller, topic) for topic in wanted])
 
@@ -183,7 +183,7 @@ async def _delete(
 async def create_partitions(
     context: KafkaContext, caller: Caller, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    """Grow each topic by itself."""
+    """Add partitions to each topic, independently of the others."""
     results = []
     counts = Counter(topic.name for topic in request.topics)
     for topic in {topic.name: topic for topic in request.topics}.values():
@@ -256,7 +256,7 @@ async def _delete_records(
 async def describe_log_dirs(
     context: KafkaContext, caller: Caller, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    """One "directory", the object store, with the bytes that each partition holds."""
+    """Return one "directory", the object store, with the size in bytes of each partition."""
     catalog = context.streams.catalog
     wanted: list[tuple[StreamView, list[int]]] = []
     if request.topics is None:

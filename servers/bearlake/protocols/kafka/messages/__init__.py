@@ -1,7 +1,7 @@
-"""The messages of Kafka's protocol: `ProduceRequest`, `FetchResponse` and so on, made from the schema files beside this one.
+"""The messages of Kafka's protocol (`ProduceRequest`, `FetchResponse`, …), generated from the schema files in this folder.
 
-Structs are attributes of their message: `FetchResponse.Partition`. Constructors take keywords, everything has a default.
-`__init__.pyi` lists all of them for people and type checkers: `python -m bearlake.protocols.kafka.codec.stubs` writes it.
+Structs are attributes of their message: `FetchResponse.Partition`. Constructors take keyword arguments, all with defaults.
+`__init__.pyi` lists all classes for readers and type checkers; `python -m bearlake.protocols.kafka.codec.stubs` writes it.
 """
 
 import re

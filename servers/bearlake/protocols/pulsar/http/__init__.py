@@ -1,10 +1,12 @@
 """Pulsar's HTTP API: look-ups, and the admin routes (v2) that clients and `pulsar-admin` call.
 
     server    listeners, limits, drain
-    problems  what is refused, as HTTP status and `{"reason": "…"}`
+    guard     middleware: redirects, errors in Pulsar's format
+    problems  errors as HTTP status and `{"reason": "…"}`
     paths     topics, subscriptions and bodies in requests
-    lookups, cluster, topics, subscriptions, schemas: the routes
+    peers     requests to the HTTP API of other servers
+    lookups, cluster, topics, statistics, subscriptions, policies, peeking, schemas: the routes
 
-What is not served is answered 501 with a reason.
+Routes that are not supported return 501 with a reason.
 Source: Apache Pulsar, "Admin REST API" v2 and "Lookup REST API" v2.
 """

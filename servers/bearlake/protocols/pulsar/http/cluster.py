@@ -1,7 +1,7 @@
 """Clusters, brokers, tenants and namespaces.
 
-There is one cluster, the deployment. Tenants and namespaces are parts of topics' names: each that can be named is there, with its
-policies (`policies.py`), and lists show those that have topics. To create one is to see that it can be named.
+There is one cluster, the deployment. Tenants and namespaces are parts of topic names: every tenant and namespace with a valid name
+exists, with its policies (`policies.py`). Lists show only those with topics, and public/default. To create one only checks its name.
 """
 
 from aiohttp import web
@@ -22,11 +22,11 @@ _POLICIES = (
     "retention_policies",
     "schema_validation_enforced",
 )
-"""Policies that a namespace may be asked for when it is created."""
+"""Policies that a request may ask for when it creates a namespace; all are rejected."""
 
 
 class ClusterRoutes:
-    """Routes of what holds topics."""
+    """Routes of clusters, brokers, tenants and namespaces."""
 
     def __init__(self, context: PulsarContext) -> None:
         self._context = context
@@ -71,7 +71,7 @@ class ClusterRoutes:
         return web.json_response(self._addresses("pulsar_http"))
 
     async def _health(self, request: web.Request) -> web.Response:
-        """Whether the server is in the deployment and takes clients, and the metadata store answers."""
+        """Return `ok` if the server accepts clients and the metadata store answers."""
         if self._context.is_draining:
             raise Problem(503, "this server is draining")
         await self._context.streams.bounds([])
@@ -81,7 +81,7 @@ class ClusterRoutes:
         return web.Response(text=f"Bearlake {__version__}")
 
     async def _configuration(self, request: web.Request) -> web.Response:
-        """The part of a broker's configuration that exists here; `pulsar-admin clusters list` marks its own cluster by it."""
+        """The supported part of a broker's configuration: `pulsar-admin clusters list` uses it to mark its own cluster."""
         return web.json_response({"clusterName": self._context.servers.cluster_id})
 
     def _addresses(self, endpoint: str) -> list[str]:
@@ -143,7 +143,7 @@ class ClusterRoutes:
         return web.json_response([] if mode == "NON_PERSISTENT" else found)
 
     def _used(self) -> set[str]:
-        """Namespaces that have topics which the caller may see."""
+        """The namespaces with topics that the caller may see."""
         streams = self._context.streams
         seen = [name for name in streams.catalog.names() if streams.may(ANONYMOUS, Operation.DESCRIBE, name)]
         return {topic.namespace for topic in map(names.topic_of, seen) if topic is not None}

@@ -1,4 +1,4 @@
-"""What is particular about requests of Pulsar's HTTP API: redirects, and errors in Pulsar's format."""
+"""The middleware of Pulsar's HTTP API: adds redirects, and errors in Pulsar's format, to the common HTTP guard."""
 
 from aiohttp import hdrs, web
 from typing_extensions import override
@@ -28,7 +28,7 @@ class PulsarHttpGuard(HttpGuard):
 
     @property
     def is_draining(self) -> bool:
-        """As the protocol server beside it: clients of both go elsewhere together."""
+        """Follows the protocol server, so that the clients of both servers leave together."""
         return self._context.is_draining
 
     @override
@@ -53,7 +53,7 @@ class PulsarHttpGuard(HttpGuard):
         return None
 
     def _elsewhere(self, request: web.Request, error: NotHolder) -> Problem:
-        """Redirect to the server that dispatches the partition, as Pulsar redirects to a topic's owner."""
+        """Redirect to the server that dispatches the partition, as Pulsar redirects to the owner of a topic."""
         address = self._context.http_address_of(error.holder)
         if address is None:
             return Problem(503, str(error))
@@ -61,7 +61,7 @@ class PulsarHttpGuard(HttpGuard):
 
 
 def _of_http(request: web.Request, error: web.HTTPException) -> Problem:
-    """The problem of a request that no route takes."""
+    """The problem for a request that matches no route."""
     if error.status == 405 or (error.status == 404 and request.path.startswith(("/admin/", "/lookup/"))):
         return problems.not_served(f"{request.method} {request.path[:200]}")
     return Problem(error.status, f"HTTP {error.status} {error.reason}")

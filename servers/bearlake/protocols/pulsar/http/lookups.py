@@ -1,4 +1,4 @@
-"""Where is a topic served: `/lookup/v2/topic/…`, asked by clients that know only an http:// address."""
+"""Topic look-ups by HTTP, `/lookup/v2/topic/…`, for clients that are configured with an http:// address."""
 
 from aiohttp import web
 
@@ -10,7 +10,7 @@ _LISTENER_HEADER = "X-Pulsar-ListenerName"
 
 
 class LookupRoutes:
-    """Look-ups: the same answers as the protocol's LOOKUP."""
+    """Routes of look-ups; they return the same servers as the protocol's LOOKUP."""
 
     def __init__(self, context: PulsarContext) -> None:
         self._context = context
@@ -35,7 +35,7 @@ class LookupRoutes:
         scheme = self._schemes[endpoint]
         url = f"{scheme}://{server.endpoints[endpoint]}"
         http = server.endpoints.get("pulsar_http")
-        answer = {  # the C++ client wants every field
+        answer = {  # the C++ client requires every field
             "brokerUrl": url if scheme == "pulsar" else "",
             "brokerUrlTls": url if scheme == "pulsar+ssl" else "",
             "httpUrl": f"http://{http}" if http else "",

@@ -1,4 +1,4 @@
-"""What requests name: topics with their partitions, numbers, positions, bodies."""
+"""Parses requests: topics with their partitions, numbers, positions, bodies."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ from bearlake.streams.principal import ANONYMOUS, Operation
 from bearlake.streams.subscriptions.model import EARLIEST, LATEST
 
 _INT64_MAX = (1 << 63) - 1
-_TOPIC_SEGMENTS = 7  # of "/admin/v2/persistent/tenant/namespace/topic"
+_TOPIC_SEGMENTS = 7  # segments of "/admin/v2/persistent/tenant/namespace/topic"
 
 
 def namespace_of(request: web.Request) -> str:
@@ -28,14 +28,14 @@ def namespace_of(request: web.Request) -> str:
 
 
 def name_of(request: web.Request) -> TopicName:
-    """The topic in the path. Raises `Refused` (InvalidTopicName), `Problem` for one that is not persistent."""
+    """The topic name in the path. Raises `Refused` (InvalidTopicName), `Problem` (501) for a topic that is not persistent."""
     if request.match_info.get("domain", "persistent") != "persistent":
         raise not_served("topics that are not persistent")
     return parse(f"persistent://{namespace_of(request)}/{request.match_info['topic']}")
 
 
 async def topic_of(context: PulsarContext, request: web.Request, operation: Operation) -> Topic:
-    """The topic in the path; of a partitioned one its first partition. Raises `Problem` (404, 403), `Refused`."""
+    """The topic in the path; for a partitioned topic, the first partition. Raises `Problem` (404, 403), `Refused`."""
     name = name_of(request)
     topic = await context.topics.find(str(name))
     if topic is None:
@@ -46,17 +46,17 @@ async def topic_of(context: PulsarContext, request: web.Request, operation: Oper
 
 
 def path_of(name: TopicName) -> str:
-    """Path of a topic's routes, as it stands in a URL."""
+    """The path of a topic's routes, encoded for a URL."""
     return f"/admin/v2/persistent/{name.namespace}/{quote(name.local, safe='')}"
 
 
 def below_topic(request: web.Request) -> str:
-    """What stands behind the topic in a request's URL, its query too, as it was written."""
+    """The part of a request's URL after the topic, with the query, unchanged."""
     return "/" + request.rel_url.raw_path_qs.split("/", _TOPIC_SEGMENTS)[_TOPIC_SEGMENTS]
 
 
 async def bounds_of(context: PulsarContext, partition: PartitionKey) -> PartitionBounds:
-    """Start and end of a partition, as of now. Raises `Problem` (404), `Unavailable`."""
+    """The current start and end offset of a partition. Raises `Problem` (404), `Unavailable`."""
     bounds = (await context.streams.bounds([partition])).get(partition)
     if bounds is None:
         raise Problem(404, "Topic not found: it has been deleted")
@@ -69,12 +69,12 @@ def names_whole(topic: Topic) -> bool:
 
 
 def partitions_of(topic: Topic) -> list[PartitionKey]:
-    """What the path means: all partitions of a partitioned topic, else one."""
+    """The partitions that the path refers to: all partitions of a partitioned topic, else one."""
     return topic.view.partitions() if names_whole(topic) else [topic.partition]
 
 
 def topics_of(topic: Topic) -> list[Topic]:
-    """The same as topics."""
+    """The partitions that the path refers to, as topics."""
     if not names_whole(topic):
         return [topic]
     return [
@@ -84,7 +84,7 @@ def topics_of(topic: Topic) -> list[Topic]:
 
 
 def one_partition(topic: Topic) -> PartitionKey:
-    """The one partition that the path means. Raises `Refused` for a partitioned topic."""
+    """The single partition that the path refers to. Raises `Refused` for a partitioned topic."""
     if names_whole(topic):
         count = topic.view.partition_count
         raise Refused("NotAllowedError", f"topic {topic.name} is partitioned: name one of its {count} partitions")
@@ -92,12 +92,12 @@ def one_partition(topic: Topic) -> PartitionKey:
 
 
 def is_whole_topic(topic: Topic) -> bool:
-    """Whether the path names a stream, partitioned or not."""
+    """Whether the path names a whole stream, partitioned or not."""
     return names_whole(topic) or not is_partitioned(topic.view)
 
 
 def number_in(request: web.Request, key: str, number_max: int = _INT64_MAX) -> int:
-    """A number >= 0 in the path. Raises `Problem` (400)."""
+    """A number from 0 to `number_max` in the path. Raises `Problem` (400)."""
     text = request.match_info[key]
     if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= number_max):
         raise Problem(400, f"{text[:40]!r}: expected a number from 0 to {number_max}")
@@ -105,12 +105,12 @@ def number_in(request: web.Request, key: str, number_max: int = _INT64_MAX) -> i
 
 
 def flag(request: web.Request, key: str) -> bool:
-    """A query parameter that is `true`."""
+    """Whether a query parameter is `true`."""
     return request.query.get(key, "").lower() == "true"
 
 
 async def body_of(request: web.Request) -> Any:
-    """The JSON value in the body, None when it is empty (Any: of whatever shape). Raises `Problem` (400)."""
+    """The JSON value in the body; None if the body is empty (Any: any JSON value). Raises `Problem` (400)."""
     body = await request.read()
     if not body.strip():
         return None
@@ -121,7 +121,7 @@ async def body_of(request: web.Request) -> Any:
 
 
 def position_in(value: object, partition: PartitionKey) -> tuple[int, bool]:
-    """The offset that a message id means, as JSON: an object, or `earliest`, `latest`; and whether the message itself is excluded.
+    """The offset of a message id in JSON (an object, `earliest` or `latest`), and whether the message itself is excluded.
 
     Raises `Problem` (400).
     """
@@ -143,7 +143,7 @@ def position_in(value: object, partition: PartitionKey) -> tuple[int, bool]:
 
 
 def partition_count_in(value: object, count_max: int) -> int:
-    """A number of partitions in a body. Raises `Problem` (400, 412)."""
+    """The number of partitions in a body. Raises `Problem` (400), `Invalid` (412)."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise Problem(400, "expected the number of partitions")
     if not 1 <= value <= count_max:

@@ -1,8 +1,7 @@
-"""Peeking at what a subscription has not acknowledged: the n-th entry behind its mark-delete offset, without delivering it; and at an
-entry by its id.
+"""Reads single entries without delivering them: the n-th entry after a subscription's mark-delete offset, or the entry with an id.
 
-The body is the entry's payload, uncompressed; of a batch with each message's own metadata in front of it, as clients write batches.
-Headers say the rest.
+The response body is the entry's uncompressed payload. In the payload of a batch, each message follows its own metadata, as clients write
+batches. Headers contain the other metadata.
 
 Source: Pulsar, "Admin REST API", `…/subscription/{name}/position/{n}`, `…/ledger/{l}/entry/{e}`.
 """
@@ -24,7 +23,7 @@ from bearlake.streams.fetch import FetchRange
 from bearlake.streams.principal import Operation
 
 POSITION_MAX = 1_000
-"""How far ahead one may peek: the entries before are looked at."""
+"""Largest position that a request may ask for: the server reads all entries before it."""
 FETCH_BYTES = 1024 * 1024
 _TIME_MAX = 253_402_300_799_000
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")  # RFC 9110, 5.6.2
@@ -56,7 +55,7 @@ class PeekRoutes:
         return _answer(partition, *found)
 
     async def _by_id(self, request: web.Request) -> web.Response:
-        """The entry of an id: a ledger is the stream's incarnation, an entry the first offset of a record batch."""
+        """Return the entry with this id: the ledger is the stream's incarnation, the entry the first offset of a record batch."""
         topic = await paths.topic_of(self._context, request, Operation.READ)
         partition = paths.one_partition(topic)
         ledger, offset = paths.number_in(request, "ledger"), paths.number_in(request, "entry")
@@ -68,7 +67,7 @@ class PeekRoutes:
         return _answer(partition, *found)
 
     async def _entry(self, partition: PartitionKey, offset: int, position: int) -> tuple[int, entries.ReadEntry] | None:
-        """Offset and contents of the n-th entry from `offset` on (1: the one that has it), None if there are fewer."""
+        """Offset and content of the n-th entry from `offset` on (1: the entry that contains `offset`); None if there are fewer."""
         while True:
             (found,) = await self._context.streams.fetch(
                 [FetchRange(partition, offset, FETCH_BYTES)], bytes_min=0, bytes_max=FETCH_BYTES, wait_ms=0
@@ -91,7 +90,7 @@ class PeekRoutes:
 
 
 def _answer(partition: PartitionKey, offset: int, entry: entries.ReadEntry) -> web.Response:
-    """The entry as the answer to a request for it."""
+    """The HTTP response with an entry."""
     metadata, payload = framing.read_message(memoryview(entry.headers_and_payload))
     headers = _headers(metadata)
     headers["X-Pulsar-Message-ID"] = f"{stream_number(partition)}:{offset}"
@@ -101,7 +100,7 @@ def _answer(partition: PartitionKey, offset: int, entry: entries.ReadEntry) -> w
 
 
 def _headers(metadata: MessageMetadata) -> CIMultiDict[str]:
-    """What the metadata of an entry say, but for what is in the payload of a batch."""
+    """The metadata of an entry as headers, without the metadata of single messages in a batch."""
     headers: CIMultiDict[str] = CIMultiDict()
     headers["X-Pulsar-publish-time"] = _time(metadata.publish_time)
     headers["X-Pulsar-sequence-id"] = str(metadata.sequence_id)
@@ -119,11 +118,11 @@ def _headers(metadata: MessageMetadata) -> CIMultiDict[str]:
 
 
 def _time(time_ms: int) -> str:
-    """A time (ms since 1970) as Pulsar writes it; one beyond the year 9999 is cut to that."""
+    """A time (ms since 1970) in Pulsar's format; times after the year 9999 become its last second."""
     time = datetime.fromtimestamp(min(time_ms, _TIME_MAX) / 1000, UTC)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _is_text(value: str) -> bool:
-    """Whether a header can carry it; what it cannot is left out, so are properties whose names it cannot."""
+    """Whether a header can contain this value; other values are omitted."""
     return value.isascii() and value.isprintable()

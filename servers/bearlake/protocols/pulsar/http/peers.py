@@ -1,7 +1,7 @@
-"""Asking other servers' HTTP API for what they alone know, or can do: those that dispatch a partition.
+"""Requests to the HTTP API of other servers, for what only the dispatching server of a partition knows or can do.
 
-Servers trust each other as far as their HTTP listeners go: the API has no authentication. With TLS their certificates must be known to this
-machine.
+The API has no authentication, so a server accepts requests from its peers as from any client. With TLS, this machine must trust the
+certificates of the other servers.
 """
 
 import json
@@ -16,42 +16,42 @@ from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.streams.subscriptions.model import NotHolder
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
-"""Longest answer: a partition's statistics, consumers included."""
+"""Largest response in bytes: the statistics of a partition with its consumers."""
 
 
 class Peers:
-    """The other servers of the deployment. `open` before the first `get`, inside the event loop."""
+    """The other servers of the deployment. Call `open` inside the event loop, before the first request."""
 
     def __init__(self, context: PulsarContext, scheme: str, *, timeout_ms: int) -> None:
-        """`scheme`: http or https, of this server's listener and so of all; `timeout_ms` for one answer."""
+        """`scheme` is http or https, as of this server's listener; all servers use the same. `timeout_ms` limits one request."""
         self._context = context
         self._scheme = scheme
         self._timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000)
         self._session: aiohttp.ClientSession | None = None
 
     def open(self) -> None:
-        """Be ready to ask."""
+        """Open the HTTP client session."""
         self._session = aiohttp.ClientSession(timeout=self._timeout)
 
     async def close(self) -> None:
-        """Close connections."""
+        """Close the session and its connections."""
         if self._session is not None:
             await self._session.close()
 
     async def get(self, error: NotHolder, path: str) -> dict[str, Any]:
-        """The JSON object that the server which dispatches a partition answers with. Raises as `send`."""
+        """GET a JSON object from the server that dispatches a partition, as named by `error`. Raises as `send`."""
         found = await self._ask(error, "GET", path, None)
         if not isinstance(found, dict):
             raise Unavailable("another server answered something else than an object")
         return found
 
     async def send(self, error: NotHolder, method: str, path: str, body: bytes) -> None:
-        """Let the server that dispatches a partition do what was asked.
+        """Forward a request to the server that dispatches a partition, as named by `error`.
 
         Raises:
-            NotHolder: nobody knows where that server is (`error` itself).
-            Problem: it refuses, with its status and reason.
-            Unavailable: it did not answer, or does not dispatch the partition any more.
+            NotHolder: the address of that server is unknown (raises `error` itself).
+            Problem: the server rejects the request; with its status and reason.
+            Unavailable: the server did not answer, or no longer dispatches the partition.
         """
         await self._ask(error, method, path, body)
 

@@ -1,15 +1,15 @@
-"""Policies of topics that a stream really honours, and what namespaces have of them.
+"""The policies of topics and namespaces that this server supports.
 
-| policy | where it is kept |
+| policy | where it is stored |
 |---|---|
 | retention | `retention.ms` and `retention.bytes` of the stream |
 | deduplication | `pulsar.deduplication` of the stream |
 | schema compatibility strategy | the level of the subject `<stream>-value`, in the registry |
 
-A namespace's retention and deduplication are those of its topics that have none of their own (`protocols.pulsar.namespaces`). Whatever
-else `pulsar-admin` may ask for is refused, with what to do instead.
+The retention and deduplication of a namespace apply to its topics without their own (`protocols.pulsar.namespaces`). Requests for other
+policies of `pulsar-admin` are rejected, with a hint what to do instead.
 
-Retention counts for all messages, whether acknowledged or not; Pulsar keeps those that are not, in any case.
+Retention applies to all messages, acknowledged or not; Pulsar always keeps unacknowledged messages.
 
 Source: Pulsar, "Admin REST API", topic policies and namespaces; `RetentionPolicies` (minutes and MiB, -1: no limit).
 """
@@ -47,7 +47,7 @@ _REASONS = {
     "schemaCompatibilityStrategy": "set it for topics (`pulsar-admin topicPolicies`), or for all in the schema registry",
     "autoTopicCreation": "set `pulsar.auto_create_streams` and `pulsar.auto_create_partition_count` of the servers",
 }
-"""Why a policy is not set, and what to do instead."""
+"""Why a policy is not supported, and what to do instead."""
 
 
 class PolicyRoutes:
@@ -172,7 +172,7 @@ class PolicyRoutes:
         return web.json_response(policies[name])
 
     async def _policies(self, namespace: str) -> dict[str, Any]:
-        """What holds for topics of the namespace that say nothing else, by the names of the routes."""
+        """The policies of the namespace's topics without their own, by the names of the routes."""
         settings = self._context.settings
         configs = await self._context.topics.namespaces.configs(namespace)
         creation: dict[str, Any] = {"allowAutoTopicCreation": settings.auto_create_streams}
@@ -203,7 +203,7 @@ class PolicyRoutes:
         return topic
 
     async def _alter(self, request: web.Request, wanted: Mapping[str, str], *unset: str) -> web.Response:
-        """Set configs of a topic; those to be unset become the namespace's again."""
+        """Set and unset configs of a topic; unset configs return to the namespace's values."""
         topic = await self._topic(request, Operation.ALTER)
         if unset:
             given = await self._context.topics.namespaces.configs(topic.name.namespace)
@@ -214,7 +214,7 @@ class PolicyRoutes:
 
 
 def strategy_of(level: Level) -> str:
-    """Pulsar's name of a compatibility level."""
+    """Pulsar's name for a compatibility level."""
     return _ALWAYS if level is Level.NONE else level.value
 
 
@@ -227,7 +227,7 @@ def _retention_of(configs: Mapping[str, str]) -> dict[str, int]:
 
 
 def _retention_in(asked: object) -> dict[str, str]:
-    """The configs that a body of minutes and MiB means. Raises `Problem` (400, 412)."""
+    """The configs for a body with minutes and MiB. Raises `Problem` (400, 412)."""
     given = asked if isinstance(asked, dict) else {}
     minutes, size = given.get("retentionTimeInMinutes"), given.get("retentionSizeInMB")
     if not (
@@ -249,7 +249,7 @@ def _retention_in(asked: object) -> dict[str, str]:
 
 
 def _deduplication_in(asked: object) -> dict[str, str]:
-    """The config that a body means. Raises `Problem` (400)."""
+    """The config for a body with true or false. Raises `Problem` (400)."""
     if not isinstance(asked, bool):
         raise Problem(400, "expected true or false")
     return {DEDUPLICATION: str(asked).lower()}

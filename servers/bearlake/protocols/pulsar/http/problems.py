@@ -1,6 +1,6 @@
-"""What can be wrong with a request: HTTP status and `{"reason": "…"}`, as Pulsar's clients read it.
+"""Errors of requests: HTTP status and `{"reason": "…"}`, as Pulsar's clients expect.
 
-Handlers raise `Problem`, or let an error kind pass; `of_error` is the one table from kinds to statuses.
+Handlers raise `Problem`, or let an error kind propagate; `of_error` is the only mapping from error kinds to statuses.
 """
 
 import json
@@ -43,23 +43,23 @@ _KINDS: tuple[tuple[type[errors.BearlakeError], int], ...] = (
     (errors.Conflict, 409),
     (errors.Unavailable, 503),
 )
-"""Read from the top."""
+"""The first matching kind applies."""
 
 
 def of_error(error: errors.BearlakeError) -> Problem:
-    """The problem that an error kind is."""
+    """The problem for an error kind."""
     if isinstance(error, Refused):
         return Problem(_REFUSALS.get(ServerError.Name(error.error), 500), str(error))
     return Problem(next((status for kind, status in _KINDS if isinstance(error, kind)), 500), str(error))
 
 
 def not_served(what: str, reason: str = "") -> Problem:
-    """501; `reason` says why, and what to do instead."""
+    """A problem with status 501; `reason` says why, and what to do instead."""
     return Problem(501, f"{what}: not served here" + (f"; {reason}" if reason else ""))
 
 
 def answer(problem: Problem) -> web.Response:
-    """The HTTP response of a problem."""
+    """The HTTP response for a problem."""
     response = web.Response(
         status=problem.status,
         text=json.dumps({"reason": str(problem)}),

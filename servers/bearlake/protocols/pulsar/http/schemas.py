@@ -1,6 +1,6 @@
-"""Schemas of topics: the same versions as those of the protocol's commands (`protocols.pulsar.schemas`).
+"""Schemas of topics: the same versions as in the protocol's commands (`protocols.pulsar.schemas`).
 
-Source: Pulsar, "Admin REST API", schemas. An answer's `timestamp` is 0: the registry does not keep when a version was made.
+The `timestamp` in responses is 0: the registry does not store when a version was created. Source: Pulsar, "Admin REST API", schemas.
 """
 
 import json
@@ -52,7 +52,7 @@ class SchemaRoutes:
         return web.json_response(shown)
 
     async def _get_all(self, request: web.Request) -> web.Response:
-        """All versions, oldest first."""
+        """Return all versions, oldest first."""
         topic = await self._topic(request)
         found = [_shown(topic, version) for version in await self._schemas.versions(ANONYMOUS, topic)]
         return web.json_response({"getSchemaResponses": [schema for schema in found if schema is not None]})
@@ -62,7 +62,7 @@ class SchemaRoutes:
         return web.json_response({"version": made.number - 1})
 
     async def _delete(self, request: web.Request) -> web.Response:
-        """Delete all versions; who names one still gets it, unless forced."""
+        """Delete all versions; unless forced, clients can still get a version by its number."""
         topic = await self._topic(request)
         last = await self._schemas.delete(ANONYMOUS, topic, is_permanent=paths.flag(request, "force"))
         return web.json_response({"version": last - 1})
@@ -95,7 +95,7 @@ def _shown(topic: Topic, version: SchemaVersion) -> dict[str, Any] | None:
 
 
 async def _schema_in(request: web.Request) -> Schema:
-    """The schema in a body: type, schema (or, as `pulsar-admin` before 2.11 had it, data), properties. Raises `Problem` (400, 422)."""
+    """The schema in a body: type, schema (`data` in `pulsar-admin` before 2.11), properties. Raises `Problem` (400, 422)."""
     body = await paths.body_of(request)
     if not isinstance(body, dict):
         raise Problem(400, "expected an object: type, schema, properties")
@@ -116,7 +116,7 @@ async def _schema_in(request: web.Request) -> Schema:
 
 
 def _content_of(number: int, text: str) -> bytes:
-    """What the text of a schema is in the protocol; of KEY_VALUE a JSON object of both schemas."""
+    """The text of a schema in the protocol's form; the text of KEY_VALUE is a JSON object of both schemas."""
     if number != Schema.KeyValue:
         return text.encode(errors="surrogatepass")
     try:

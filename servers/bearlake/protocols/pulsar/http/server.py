@@ -1,7 +1,7 @@
-"""The HTTP server beside the protocol's: look-ups and the admin API on one listener.
+"""The HTTP server next to the protocol server: look-ups and the admin API on one listener.
 
-It shares the protocol server's context. To drain, answers close their connections, so that clients go elsewhere; requests
-under way are finished.
+It shares the protocol server's context. While it drains, each response closes its connection, so that clients switch to other servers;
+requests in progress are finished.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class PulsarHttpServer:
     name = "pulsar_http"
 
     def __init__(self, context: PulsarContext, settings: PulsarHttpSettings, listener: Listener) -> None:
-        """`listener` is bound already and belongs to this server from now on; `context` is the protocol server's."""
+        """`listener` is already bound; this server owns and closes it. `context` is the protocol server's."""
         self._settings = settings
         self._guard = PulsarHttpGuard(context, settings)
         self._site = HttpSite(self.name, [listener], self._guard, idle_ms=settings.idle_ms, handler_cancellation=True)
@@ -52,7 +52,7 @@ class PulsarHttpServer:
 
     @property
     def endpoints(self) -> Mapping[str, str]:
-        """Advertised `host:port` of the listener."""
+        """The advertised `host:port` of the listener."""
         return self._site.endpoints
 
     async def start(self) -> None:
@@ -64,7 +64,7 @@ class PulsarHttpServer:
         await self._site.start(app)
 
     async def drain(self, deadline_ms: int) -> None:
-        """See the module's docstring; returns within `deadline_ms`."""
+        """Drain as described in the module docstring; returns within `deadline_ms`."""
         await self._site.stop_accepting()
         try:
             async with asyncio.timeout(deadline_ms / 1000):
@@ -73,6 +73,6 @@ class PulsarHttpServer:
             log.warning("draining took too long", extra={"requests": self._guard.open_count})
 
     async def close(self) -> None:
-        """Close the listener and connections; requests under way get a second to end."""
+        """Close the listener and connections; requests in progress get one second to finish."""
         await self._site.close()
         await self._peers.close()

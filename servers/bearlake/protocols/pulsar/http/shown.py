@@ -1,6 +1,6 @@
-"""Topics and subscriptions by the names of Pulsar's admin API.
+"""Statistics of topics and subscriptions in the form of Pulsar's admin API.
 
-Rates are not measured (`/metrics` has counters), and left out. A publisher is shown by the server that it is connected to.
+Responses omit rates, which are not measured (`/metrics` has counters). Each server reports only the publishers connected to it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ _SUBSCRIPTION_COUNTS = (
 
 
 async def last_message(context: PulsarContext, topic: Topic) -> dict[str, int]:
-    """The id of a topic's last message; entry -1 if there is none. Raises `NotFound`, `Unavailable`."""
+    """The id of a topic's last message; entry -1 if the topic is empty. Raises `NotFound`, `Unavailable`."""
     last = await positions.find_last(context, topic.partition)
     entry = -1 if last.entry_id == message_ids.NONE else last.entry_id
     answer = {
@@ -50,7 +50,7 @@ def topic_stats(
     found: Iterable[SubscriptionStats],
     owner: str,
 ) -> dict[str, Any]:
-    """Statistics of one partition. `storageSize` are the bytes that are readable, as they are stored."""
+    """The statistics of one partition. `storageSize` is the stored size in bytes of all readable data."""
     subscriptions = {subscription.name: _subscription(subscription) for subscription in found}
     is_deduplicated = configs.value(topic.view.stream.configs, DEDUPLICATION).lower() == "true"
     return {
@@ -68,7 +68,7 @@ def topic_stats(
 def internal_stats(
     partition: PartitionKey, bounds: PartitionBounds, subscriptions: Iterable[SubscriptionStats], *, is_terminated: bool
 ) -> dict[str, Any]:
-    """The partition as one ledger; entries are counted by their messages, since entry ids are offsets."""
+    """The partition as one ledger. Each message counts as an entry, because entry ids are offsets."""
     ledger, count = stream_number(partition), bounds.end - bounds.start
     cursors = {
         subscription.name: {
@@ -90,7 +90,7 @@ def internal_stats(
 
 
 def summed(partitions: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Statistics of a partitioned topic from those of its partitions: counts added up, publishers and consumers side by side."""
+    """The statistics of a partitioned topic: the sums of its partitions' counts, and all their publishers and consumers."""
     whole: dict[str, Any] = {**dict.fromkeys(_COUNTS, 0), "publishers": [], "subscriptions": {}}
     for partition in partitions:
         for key in _COUNTS:
@@ -104,7 +104,8 @@ def summed(partitions: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _added(known: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    first = known if known["consumers"] or not other["consumers"] else other  # its type is one that is in use
+    # Prefer a partition with consumers: its subscription type is the one in use.
+    first = known if known["consumers"] or not other["consumers"] else other
     counts = {key: known[key] + other[key] for key in _SUBSCRIPTION_COUNTS}
     return {**first, **counts, "consumers": [*known["consumers"], *other["consumers"]]}
 

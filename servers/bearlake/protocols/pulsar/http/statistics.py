@@ -1,7 +1,7 @@
-"""What is shown of topics: statistics, as Pulsar's ledger-wise ones too, and the last message.
+"""Statistics of topics: stats, internal stats (by ledger), and the last message.
 
-Consumers of durable subscriptions are known to the server that dispatches their partition alone. A request for one partition is redirected
-there (`guard.py`); for a partitioned topic the others are asked from here (`peers.py`), as Pulsar's brokers ask each other.
+Only the server that dispatches a partition knows the consumers of its durable subscriptions. A request for one partition is redirected to
+that server (`guard.py`). For a partitioned topic this server asks the other servers (`peers.py`), as Pulsar's brokers do.
 """
 
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ from bearlake.streams.subscriptions.model import NotHolder
 
 
 class StatisticsRoutes:
-    """Routes of what is shown of persistent topics."""
+    """Routes of the statistics of persistent topics."""
 
     def __init__(self, context: PulsarContext, peers: Peers) -> None:
         self._context = context
@@ -42,7 +42,7 @@ class StatisticsRoutes:
         return web.json_response(await self._internal_stats_of(await self._topic(request)))
 
     async def _partitioned_stats(self, request: web.Request) -> web.Response:
-        """Statistics of all partitions together, and by partition unless `perPartition=false`."""
+        """Return the total of all partitions, and the statistics of each partition unless `perPartition=false`."""
         topic = await self._partitioned_topic(request)
         found = await self._each(topic, "stats", self._stats_of)
         answer = shown.summed(found.values())
@@ -77,7 +77,7 @@ class StatisticsRoutes:
     async def _each(
         self, topic: Topic, what: str, of_partition: Callable[[Topic], Awaitable[dict[str, Any]]]
     ) -> dict[str, dict[str, Any]]:
-        """What is shown of each partition, by its name; asked from another server where that one dispatches it."""
+        """The statistics of each partition by name; asks another server if that server dispatches the partition."""
         found = {}
         for part in paths.topics_of(topic):
             try:

@@ -1,8 +1,8 @@
 """Subscriptions of topics: list, create, delete, skip, expire, reset.
 
-Of a partitioned topic all partitions are meant, but for skips by number and resets to an id. A durable subscription is changed by the
-server that dispatches its partition: another one redirects to it (`guard.py`), and what is asked of a partitioned topic is handed on to
-those servers, partition by partition (`peers.py`).
+A request for a partitioned topic applies to all its partitions, except skips by number and resets to an id. Only the server that
+dispatches a partition changes its durable subscriptions. Other servers redirect a request for one partition (`guard.py`), and forward a
+request for a partitioned topic to those servers, partition by partition (`peers.py`).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -51,7 +51,7 @@ class SubscriptionRoutes:
         return web.json_response(sorted(found))
 
     async def _create(self, request: web.Request) -> web.Response:
-        """Create a subscription in the partitions that do not have it. The body is a message id, `earliest` or `latest`."""
+        """Create a subscription in the partitions without it. The body is a message id, `earliest` or `latest`."""
         asked = await paths.body_of(request)
         properties = _properties(asked)
         name = request.match_info["subscription"]
@@ -65,7 +65,7 @@ class SubscriptionRoutes:
         return web.Response(status=204)
 
     async def _delete(self, request: web.Request) -> web.Response:
-        """Delete a subscription; unless forced, not one with consumers."""
+        """Delete a subscription; a subscription with consumers only if forced."""
         name, has_deleted = request.match_info["subscription"], False
 
         async def delete(partition: PartitionKey) -> None:
@@ -91,7 +91,7 @@ class SubscriptionRoutes:
         return web.Response(status=204)
 
     async def _expire(self, request: web.Request) -> web.Response:
-        """Acknowledge what is older than so many seconds, for one subscription or for all."""
+        """Acknowledge messages older than `age_s` seconds, for one subscription or for all."""
         before_ms = self._context.streams.clock.now_ms() - 1000 * paths.number_in(request, "age_s", _AGE_S_MAX)
         name = request.match_info.get("subscription")
 
@@ -119,8 +119,8 @@ class SubscriptionRoutes:
     async def _each(
         self, request: web.Request, change: Callable[[PartitionKey], Awaitable[None]], *, passed_over: int | None = None
     ) -> int:
-        """Change what the path means; returns how many partitions were changed: not those of a partitioned topic where it `AlreadyExists`,
-        or where another server answers with the status `passed_over`. Raises `NotHolder` for one partition that another server has."""
+        """Change the partitions that the path refers to; returns how many were changed. For a partitioned topic, skips partitions with
+        `AlreadyExists` or with the status `passed_over` of another server. Raises `NotHolder` for one partition of another server."""
         topic = await paths.topic_of(self._context, request, Operation.READ)
         if not paths.names_whole(topic):
             await change(topic.partition)
@@ -141,7 +141,7 @@ class SubscriptionRoutes:
     async def _change(
         self, request: web.Request, part: Topic, change: Callable[[PartitionKey], Awaitable[None]], body: bytes
     ) -> None:
-        """Change one partition of what the path means, here or at the server that dispatches it."""
+        """Change one partition, here or at the server that dispatches it."""
         try:
             await change(part.partition)
         except NotHolder as error:

@@ -1,6 +1,6 @@
-"""Topics: list, create, grow, terminate, delete. What is shown of them: `statistics.py`.
+"""Topics: list, create, add partitions, terminate, delete. `statistics.py` has their statistics.
 
-A topic is terminated for all its partitions and all protocols (`StreamCatalog.terminate`).
+Termination applies to all partitions of a topic and to all protocols (`StreamCatalog.terminate`).
 """
 
 from aiohttp import web
@@ -56,7 +56,7 @@ class TopicRoutes:
         return web.json_response(sorted(found))
 
     async def _list_none(self, request: web.Request) -> web.Response:
-        """Topics that are not persistent: there are none."""
+        """Return no topics: all topics are persistent."""
         paths.namespace_of(request)
         return web.json_response([])
 
@@ -98,7 +98,7 @@ class TopicRoutes:
         return web.Response(status=204)
 
     async def _terminate(self, request: web.Request) -> web.Response:
-        """Let a topic take no more messages; answered with the id of the last one."""
+        """Terminate a topic, so that it accepts no more messages; return the id of its last message."""
         topic = await paths.topic_of(self._context, request, Operation.ALTER)
         if topic.is_partitioned:
             raise Problem(405, f"{topic.name}: a partitioned topic is terminated as such, with all its partitions")
@@ -106,7 +106,7 @@ class TopicRoutes:
         return web.json_response(await shown.last_message(self._context, topic))
 
     async def _terminate_partitioned(self, request: web.Request) -> web.Response:
-        """The same of a partitioned topic; ids by partition."""
+        """Terminate a partitioned topic; return the id of the last message of each partition."""
         topic = await paths.topic_of(self._context, request, Operation.ALTER)
         if not paths.names_whole(topic):
             raise Problem(405, f"{topic.name} is not a partitioned topic")
@@ -131,7 +131,7 @@ class TopicRoutes:
         return await self._remove(topic.view, is_forced=paths.flag(request, "force"))
 
     async def _remove(self, view: StreamView, *, is_forced: bool) -> web.Response:
-        """Delete a stream; unless forced, not one with subscriptions."""
+        """Delete a stream; a stream with subscriptions only if forced."""
         if not is_forced:
             for partition in view.partitions():
                 if await self._context.subscriptions.names(partition):

@@ -1,1 +1,1 @@
-"""The wire format as files: `metadata.proto`, `commands.proto`, and what `generate.py` made of them for Python (checked in)."""
+"""The wire format: `metadata.proto`, `commands.proto`, and the Python modules that `generate.py` creates from them (checked in)."""

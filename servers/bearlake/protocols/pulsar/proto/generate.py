@@ -1,8 +1,8 @@
-"""Makes `*_pb2.py` and `*_pb2.pyi` from the .proto files: `python -m bearlake.protocols.pulsar.proto.generate`.
+"""Generates `*_pb2.py` and `*_pb2.pyi` from the .proto files: `python -m bearlake.protocols.pulsar.proto.generate`.
 
-The results are checked in, so that installing needs neither a compiler nor the network; a test fails when they are out of date.
-protoc's check that the runtime is as new as itself is left out: the code uses nothing but the message builder, which all of the
-tested range of protobuf has.
+The results are checked in, so that installation needs neither a compiler nor the network; a test fails if they are out of date. The
+generator removes protoc's check that the runtime is at least as new as protoc: the code uses only the message builder, which exists in
+all tested versions of protobuf.
 """
 
 import tempfile
@@ -14,7 +14,7 @@ NAMES = ("metadata", "commands")
 
 
 def generate() -> dict[str, str]:
-    """Content of the generated files by name. Needs grpcio-tools."""
+    """The content of the generated files by name. Needs grpcio-tools."""
     from grpc_tools import protoc
 
     place = FOLDER.relative_to(ROOT)
@@ -34,7 +34,7 @@ def _head(path: Path) -> str:
 
 
 def _portable(text: str) -> str:
-    """Without what differs between versions of protoc."""
+    """The text without the lines that differ between versions of protoc."""
     head, found, rest = text.partition("_runtime_version.ValidateProtobufRuntimeVersion(")
     if found:
         text = head + rest.partition("\n)\n")[2]
