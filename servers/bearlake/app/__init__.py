@@ -1,4 +1,4 @@
-"""One server process, composed from its parts: `bearlake up` and `bearlake serve` differ in nothing but settings.
+"""One server process, composed from its parts: `bearlake up` and `bearlake serve` differ only in settings.
 
-`run.py` is where the command line comes in, `process.py` is the composition, in the order in which things start and stop.
+`run.py` is the entry point for the command line. `process.py` is the composition, in the order in which parts start and stop.
 """

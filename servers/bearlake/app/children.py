@@ -1,4 +1,4 @@
-"""Processes of our own program: started, asked to stop, waited for."""
+"""Child processes of our own program: start, ask to stop, wait."""
 
 import asyncio
 import logging
@@ -14,14 +14,14 @@ STOP_TIMEOUT_MS = 30_000
 
 
 def terminate(process: Process) -> None:
-    """Ask the process to stop, if it still runs."""
-    with suppress(ProcessLookupError):  # it has ended already
+    """Ask the process to stop, if it is still running."""
+    with suppress(ProcessLookupError):  # it has already ended
         process.terminate()
 
 
 async def spawn(arguments: list[str], environment: Mapping[str, str] | None = None, stdin: int = DEVNULL) -> Process:
-    """Start `bearlake` with these arguments and, beside our own, these variables."""
-    # In a session of its own: Ctrl-C reaches this process alone, which then stops the others in order.
+    """Start `bearlake` with these arguments; `environment` adds to this process's variables."""
+    # In its own session: Ctrl-C reaches only this process, which then stops its children in order.
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -34,7 +34,7 @@ async def spawn(arguments: list[str], environment: Mapping[str, str] | None = No
 
 
 async def ended(name: str, process: Process) -> None:
-    """Wait until a process that was asked to stop has ended; one that takes longer than `STOP_TIMEOUT_MS` is killed."""
+    """Wait until a process that was asked to stop has ended; after `STOP_TIMEOUT_MS` it is killed."""
     try:
         async with asyncio.timeout(STOP_TIMEOUT_MS / 1000):
             await process.wait()

@@ -1,4 +1,4 @@
-"""The role of `bearlake serve compactor`: one worker of compaction, with its runner and the catalog of tables."""
+"""The role of `bearlake serve compactor`: one compaction worker, with its runner and the catalog of tables."""
 
 import asyncio
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class CompactorRole(Role):
 
     @override
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
-        """: nothing but the admin API listens."""
+        """Bind nothing: only the admin API listens."""
         return {}
 
     @override

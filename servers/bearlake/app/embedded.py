@@ -1,6 +1,6 @@
 """The data folder of `bearlake up`: a SQLite file and a folder of objects, used by one deployment at a time.
 
-DIR/lock          held (flock) while a `bearlake up` runs on the folder; its text is the process id
+DIR/lock          held (flock) while a `bearlake up` uses the folder; contains the process id
 DIR/metadata.db   metadata store
 DIR/objects/      object store
 DIR/catalog.db    Iceberg catalog of the tables
@@ -19,22 +19,22 @@ FOLDER_MODE = 0o700
 
 
 def metadata_url(folder: Path) -> str:
-    """URL of the metadata store in the data folder."""
+    """Return the URL of the metadata store in the data folder."""
     return f"sqlite://{(folder / 'metadata.db').absolute()}"
 
 
 def catalog_url(folder: Path) -> str:
-    """URL of the Iceberg catalog in the data folder."""
+    """Return the URL of the Iceberg catalog in the data folder."""
     return f"sqlite://{(folder / 'catalog.db').absolute()}"
 
 
 def object_store_url(folder: Path) -> str:
-    """URL of the object store in the data folder."""
+    """Return the URL of the object store in the data folder."""
     return (folder / "objects").absolute().as_uri()
 
 
 def urls(folder: Path) -> dict[str, str]:
-    """The settings that name the stores in the data folder."""
+    """Return the settings that name the stores in the data folder."""
     return {
         "metadata.url": metadata_url(folder),
         "object_store.url": object_store_url(folder),
@@ -44,10 +44,10 @@ def urls(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Make the folder and hold its lock for the block.
+    """Create the folder and hold its lock for the block.
 
     Raises:
-        Invalid: the folder cannot be made or written.
+        Invalid: the folder cannot be created or written.
         Unavailable: another process holds the lock.
     """
     try:

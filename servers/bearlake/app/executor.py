@@ -1,4 +1,4 @@
-"""`bearlake executor`: an executor's pod becomes Spark's JVM, with the same process id."""
+"""`bearlake executor`: the process of an executor's pod becomes Spark's JVM, with the same process id."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from bearlake.settings.document import load_document
 
 
 def run(environ: Mapping[str, str]) -> NoReturn:
-    """Become the executor that Spark's variables ask for. Raises `Invalid`, `Unsupported`."""
+    """Replace this process by the executor that Spark's variables describe. Raises `Invalid`, `Unsupported`."""
     words, environment = executor_command(load_document(None, environ).settings.spark, environ)
     sys.stdout.flush()
     os.execve(words[0], list(words), dict(environment))  # noqa: S606 - our own words

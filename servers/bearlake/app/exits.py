@@ -1,4 +1,4 @@
-"""How a server process ends, in exit codes that scripts can trust."""
+"""Exit codes of a server process, stable for scripts."""
 
 from enum import IntEnum
 

@@ -1,4 +1,4 @@
-"""The role of `bearlake serve grpc`, also in `bearlake up`: bearlake.stream.v1 on the waist."""
+"""The role of `bearlake serve grpc`, also used by `bearlake up`: bearlake.stream.v1 on top of `streams/`."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ from bearlake.streams.service import Streams
 
 
 class GrpcRole(Role):
-    """A `Role`. gRPC binds and accepts by itself, so it asks for no `Listener`."""
+    """A `Role`. gRPC binds and accepts by itself, so this role opens no `Listener`."""
 
     def __init__(self) -> None:
         self._server: GrpcServer

@@ -1,4 +1,4 @@
-"""The role of `bearlake serve kafka`, also in `bearlake up`: Kafka listeners on the waist."""
+"""The role of `bearlake serve kafka`, also used by `bearlake up`: Kafka listeners on top of `streams/`."""
 
 from collections.abc import Mapping
 

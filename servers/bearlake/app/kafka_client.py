@@ -1,4 +1,4 @@
-"""The one door to a Kafka client library: confluent-kafka (librdkafka), which comes with the extra `client`."""
+"""The only module that imports a Kafka client library: confluent-kafka (librdkafka), which the extra `client` installs."""
 
 import logging
 import sys
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 def library() -> ModuleType:
-    """The module `confluent_kafka`. Raises `Invalid` when it is not installed."""
+    """Return the module `confluent_kafka`. Raises `Invalid` if it is not installed."""
     try:
         import confluent_kafka
         import confluent_kafka.admin
@@ -21,7 +21,7 @@ def library() -> ModuleType:
 
 
 def common(bootstrap: str, **more: object) -> dict[str, Any]:
-    """Settings that all our clients share, and `more`. librdkafka's own log is shown only with its setting `debug`."""
+    """Return the settings that all our clients share, plus `more`. librdkafka's own log is shown only with its setting `debug`."""
     if "debug" in more:
         logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
     else:

@@ -1,6 +1,6 @@
-"""The stores as a command sees them: opened without joining the deployment, for SQL and for looking at tables.
+"""The stores for a command: opened without joining the deployment, for SQL and for inspecting tables.
 
-A command registers no server and writes nothing but what the catalog itself does when it is opened for the first time.
+A command does not register a server. It writes nothing except what the catalog writes when it is first opened.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ PAGE_COUNT = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeOptions:
-    """Where the stores are: a data folder of `bearlake up`, or a settings file; single URLs (`options`) override either."""
+    """Where the stores are: a data folder of `bearlake up`, or a settings file; single URLs (`options`) override both."""
 
     data_dir: Path
     config: Path | None
@@ -44,7 +44,7 @@ class Lake:
 
 
 def lake_settings(options: LakeOptions, environ: Mapping[str, str]) -> Settings:
-    """The settings of a command. Raises `Invalid`, also when neither the folder nor a file nor URLs name any stores."""
+    """Return the settings of a command. Raises `Invalid`, also if no folder, file or URL names the stores."""
     defaults: Given = {}
     if options.config is None and "metadata.url" not in options.options:
         if not (options.data_dir / "metadata.db").exists():
@@ -66,7 +66,7 @@ async def opened(settings: Settings) -> AsyncIterator[Lake]:
 
 
 async def all_streams(metadata: Metadata) -> Sequence[Stream]:
-    """Every active stream, by name."""
+    """Return every active stream, by name."""
     found: list[Stream] = []
     while page := await metadata.streams.list(after=found[-1].name if found else "", limit=PAGE_COUNT):
         found += page
@@ -80,13 +80,13 @@ async def query(settings: Settings, sql: str) -> QueryResult:
 
 
 def query_rows(settings: Settings, sql: str) -> list[dict[str, object]]:
-    """The same for callers without an event loop; rows by column."""
+    """Like `query`, for callers without an event loop; returns rows by column."""
     found = asyncio.run(query(settings, sql))
     return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 
 
 async def describe(settings: Settings, name: str) -> dict[str, object]:
-    """A stream's table as JSON for people. Raises `NotFound` when there is no such stream, or no table of it yet."""
+    """Return a stream's table as JSON for people. Raises `NotFound` if the stream does not exist or has no table yet."""
     async with opened(settings) as lake:
         stream = await lake.metadata.streams.get(name)
         summary = await lake.tables.summary(stream)

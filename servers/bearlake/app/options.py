@@ -1,4 +1,4 @@
-"""Options of the command line's two ways to run servers, other than settings."""
+"""Command-line options of `bearlake up` and `bearlake serve` that are not settings."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,7 @@ from bearlake.settings.document import Given
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpOptions:
-    """Options of `bearlake up`; `options` are those that are settings (`settings.load`)."""
+    """Options of `bearlake up`; `options` are the options that set settings (`settings.load`)."""
 
     data_dir: Path
     config: Path | None
@@ -22,7 +22,7 @@ class UpOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """Options of `bearlake serve`; `options` are those that are settings. `role` is `kafka`, `pulsar`, `rest`, `grpc` or `compactor`."""
+    """Options of `bearlake serve`; `options` are those that set settings. `role` is `kafka`, `pulsar`, `rest`, `grpc` or `compactor`."""
 
     role: str
     config: Path | None

@@ -1,13 +1,13 @@
-"""The composition of one server process, in the order of starting; it stops in the reverse order.
+"""The composition of one server process, in the order of the start; it stops in the reverse order.
 
     listeners (ports are known and taken) → stores (waited for, migrated) → registration (epoch) → admin API → the role → ready
 
-While it waits for the stores, `/livez` answers and `/readyz` says no (`serving/admin/starting.py`).
+While the process waits for the stores, `/livez` answers and `/readyz` says no (`serving/admin/starting.py`).
 
-What a process does beside that is its `Role`: `app/kafka.py`, `app/compactor.py`.
+A process also runs its `Role`s: `app/kafka.py`, `app/compactor.py`.
 
-Stopping: `/readyz` says no → marked as draining, so that clients are told of other servers → services and the waist finish what
-they accepted, within a bound → background tasks end → services close → the registration is given up → the stores close.
+Stopping: `/readyz` says no → marked as draining, so that clients are sent to other servers → services and the waist (`streams/`) finish
+the work that they accepted, within a bound → background tasks end → services close → the registration ends → the stores close.
 """
 
 import asyncio
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOP_PROBE_MS = 500
-ROLE_DRAIN_SHARE = 0.8  # of the time that is left; the rest is for the waist to flush
-GC_THRESHOLDS = (20_000, 20, 50)  # requests make containers by the thousand; the default 700 collects all the time
+ROLE_DRAIN_SHARE = 0.8  # of the remaining time; the rest is for the waist to flush
+GC_THRESHOLDS = (20_000, 20, 50)  # requests create thousands of containers; the default 700 would collect all the time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a process shall run: its settings, and the variables that hold secrets."""
+    """The plan of a process: its settings, and the variables that hold secrets."""
 
     loaded: Loaded[Settings]
     environ: Mapping[str, str]
@@ -68,19 +68,19 @@ class Plan:
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """What every role is made of."""
+    """The parts that every role is built from."""
 
     plan: Plan
     metadata: Metadata
     store: ObjectStore
     member: Member
     closing: AsyncExitStack
-    """Whatever has to be closed at the end, last opened first."""
+    """Resources to close at the end, last opened first."""
     on_fenced: Callable[[], None]
     on_unknown: Callable[[], None]
     certificates: Certificates
     token: AdminToken | None = None
-    """The admin API's, which all servers of the deployment share."""
+    """The admin API's token, shared by all servers of the deployment."""
     waist: Streams | None = None
     registry: "Schemas | None" = None
 
@@ -90,7 +90,7 @@ class Parts:
         return self.plan.settings
 
     def streams(self) -> Streams:
-        """The process's waist, which all its roles share; made when the first one asks. The process starts, runs and drains it."""
+        """The process's waist, shared by all its roles and created on first use. The process starts, runs and drains it."""
         if self.waist is None:
             peers = GroupPeers(self.member, self.settings.streams.groups, self.token)
             self.closing.push_async_callback(peers.close)
@@ -108,7 +108,7 @@ class Parts:
         return self.waist
 
     def schemas(self) -> "Schemas":
-        """The process's schema registry, which all its roles share; made when the first one asks, closed at the end."""
+        """The process's schema registry, shared by all its roles, created on first use, and closed at the end."""
         if self.registry is None:
             from bearlake.streams.schemas.service import Schemas  # its libraries are an extra of their own
 
@@ -118,39 +118,39 @@ class Parts:
 
 
 OpenListener = Callable[[ListenerSettings, str], Listener]
-"""Binds a listener, for what; its socket is closed at the end in any case."""
+"""Binds a listener for a named purpose; its socket is closed at the end in any case."""
 
 
 class Role(Protocol):
-    """One kind of server: what it listens on, and what it runs on the stores. Its methods are called once each, in this order."""
+    """One kind of server: its listeners, and what it runs on the stores. Each method is called once, in this order."""
 
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
         """Bind listeners; returns advertised addresses by name. Raises `Invalid`, `Unavailable`."""
 
     def build(self, parts: Parts) -> None:
-        """Build what the role runs."""
+        """Build the role's services."""
 
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
-        """Start it; returns the addresses that accept by now. Raises `Unavailable`."""
+        """Start the services; returns the addresses that now accept connections. Raises `Unavailable`."""
 
     async def drain(self, deadline_ms: int) -> None:
-        """Finish what is under way, within `deadline_ms` from now."""
+        """Finish requests in progress, within `deadline_ms` from now."""
 
 
 async def run_process(
     plan: Plan, stop: Stop, roles: Sequence[Role], serve: Callable[[Mapping[str, str]], Awaitable[None]]
 ) -> None:
-    """Start everything, await `serve` with the endpoints, which returns when it is time to stop, and stop everything.
+    """Start everything, await `serve` with the endpoints (it returns when the process shall stop), and stop everything.
 
     Raises:
-        Invalid: the settings are wrong in a way that only shows now (URLs, token, TLS files).
+        Invalid: the settings have an error that only shows now (URLs, token, TLS files).
         Unavailable: a port is taken, or a store does not answer.
         Stopped: the process was asked to stop while it waited for a store.
         TaskDied: a background task ended on its own.
     """
     settings = plan.settings
     async with AsyncExitStack() as closing:
-        token = read_token(settings.admin, plan.environ)  # refused before anything is bound
+        token = read_token(settings.admin, plan.environ)  # an invalid token must fail before any port is bound
         certificates = Certificates()
         endpoints: dict[str, str] = {}
         for role in roles:
@@ -237,7 +237,7 @@ def _admin_listener(admin: AdminSettings) -> ListenerSettings:
 async def _stores(
     settings: Settings, admin_listener: Listener, stop: Stop, closing: AsyncExitStack
 ) -> tuple[Metadata, ObjectStore]:
-    """Both stores; health is told meanwhile. Raises as `open_stores`."""
+    """Open both stores; the admin API reports health meanwhile. Raises as `open_stores`."""
     startup = Startup(stop, settings.server.startup_wait_ms)
     starting = StartingServer(admin_listener, lambda: startup.waiting_for)
     await starting.start()
@@ -248,7 +248,7 @@ async def _stores(
 
 
 def _settle() -> None:
-    """What is best done once, when all is loaded."""
+    """Run one-time work after all modules are loaded."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -264,7 +264,7 @@ async def _probe_loop() -> None:
 
 
 async def _drain(parts: Parts, admin: AdminServer, roles: Sequence[Role]) -> None:
-    """Finish what is under way, in at most `server.drain_ms`: the roles side by side, then what they gave to the waist."""
+    """Finish requests in progress, in at most `server.drain_ms`: first the roles in parallel, then their work in the waist."""
     loop, settings = asyncio.get_running_loop(), parts.settings
     end = loop.time() + settings.server.drain_ms / 1000
     try:

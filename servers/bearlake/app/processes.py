@@ -1,8 +1,8 @@
 """Processes that `bearlake up` starts: further Kafka servers on the same stores, and the tour.
 
 Each further server is an ordinary `bearlake serve kafka` with its own port, name and registration. It stops when its standard input
-ends, so that it never outlives this process, however that ends. When one dies on its own, all of `bearlake up` stops, with an
-exit code that says so: half a set of servers is not what was asked for.
+ends, so it never outlives this process, however this process ends. If a server dies on its own, all of `bearlake up` stops with an
+exit code that says so, because the user asked for the whole set of servers.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ POLL_MS = 20
 
 
 class ServerProcesses:
-    """Further server processes; an asynchronous context whose end stops them all."""
+    """Further server processes; an asynchronous context that stops them all on exit."""
 
     def __init__(self, stop: Stop) -> None:
         self._stop = stop
         self._processes: dict[str, Process] = {}
         self._watchers = Tasks()
-        # The read end is every server's standard input. Nothing is written: it ends when this process does. (A pipe of asyncio's
-        # own would keep `Process.wait` from noticing that the other side is dead.)
+        # The read end is every server's standard input. Nothing is written: it ends when this process ends. (A pipe made by asyncio
+        # would keep `Process.wait` from noticing that the other side is dead.)
         self._lifeline, self._held = os.pipe()
 
     async def __aenter__(self) -> Self:
@@ -58,9 +58,9 @@ class ServerProcesses:
             os.close(self._lifeline)
 
     async def start(self, count: int, settings: Settings, first: Mapping[str, str], options: UpOptions) -> list[str]:
-        """Start `count` servers on the ports behind the first one's (free ones if that was 0); returns their addresses.
+        """Start `count` servers on the ports after the first server's (free ports if that was 0); returns their addresses.
 
-        Returns early, with fewer, when the process is asked to stop. Raises `Unavailable` when they are not ready in time.
+        Returns early, with fewer, if the process is asked to stop. Raises `Unavailable` if they are not ready in time.
         """
         wanted_port = settings.listeners.kafka.port
         base = int(first["kafka"].rpartition(":")[2])
@@ -114,7 +114,7 @@ def _options(settings: Settings, options: UpOptions, port: int, ready_file: Path
 
 
 def _environment(settings: Settings) -> dict[str, str]:
-    """What `bearlake up` has other defaults for than a server of a cluster."""
+    """Return the variables for settings whose defaults in `bearlake up` differ from those of a cluster's server."""
     return {
         "BEARLAKE_LOGS__LEVEL": settings.logs.level,
         "BEARLAKE_LOGS__FORMAT": settings.logs.format,
@@ -123,9 +123,9 @@ def _environment(settings: Settings) -> dict[str, str]:
 
 
 async def run_tour(kafka: str, admin: str, stop: Stop, stores: Settings | None) -> int:
-    """Run the tour in a process of its own, as any client would; returns its exit code. Ends early when asked to stop.
+    """Run the tour in a separate process, like any client; returns its exit code. Ends early if this process is asked to stop.
 
-    With `stores` it looks at the table, too.
+    With `stores`, the tour also checks the table.
     """
     arguments = ["tour", "--bootstrap", kafka, "--admin", admin]
     if stores is not None:

@@ -1,4 +1,4 @@
-"""The role of `bearlake serve pulsar`, also in `bearlake up`: Pulsar listeners on the waist, and its HTTP API beside them."""
+"""The role of `bearlake serve pulsar`, also used by `bearlake up`: Pulsar listeners on top of `streams/`, and Pulsar's HTTP API."""
 
 import asyncio
 from collections.abc import Mapping

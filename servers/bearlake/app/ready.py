@@ -1,4 +1,4 @@
-"""Telling the outside that the server is up: the ready file for programs, the banner for people."""
+"""Announcing that the server is up: the ready file for programs, the banner for people."""
 
 import json
 import os
@@ -25,12 +25,12 @@ NAMES = {
 
 
 def addresses(endpoints: Mapping[str, str]) -> dict[str, str]:
-    """Endpoints as the ready file has them: one key per protocol, HTTP ones as URLs."""
+    """Return endpoints as in the ready file: one key per protocol, HTTP endpoints as URLs."""
     return {name: f"http://{address}" if name in HTTP else address for name, address in endpoints.items()}
 
 
 def write_ready_file(path: Path, content: Mapping[str, object]) -> None:
-    """Replace `path` by `content` as JSON, atomically. Raises `Invalid` when it cannot be written."""
+    """Replace `path` by `content` as JSON, atomically. Raises `Invalid` if the file cannot be written."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
@@ -40,7 +40,7 @@ def write_ready_file(path: Path, content: Mapping[str, object]) -> None:
 
 
 def read_ready_file(path: Path) -> dict[str, object] | None:
-    """What another process wrote, or None while it has not."""
+    """Return the content that another process wrote, or None if there is none yet."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -50,7 +50,7 @@ def read_ready_file(path: Path) -> dict[str, object] | None:
 
 
 def since_process_start_s() -> float:
-    """Seconds since this process was started, with the interpreter's own start where the system tells (Linux)."""
+    """Return the seconds since this process was started, including the interpreter's start if the system tells it (Linux)."""
     try:
         with Path("/proc/self/stat").open(encoding="ascii") as stat:
             started_ticks = int(stat.read().rpartition(")")[2].split()[19])
@@ -60,7 +60,7 @@ def since_process_start_s() -> float:
 
 
 def banner(content: Mapping[str, object], places: Mapping[str, str], start_s: float) -> str:
-    """What `bearlake up` prints when it serves."""
+    """Return the text that `bearlake up` prints once it serves."""
     rows: list[tuple[str, str]] = []
     for name, address in content.items():
         if isinstance(address, str):
@@ -76,7 +76,7 @@ def banner(content: Mapping[str, object], places: Mapping[str, str], start_s: fl
 
 
 def try_next(content: Mapping[str, str], has_tables: bool) -> str:
-    """Lines to copy for a first try with clients that people have; `content` are the addresses as in the ready file."""
+    """Return lines to copy for a first try with common clients; `content` are the addresses as in the ready file."""
     kafka, admin, rest, grpc = content["kafka"], content["admin"], content["rest"], content["grpc"]
     pulsar = content["pulsar"]
     is_default = kafka.endswith(":9092") and admin.endswith(":9644")

@@ -1,4 +1,4 @@
-"""The role of the schema registry: beside REST in `bearlake serve rest`, and in `bearlake up`."""
+"""The role of the schema registry: runs beside REST in `bearlake serve rest`, and in `bearlake up`."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The role of `bearlake serve rest`, also in `bearlake up`: REST listeners on the waist."""
+"""The role of `bearlake serve rest`, also used by `bearlake up`: REST listeners on top of `streams/`."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Where the command line comes in: read the settings, run the event loop, turn what went wrong into one line and an exit code."""
+"""The entry point for the command line: read the settings, run the event loop, turn errors into one line and an exit code."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ Started = tuple[Loaded[Settings], Coroutine[Any, Any, Exit]]
 
 
 def up(options: UpOptions, environ: Mapping[str, str]) -> Exit:
-    """Run everything on embedded defaults until told to stop."""
+    """Run everything on embedded defaults until asked to stop."""
 
     def start(held: ExitStack) -> Started:
         held.enter_context(embedded.locked(options.data_dir))
@@ -43,7 +43,7 @@ def up(options: UpOptions, environ: Mapping[str, str]) -> Exit:
 
 
 def serve(options: ServeOptions, environ: Mapping[str, str]) -> Exit:
-    """Run one server of a cluster until told to stop."""
+    """Run one server of a cluster until asked to stop."""
 
     def start(held: ExitStack) -> Started:
         loaded = load_document(options.config, environ, options.options, {})
@@ -60,7 +60,7 @@ def _embedded_defaults(options: UpOptions) -> Given:
         "logs.level": ("WARNING", by_up),
         "logs.format": ("text", by_up),
     }
-    if options.process_count == 1:  # nobody else commits as a rule; looking every 5 ms would cost 2 % of a core
+    if options.process_count == 1:  # other processes rarely commit here; polling every 5 ms would cost 2 % of a core
         chosen["metadata.sqlite.poll_interval_ms"] = (100, by_up)
     return chosen
 
@@ -83,11 +83,11 @@ def _run(start: Callable[[ExitStack], Started]) -> Exit:
     except BearlakeError as error:
         return _refused(error, Exit.UNAVAILABLE)
     except KeyboardInterrupt:
-        return Exit.INTERRUPTED  # before the loop listened for signals
+        return Exit.INTERRUPTED  # before the loop handled signals
 
 
 def _roles(name: str) -> list[Role]:
-    """The roles of `bearlake serve NAME`, or all protocols (`up`). Imported when asked for: each pod has its own libraries only."""
+    """Return the roles of `bearlake serve NAME`, or all protocols (`up`). Imports are late: a pod only has the libraries of its role."""
     roles: list[Role] = []
     if name == "compactor":
         from bearlake.app.compactor import CompactorRole

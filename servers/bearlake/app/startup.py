@@ -1,7 +1,7 @@
-"""Starting while a store is not there yet: the stores are opened, asked for a sign of life, and asked again with growing pauses.
+"""Starting while a store is not available yet: open the stores, check that they answer, and retry with growing pauses.
 
-Only what may mend itself is waited for (`Unavailable`: nobody listens, a name does not resolve yet, the database still starts, the
-bucket is still to be made), for `server.startup_wait_ms` in all. Wrong passwords, names and URLs are told at once.
+Only conditions that may end by themselves are waited for (`Unavailable`: nothing listens, a name does not resolve yet, the database is
+still starting, the bucket does not exist yet), for `server.startup_wait_ms` in all. Wrong passwords, names and URLs fail at once.
 """
 
 import asyncio
@@ -28,30 +28,30 @@ log = logging.getLogger(__name__)
 PAUSE_FIRST_MS = 250
 PAUSE_MAX_MS = 5_000
 ABSENT_KEY = "startup/absent"
-"""A key that is never put: reading it shows that the bucket is there and may be read."""
+"""A key that is never put: reading it shows that the bucket exists and is readable."""
 
 T = TypeVar("T")
 
 
 class Startup:
-    """The patience of one start, shared by all that it waits for. Made inside the event loop."""
+    """The time limit of one start, shared by everything that it waits for. Made inside the event loop."""
 
     def __init__(self, stop: Stop, wait_ms: int, randomness: random.Random | None = None) -> None:
-        """`wait_ms` 0: nothing is waited for. `randomness` spreads the attempts of servers that start together."""
+        """`wait_ms` 0: do not wait. `randomness` spreads the attempts of servers that start together."""
         self._stop = stop
         self._wait_ms = wait_ms
         self._randomness = randomness or random.Random()  # noqa: S311 (jitter)
         self._end_s = asyncio.get_running_loop().time() + wait_ms / 1000
         self.waiting_for = ""
-        """What did not answer the last time; empty while nothing is waited for."""
+        """What did not answer last time; empty if nothing is waited for."""
 
     async def until_there(self, what: str, place: str, step: Callable[[], Awaitable[T]]) -> T:
-        """What `step` returns, asked again while it is `Unavailable`. `place` is shown beside `what`, without its password.
+        """Return the result of `step`, retried while it is `Unavailable`. `place` is shown beside `what`, without its password.
 
         Raises:
             Stopped: the process was asked to stop meanwhile.
-            Unavailable: no answer in the time of the start.
-            BearlakeError: what else the step raises, at once.
+            Unavailable: no answer within the time limit of the start.
+            BearlakeError: any other error of the step, at once.
         """
         shown = without_password(place)
         attempt = 0
@@ -102,11 +102,11 @@ def _given_up(what: str, place: str, attempt: int, wait_ms: int, error: Unavaila
 async def open_stores(
     settings: Settings, closing: AsyncExitStack, startup: Startup | None = None
 ) -> tuple[Metadata, ObjectStore]:
-    """Both stores of the settings, closed by `closing`; with `startup`, both have answered.
+    """Open both stores of the settings, which `closing` closes; with `startup`, wait until both have answered.
 
     Raises:
-        Invalid, Unsupported: the settings, or what they name, will not do.
-        Denied, NotFound: a store refuses these credentials, or there is no such database.
+        Invalid, Unsupported: the settings, or what they name, cannot be used.
+        Denied, NotFound: a store refuses these credentials, or the database does not exist.
         Unavailable: a store does not answer.
         Stopped: see `Startup.until_there`.
     """

@@ -1,4 +1,4 @@
-"""Why and how the process is asked to stop: by a signal, by being fenced, by the end of the tour."""
+"""Why and how the process is asked to stop: by a signal, by fencing, or by the end of the tour."""
 
 import asyncio
 import logging
@@ -15,13 +15,13 @@ class Stopped(Exception):
 
 
 class Stop:
-    """One request to stop; the first one counts."""
+    """A request to stop; only the first request counts."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
         self.exit = Exit.OK
         self.is_graceful = True
-        """Whether to finish what is under way first."""
+        """Whether to finish requests in progress first."""
 
     def request(self, why: str, exit_code: Exit = Exit.OK, *, is_graceful: bool = True) -> None:
         """Ask the process to stop; later requests change nothing."""
@@ -34,15 +34,15 @@ class Stop:
 
     @property
     def is_requested(self) -> bool:
-        """Whether somebody asked."""
+        """Whether a stop was requested."""
         return self._event.is_set()
 
     async def wait(self) -> None:
-        """Return when somebody has asked."""
+        """Return when a stop is requested."""
         await self._event.wait()
 
     def on_signals(self) -> None:
-        """SIGTERM and SIGINT stop gracefully; a second one ends the process at once."""
+        """Stop gracefully on SIGTERM and SIGINT; a second signal ends the process at once."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
@@ -53,7 +53,7 @@ class Stop:
         self.request(number.name)
 
     def on_end_of(self, descriptor: int) -> None:
-        """Stop gracefully when the pipe `descriptor` ends: the parent process is gone."""
+        """Stop gracefully when the pipe `descriptor` ends: the parent process has gone."""
         asyncio.get_running_loop().add_reader(descriptor, self._on_readable, descriptor)
 
     def _on_readable(self, descriptor: int) -> None:

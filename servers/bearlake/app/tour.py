@@ -1,9 +1,9 @@
-"""The tour: the main job, once, on real records through a real client.
+"""The tour: one run of the main use case, on real records through a real client.
 
-It creates a stream, produces records to it, consumes all of them with a group, checks that each came exactly once and in order,
-and prints counts, latencies and what was written. It talks to any Bearlake server, over the network, like any other client.
-Where compaction runs, it then waits until the same records are Parquet files of a table, counts them by SQL, and consumes them once
-more: from these files.
+It creates a stream, produces records to it, consumes all of them with a group, and checks that each came exactly once and in order. It
+prints counts, latencies and what was written. It talks to any Bearlake server, over the network, like any other client. If
+compaction runs, the tour then waits until the same records are in Parquet files of a table, counts them by SQL, and consumes them
+again from these files.
 """
 
 import json
@@ -29,13 +29,13 @@ TIMEOUT_S = 60.0
 
 
 class TourFailed(Exception):
-    """The records did not come back as they went in; the text says how."""
+    """The records that were read differ from those that were written; the text says how."""
 
 
 @dataclass(slots=True)
 class Produced:
-    """What the producer saw: latencies per record (s), end offset per partition before and after, total time (s), and when (of the
-    monotonic clock) the last record was acknowledged."""
+    """The producer's measurements: latencies per record (s), end offset per partition before and after, total time (s), and when
+    (monotonic clock) the last record was acknowledged."""
 
     latencies_s: list[float] = field(default_factory=list)
     start: dict[int, int] = field(default_factory=dict)
@@ -46,11 +46,11 @@ class Produced:
 
 
 Query = Callable[[str], Sequence[Mapping[str, Any]]]
-"""Runs a SQL query over the tables; the rows by column."""
+"""Runs a SQL query over the tables; returns the rows as mappings by column."""
 
 
 def run(bootstrap: str, admin: str | None, query: Query | None = None, say: Callable[[str], None] = click.echo) -> None:
-    """Run the tour against the server at `bootstrap`; `admin` (URL) adds what was written, `query` the table.
+    """Run the tour against the server at `bootstrap`; `admin` (URL) adds write statistics, `query` the table.
 
     Raises:
         Invalid: no client library is installed.
@@ -72,7 +72,7 @@ def run(bootstrap: str, admin: str | None, query: Query | None = None, say: Call
     after = _written(admin)
     if before is not None and after is not None:
         count, size = (int(new - old) for new, old in zip(after, before, strict=True))
-        if count:  # with several servers, those that took the records may be others
+        if count:  # with several servers, other servers may have taken the records
             say(
                 f"  written   {count:,} objects, {size / 1024:,.0f} KiB, {size / count / 1024:,.1f} KiB each on average"
             )
@@ -84,7 +84,7 @@ def run(bootstrap: str, admin: str | None, query: Query | None = None, say: Call
 def _table(
     confluent: ModuleType, bootstrap: str, admin: str, query: Query, produced: Produced, say: Callable[[str], None]
 ) -> None:
-    """The same records once more, from the files that compaction made of them."""
+    """Check the same records again, from the files that compaction wrote."""
     say("\nThe same records as a table (compaction runs on Spark, which takes some seconds to start)\n")
     seconds = _await_table(admin, produced)
     say(f"  compact   all of them are in the table {seconds:.1f} s after the last was acknowledged")
@@ -103,7 +103,7 @@ def _table(
 
 
 def _await_table(admin: str, produced: Produced) -> float:
-    """Wait until compaction has passed what was produced; returns the seconds since the last acknowledgement."""
+    """Wait until compaction has passed the produced records; returns the seconds since the last acknowledgement."""
     while True:
         with urllib.request.urlopen(f"{admin}/v1/streams/{STREAM}/partitions", timeout=10) as response:  # noqa: S310
             found = {row["partition"]: row["compacted_offset"] for row in json.load(response)["partitions"]}
@@ -128,7 +128,7 @@ def _create_stream(confluent: ModuleType, bootstrap: str) -> None:
 
 
 def _warmed_producer(confluent: ModuleType, bootstrap: str, linger_ms: float) -> Any:  # untyped library
-    """An idempotent producer that has its connections and its producer id, which takes a client up to half a second."""
+    """Return an idempotent producer with connections and a producer id, for which a client needs up to half a second."""
     settings = {"enable.idempotence": True, "acks": "all", "linger.ms": linger_ms}
     producer = confluent.Producer(kafka_client.common(bootstrap, **settings))
     for partition in range(PARTITION_COUNT):
@@ -139,7 +139,7 @@ def _warmed_producer(confluent: ModuleType, bootstrap: str, linger_ms: float) ->
 
 
 def _ping(confluent: ModuleType, bootstrap: str) -> list[float]:
-    """Latency (s) of records that are acknowledged one by one."""
+    """Measure the latency (s) of records that are acknowledged one by one."""
     producer = _warmed_producer(confluent, bootstrap, 0)
     latencies: list[float] = []
     for _ in range(PING_COUNT):
@@ -184,7 +184,7 @@ def _produce(confluent: ModuleType, bootstrap: str) -> Produced:
 
 
 def _consume(confluent: ModuleType, bootstrap: str, produced: Produced) -> float:
-    """Read back what was produced, with a new group; returns the time (s) from the first to the last record."""
+    """Read the produced records with a new group; returns the time (s) from the first to the last record."""
     consumer = confluent.Consumer(
         kafka_client.common(bootstrap, **{"group.id": f"tour-{uuid.uuid4().hex[:8]}", "auto.offset.reset": "earliest"})
     )
@@ -225,7 +225,7 @@ def _check(message: Any, expected: dict[int, int], numbers: set[int]) -> None:
 
 
 def _written(admin: str | None) -> tuple[float, float] | None:
-    """(objects, bytes) written so far, from the server's metrics; None when they cannot be read."""
+    """Return (objects, bytes) written so far, from the server's metrics; None if the metrics cannot be read."""
     if admin is None:
         return None
     try:

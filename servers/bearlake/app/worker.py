@@ -1,7 +1,7 @@
-"""The compaction worker of `bearlake up`: a process of its own, started again when it ends.
+"""The compaction worker of `bearlake up`: a separate process, which is restarted when it ends.
 
-Spark takes seconds to start and a gigabyte to run; producers and consumers wait for neither. A worker that dies loses nothing: its
-tasks are taken up by the next one. It is started again after a pause that doubles while it keeps dying soon.
+Spark takes seconds to start and a gigabyte to run; producers and consumers do not wait for it. A worker that dies loses nothing: the
+next worker takes up its tasks. A worker is restarted after a pause, which doubles while workers keep dying soon after their start.
 """
 
 import asyncio
@@ -26,14 +26,16 @@ READY_FILE = "compactor.json"
 
 
 class WorkerProcess:
-    """The worker's process; an asynchronous context whose end stops it."""
+    """The worker's process; an asynchronous context that stops the process on exit."""
 
     def __init__(self, settings: Settings, options: UpOptions) -> None:
         self._arguments = ["serve", "compactor", *_options(settings, options)]
         self._environment = _environment(settings)
         self._process: Process | None = None
         self._watchers = Tasks()
-        self._lifeline, self._held = os.pipe()  # the read end is its standard input: it stops when we are gone
+        self._lifeline, self._held = (
+            os.pipe()
+        )  # the read end is its standard input: the worker stops when this process ends
 
     async def __aenter__(self) -> Self:
         await self._watchers.__aenter__()

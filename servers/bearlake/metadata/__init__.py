@@ -1,21 +1,21 @@
 """The metadata store, as small Protocols by noun; one backend object holds them all.
 
-These are *domain operations*, each one transaction of the backend, so that SQLite (`metadata/sqlite/`, embedded) and PostgreSQL
-(`metadata/postgresql/`, a cluster) can each do them their own best way. `open_metadata(url)` in `metadata/open.py` picks one.
-Both pass `tests/metadata/` (one behaviour suite), also behind the fault-injecting wrapper (`metadata/faulty.py`).
+Each method is a *domain operation*, one transaction of the backend. So SQLite (`metadata/sqlite/`, embedded) and PostgreSQL
+(`metadata/postgresql/`, a cluster) can each implement it in the best way for them. `open_metadata(url)` in `metadata/open.py` picks one.
+Both pass the behaviour suite in `tests/metadata/`, also behind the fault-injecting wrapper (`metadata/faulty.py`).
 
 Rules that hold for every method:
-- Time is the store's: retention and expiry never compare clocks of two hosts. Who is live is no question of time at all, but a fact of the
+- Time is the store's: retention and expiry never compare the clocks of two hosts. Liveness does not depend on time; it is a fact of the
   store (I13): `metadata/liveness.py`.
-- `Unavailable` means the step may or may not have happened; every write is safe to repeat (a token, an epoch, or idempotent by nature).
+- `Unavailable`: the step may or may not have happened. Every write is safe to repeat (a token, an epoch, or idempotent by nature).
 - A write that was given up (`Unavailable`, or its await was cancelled) may still happen until this process begins its next write, but
-  not later (I12). Writes of other processes name what they read, so that they meet what changed meanwhile.
+  not later (I12). A write names what its caller read, so that the store can detect changes by other processes.
 - A write that a newer epoch has overtaken raises `Fenced` and changes nothing.
-- Every change of what readers see (commits, trims, deletions, later swaps to segments) is an entry of the *commit log*, in one total
-  order of `position`s without gaps that a follower could miss (facts of PostgreSQL sequences notwithstanding).
+- Every change of what readers see (commits, trims, deletions, later swaps to segments) is an entry of the *commit log*: one total
+  order of `position`s. A follower never misses an entry (PostgreSQL sequences alone do not guarantee that).
 
-The values are in `metadata/model.py`; those of compaction, of the schema registry, of subscriptions and of defaults, with their Protocols,
-in `metadata/compaction.py`, `metadata/schemas.py`, `metadata/subscriptions.py` and `metadata/defaults.py`.
+The values are in `metadata/model.py`. Compaction, the schema registry, subscriptions and defaults have their values and Protocols in
+`metadata/compaction.py`, `metadata/schemas.py`, `metadata/subscriptions.py` and `metadata/defaults.py`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -51,8 +51,8 @@ from bearlake.metadata.subscriptions import CursorStore
 class StreamCatalog(Protocol):
     """Streams by name. One active stream per name; every incarnation has its own id (UUID) and number, never reused.
 
-    Each write names what its caller read (I12): a change names the incarnation, by number, and a creation the incarnation before it.
-    So a write that arrives late, of whichever process, cannot change or replace what its caller never saw.
+    Each write names what its caller read (I12): a change names the incarnation by number; a creation names the previous incarnation.
+    So a late write of any process cannot change or replace an incarnation that its caller has not seen.
     """
 
     async def create(self, spec: StreamSpec) -> Stream:
@@ -64,22 +64,22 @@ class StreamCatalog(Protocol):
         """
 
     async def newest(self, name: str) -> int:
-        """Number of the newest incarnation of that name, which may be deleted; 0 when there has been none."""
+        """Return the number of the newest incarnation of that name, which may be deleted; 0 if there is none."""
 
     async def get(self, name: str) -> Stream:
-        """The active stream of that name, read from the store now. Raises `NotFound`."""
+        """Return the active stream of that name, read from the store now. Raises `NotFound`."""
 
     async def list(self, *, prefix: str = "", after: str = "", limit: int = 1000) -> Sequence[Stream]:
-        """Active streams whose name starts with `prefix` and sorts behind `after`, by name, at most `limit`."""
+        """List at most `limit` active streams whose name starts with `prefix` and sorts after `after`, by name."""
 
     async def alter(
         self, number: int, *, set_configs: Mapping[str, str], unset_configs: Collection[str], version: int
     ) -> Stream:
-        """Set and unset configs in one step (other keys stay), if the stream has that version; returns it as it is then.
+        """Set and unset configs in one step if the stream has that version; other keys stay. Returns the stream after the change.
 
         Raises:
             NotFound: no active stream has that number.
-            Conflict: the stream has another version: somebody changed it since it was read.
+            Conflict: the stream has another version; it was changed after the caller read it.
         """
 
     async def add_partitions(self, number: int, partition_count: int) -> Stream:
@@ -87,29 +87,29 @@ class StreamCatalog(Protocol):
 
         Raises:
             NotFound: no active stream has that number.
-            Invalid: `partition_count` is not larger than the present count, or the stream is terminated.
+            Invalid: `partition_count` is not larger than the current count, or the stream is terminated.
         """
 
     async def terminate(self, number: int) -> Stream:
-        """Take no more batches, ever: what is committed when this returns is all that the stream will have. Repeatable.
+        """Stop taking batches, permanently: the stream only ever holds what is committed when this returns. Safe to repeat.
 
-        The end is the commit's own: a commit comes before this in the log, or its batches are `TERMINATED`, whichever server makes it.
+        The commit log decides: a commit, by any server, is before this entry in the log, or its batches are `TERMINATED`.
         Raises `NotFound`.
         """
 
     async def delete(self, number: int, *, version: int | None = None) -> Stream:
-        """Delete softly: the name is free at once, commits to its partitions are refused, bytes go later.
+        """Soft-delete the stream: the name is free at once, commits to its partitions are refused, and the bytes are deleted later.
 
-        With a `version`, only if that is the stream's. Raises `NotFound`, `Conflict` as `alter`.
+        With a `version`, delete only if the stream has that version. Raises `NotFound`, `Conflict` as `alter`.
         """
 
     async def by_numbers(self, numbers: Collection[int]) -> Sequence[Stream]:
-        """The incarnations with these numbers, also deleted ones; unknown numbers are left out."""
+        """Return the incarnations with these numbers, including deleted ones; unknown numbers are left out."""
 
     async def incarnations(self, *, after: int = 0, limit: int = 1000) -> Sequence[Stream]:
-        """All incarnations of all streams, deleted ones too, whose number is larger than `after`; by number, at most `limit`.
+        """List at most `limit` incarnations of all streams, including deleted ones, with number > `after`, by number.
 
-        Numbers have gaps of any size: a page that is shorter than `limit` is the last one, and nothing else is.
+        Numbers have gaps of any size: only a page with fewer than `limit` incarnations is the last one.
         """
 
 
@@ -117,7 +117,7 @@ class Membership(Protocol):
     """Servers: registration with an epoch, heartbeats, fencing, zones, draining."""
 
     async def last_epoch(self, name: str) -> int:
-        """The epoch of the newest registration of that name, whatever became of it; 0 when there has been none."""
+        """Return the epoch of the newest registration of that name, even if it has ended; 0 if there is none."""
 
     async def register(
         self,
@@ -131,104 +131,104 @@ class Membership(Protocol):
     ) -> Registration:
         """Register a server process under its stable `name`, if `after` is the last epoch of the name (0: there has been none).
 
-        So a registration that arrives late cannot fence the process that registered meanwhile (I12).
+        So a registration that arrives late cannot fence a process that registered in the meantime (I12).
 
-        The same name gets the same `node_id` (>= 0, small, never given to another name) and an epoch larger than any before; what
-        the former epoch still tries is `Fenced`. The server is live from then on. It must send heartbeats: an observer that sees none
-        for `timeout_ms` declares it lapsed.
+        The same name gets the same `node_id` (>= 0, small, never given to another name) and an epoch larger than any before. Writes with
+        the previous epoch are `Fenced`. The server is live from then on. It must send heartbeats: an observer that sees none for
+        `timeout_ms` declares it lapsed.
 
         Raises:
             Conflict: the name has another last epoch.
         """
 
     async def heartbeat(self, server: ServerRef) -> int:
-        """Be live, also after a lapse; returns how often this epoch has lapsed so far.
+        """Keep the registration live, or revive it after a lapse. Returns how often this epoch has lapsed so far.
 
-        A count that has grown tells the server that others may have taken its leases and claims: it must look them up. What it reads
-        after this call is decided: nobody can take anything because of a lapse that this count includes.
+        If the count has grown, peers may have taken the server's leases and claims; the server must look them up. Reads after this call
+        are reliable: no peer can take anything because of a lapse that this count includes.
         Raises `Fenced` when a newer epoch was registered under the name, or the server has left.
         """
 
     async def lapse_count(self, server: ServerRef) -> int:
-        """How often this epoch has lapsed, as of now; a read. Raises `Fenced` as `heartbeat`.
+        """Return how often this epoch has lapsed, as of now; a read. Raises `Fenced` as `heartbeat`.
 
-        The count that the last heartbeat returned says: nobody could have taken anything since.
+        If the count equals that of the last heartbeat, no peer could have taken anything since that heartbeat.
         """
 
     async def lapse(self, server: ServerRef, heartbeat_count: int) -> bool:
-        """Declare the server lapsed, if its heartbeat count is still this one: what it holds may be taken until its next heartbeat.
+        """Declare the server lapsed if its count is still `heartbeat_count`; peers may take its leases and claims until its next heartbeat.
 
-        Returns whether it has lapsed with that count, by this call or an earlier one. False: it sent a heartbeat, left, or registered
-        again. The caller has seen the count stand still for the server's `timeout_ms` (`serving/watching.py`).
+        Returns True if it has lapsed with that count, by this call or an earlier one; False if it sent a heartbeat, left, or registered
+        again. The caller has seen no change of the count for the server's `timeout_ms` (`serving/watching.py`).
         """
 
     async def drain(self, server: ServerRef) -> None:
-        """Mark as draining: still live and allowed to commit, but not offered to clients any more. Raises `Fenced`."""
+        """Mark the server as draining: it is live and may commit, but is no longer offered to clients. Raises `Fenced`."""
 
     async def leave(self, server: ServerRef) -> None:
-        """Stop being live at once, which frees all leases; later commits of this epoch are `Fenced`. Absent: no effect."""
+        """End the registration at once, which frees all leases; later commits of this epoch are `Fenced`. No effect if it is absent."""
 
     async def live(self) -> list[Server]:
-        """Servers that have neither left nor lapsed, draining ones too, by node id, with their heartbeat counts.
+        """List servers that have neither left nor lapsed, including draining ones, by node id, with their heartbeat counts.
 
         A server that died is listed until an observer has declared it lapsed.
         """
 
 
 class CommitLog(Protocol):
-    """What is committed: end offsets, slices, producer states; and the log by which servers follow it."""
+    """Committed state (end offsets, slices, producer states) and the log by which servers follow it."""
 
     async def commit(self, commit: ObjectCommit) -> ObjectCommitted:
         """Make the batches of one WAL object part of their partitions: one transaction, all or nothing per batch.
 
-        Each batch is accepted (offsets `[base, base + record_count)` assigned; I2: dense, unique, never again), answered as a duplicate
-        with its original base offset, or rejected alone (see `Outcome`). A repeated call with the same token (the object's key)
-        returns the first result and changes nothing, however late it comes (I8). When no batch is accepted no log entry is written
-        (`position == 0`); a repeat gets that answer too.
+        Each batch is accepted (offsets `[base, base + record_count)` assigned; I2: dense, unique, never reassigned), answered as a
+        duplicate with its original base offset, or rejected alone (see `Outcome`). A repeated call with the same token (the object's key)
+        returns the first result and changes nothing, however late it comes (I8). If no batch is accepted, no log entry is written
+        (`position == 0`); a repeat returns the same answer.
 
         Raises:
-            Fenced: the server's epoch is not the newest registered, it has left, the token was forbidden by the orphan sweep, or it is
+            Fenced: the server's epoch is not the newest registered, it has left, the orphan sweep has forbidden the token, or the token is
                 older than the decisions that the store remembers (`metadata/tokens.py`): the server's clock is far behind the store's.
-            Conflict: the token was decided, but so long ago that the result is forgotten (ten minutes at least).
+            Conflict: the token was decided, but the store has forgotten the result (it remembers results for at least ten minutes).
             Unavailable: the commit may or may not have happened; ask again with the same token.
 
         Source: KIP-98 (sequences, last five batches), DESIGN.md I1-I3.
         """
 
     def blocking_commit(self) -> Callable[[ObjectCommit], ObjectCommitted] | None:
-        """`commit` as a blocking function, for a thread that has just stored the object; None where the store is not on this machine."""
+        """Return `commit` as a blocking function, for a thread that has just stored the object; None if the store is on another machine."""
 
     async def follow(self, after: int, *, limit: int) -> Entries:
-        """Log entries with position > `after`, oldest first, at most `limit`, as of now (may be empty).
+        """Return at most `limit` log entries with position > `after`, oldest first, as of now (may be empty).
 
         Raises:
-            OutOfRange: entries behind `after` were truncated already: start over from `head()` and ask `locate` for what is older.
+            OutOfRange: entries after `after` were truncated. Start over from `head()`, and use `locate` for older offsets.
         """
 
     async def wait(self, after: int, *, wait_ms: int) -> None:
-        """Return when the head has passed `after`, or `wait_ms` later at the latest. Only a hint: early returns are fine."""
+        """Return when the head has passed `after`, or after `wait_ms` at the latest. Only a hint: it may return early."""
 
     async def head(self) -> int:
-        """Position of the newest entry (0 when there is none)."""
+        """Return the position of the newest entry (0 if there is none)."""
 
     async def bounds(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
-        """Start, end and last stable offset, the truth as of now. Partitions that do not exist (any more) are left out."""
+        """Return start, end and last stable offset as of now. Partitions that do not exist are left out."""
 
     async def locate(self, partition: PartitionKey, offset: int, *, limit: int) -> Located:
-        """Slices of the partition from the one that holds `offset` (or the first behind it) on, at most `limit`, with bounds as of now.
+        """Return at most `limit` slices of the partition, from the one that holds `offset` (or the first after it), with current bounds.
 
         Raises:
             NotFound: no such partition.
         """
 
     async def locate_timestamp(self, partition: PartitionKey, timestamp: int) -> Located:
-        """The first slice (at most one) whose max timestamp (ms) is >= `timestamp`, with bounds as of now. Raises `NotFound`."""
+        """Return the first slice (at most one) with a max timestamp (ms) >= `timestamp`, with current bounds. Raises `NotFound`."""
 
     async def locate_max_timestamp(self, partition: PartitionKey) -> Located:
-        """The first slice (at most one) that holds the partition's largest timestamp, with bounds as of now. Raises `NotFound`."""
+        """Return the first slice (at most one) that holds the partition's largest timestamp, with current bounds. Raises `NotFound`."""
 
     async def trim(self, partition: PartitionKey, start: int) -> PartitionBounds:
-        """Move the start offset forward to `start` (a smaller value than the present one has no effect).
+        """Move the start offset forward to `start`; no effect if `start` is below the current start offset.
 
         Raises:
             NotFound: no such partition.
@@ -236,78 +236,78 @@ class CommitLog(Protocol):
         """
 
     async def producers(self, partition: PartitionKey) -> list[ProducerState]:
-        """States of the partition's idempotent producers, by producer id; not those of named ones. Raises `NotFound`."""
+        """Return the states of the partition's idempotent producers, by producer id; without named producers. Raises `NotFound`."""
 
     async def usage(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionUsage]:
-        """Committed bytes and records that are still readable, per partition (those that exist)."""
+        """Return the committed bytes and records that are still readable, per partition; absent partitions are left out."""
 
     async def forbid(self, tokens: Collection[str]) -> set[str]:
-        """Forbid keys of orphaned WAL objects; returns those that are forbidden now (never one that is committed, in the index, or
+        """Forbid keys of orphaned WAL objects; returns those that are now forbidden (never a key that is committed, in the index, or
         registered by an open task).
 
-        First step of the orphan sweep: the store decides first, then the bytes go. `commit` refuses forbidden tokens. Objects that
-        compaction tasks wrote are forbidden by `ObjectRegister.forbid`.
+        First step of the orphan sweep: the store decides before any bytes are deleted. `commit` refuses forbidden tokens. Objects of
+        compaction tasks are forbidden by `ObjectRegister.forbid`.
         """
 
     async def slices(self, ranges: Collection[OffsetRange]) -> list[LocatedSlice]:
-        """What the index has for the ranges now: slices and segments that overlap them, by partition and offset.
+        """Return the slices and segments of the index that overlap the ranges, by partition and offset, as of now.
 
-        Partitions that do not exist (any more) and offsets below a start are left out.
+        Absent partitions and offsets below a start offset are left out.
         """
 
     async def swap(self, swap: Swap) -> int:
-        """Let the index name new objects for offsets that it has already: one transaction; returns the SWAP entry's log position.
+        """Repoint existing offsets to new objects, in one transaction; returns the SWAP entry's log position.
 
-        Per partition the new slices replace the index's rows of the same offsets, whose objects lose those references. Replaced
-        ranges begin and end where rows do and keep their bytes (`Slice.length` in all); rows that were trimmed meanwhile are not
-        missed, partitions deleted meanwhile are left out. If `is_final`, the compacted offsets of a COMPACT task's ranges move to
-        their ends, and the task is done. A repeat of a swap that succeeded returns the same position and changes nothing (for ten
-        minutes at least).
+        Per partition the new slices replace the index rows of the same offsets, whose objects lose those references. Replaced ranges
+        begin and end at row boundaries and keep their bytes (`Slice.length` in all). Rows that were trimmed and partitions that were
+        deleted in the meantime are skipped. If `is_final`, the compacted offsets of a COMPACT task's ranges move to the ends of the
+        ranges, and the task is done. A repeat of a successful swap returns the same position and changes nothing (for at least ten
+        minutes).
 
         Raises:
             Fenced: the claim is not the task's newest, or its worker's registration is not the newest.
             Conflict: the task has not prepared one of the keys (I10), the index does not have such rows, or the swap leaves out a part
                 of its task's ranges. Nothing was changed, and the same swap never succeeds.
-            Unavailable: it may or may not have happened; ask again.
+            Unavailable: the swap may or may not have happened; call again.
         """
 
     async def retain(
         self, stream: Stream, indexes: Collection[int], *, before_ms: int | None, size_max: int | None
     ) -> dict[PartitionKey, PartitionBounds]:
         """Trim partitions by rule: drop whole slices or segments from the front while their max timestamp is more than `before_ms`
-        behind the store's time, or while the partition holds more than `size_max` bytes without them; None: no such rule. Returns the
-        bounds of those that moved; one TRIM entry each. Raises `NotFound` (the stream is deleted), `Conflict` (it has not
-        `stream.version`, so another rule may hold by now, I12).
+        before the store's time, or while the partition holds more than `size_max` bytes without them (None: no such rule). Returns the
+        bounds of the partitions that moved; each gets one TRIM entry. Raises `NotFound` (the stream is deleted), `Conflict` (its version
+        is not `stream.version`, so the rule may have changed; I12).
         """
 
     async def maintain(self, *, entry_count_min: int) -> int:
-        """One bounded round of upkeep: roll log entries up into the per-partition index, truncate what all followers may miss.
+        """Run one bounded round of upkeep: roll log entries up into the per-partition index, and truncate entries that followers can miss.
 
-        Keeps at least the newest `entry_count_min` entries in the log. Safe to call from any server at any time (one works, the
-        others return). Returns the number of entries rolled up, 0 when there was nothing to do.
+        Keeps at least the newest `entry_count_min` entries in the log. Any server may call this at any time; one call works, the
+        others return. Returns the number of entries rolled up, 0 if there was nothing to do.
         """
 
 
 class ProducerIds(Protocol):
-    """Producer ids, unique for ever; names of producers, and the epochs of partitions that fence them."""
+    """Producer ids, which are never reused; names of producers, and the epochs of partitions that fence them."""
 
     async def allocate(self, count: int) -> range:
-        """`count` (>= 1) consecutive producer ids that were never given before."""
+        """Return `count` (>= 1) consecutive producer ids that were never given out before."""
 
     async def named(self, partition: PartitionKey, name: str) -> NamedProducer:
-        """The producer of that name in the partition, made if there is none, with what it has written, as of now.
+        """Return the partition's producer of that name with what it has written, as of now; create the producer if there is none.
 
-        Its batches carry `BATCH_NAMED`. Names go with their stream, and are forgotten together with the producer's state (`expire`)
-        unless they were asked for within the same time. Each protocol puts a prefix of its own before its names.
+        Its batches carry `BATCH_NAMED`. Names are deleted with their stream. A name is forgotten together with the producer's state
+        (`expire`) unless it was requested within the same time. Each protocol puts its own prefix before its names.
 
         Raises:
             NotFound: no such partition.
-            Invalid: an empty name, or one of more than `PRODUCER_NAME_BYTES_MAX` bytes.
+            Invalid: the name is empty, or longer than `PRODUCER_NAME_BYTES_MAX` bytes.
         """
 
     async def raise_epoch(self, partition: PartitionKey, lease: Lease) -> int:
-        """Raise the partition's epoch (from 0) and return it: from now on, named batches of an older epoch are FENCED (`BATCH_IN_STEP`
-        excepted). `lease` is that of the partition's dispatcher. A repeat raises once more: epochs may skip.
+        """Raise the partition's epoch (which starts at 0) and return it: from now on, named batches of an older epoch are FENCED
+        (except `BATCH_IN_STEP`). `lease` is that of the partition's dispatcher. A repeat raises the epoch again: epochs may skip.
 
         Raises:
             NotFound: no such partition.
@@ -317,24 +317,24 @@ class ProducerIds(Protocol):
         """
 
     async def share_epoch(self, partition: PartitionKey, lease_name: str) -> int:
-        """The partition's epoch for a producer beside others; a later raise fences that. The first call after a `raise_epoch` raises
-        it, too, so that whoever was alone before is fenced, and takes the lease from a holder that is not live.
+        """Return the partition's epoch for a producer that shares the partition; a later raise fences that producer. The first call after
+        a `raise_epoch` raises the epoch too, which fences the exclusive producer, and takes the lease from a holder that is not live.
         Raises `NotFound`: no such partition; `Conflict`: a live server holds the lease of that name, under which epochs are raised.
         """
 
     async def expire(self, *, idle_ms: int, limit: int) -> int:
         """Forget at most `limit` producer states without a batch for `idle_ms` of the store's time; returns how many.
 
-        Batches of an idempotent producer that goes on are `UNKNOWN_PRODUCER` then, until it begins a new epoch at sequence 0 (I9).
-        A named producer that was asked for within that time is kept. Names that never wrote are forgotten too, at most `limit`.
+        Later batches of such an idempotent producer are `UNKNOWN_PRODUCER` until it begins a new epoch at sequence 0 (I9).
+        A named producer that was requested within that time is kept. At most `limit` names that never wrote are forgotten too.
         """
 
 
 class GroupStore(Protocol):
-    """Consumer groups: what a coordinator must not lose. Writes carry the coordinator's lease; an older one is `Fenced`."""
+    """Consumer groups: what a coordinator must not lose. Writes carry the coordinator's lease; an overtaken lease is `Fenced`."""
 
     async def load(self, group: str) -> GroupSnapshot | None:
-        """The last saved snapshot of the group's membership, or None."""
+        """Return the last saved snapshot of the group's membership, or None."""
 
     async def save(self, snapshot: GroupSnapshot, lease: Lease) -> None:
         """Replace the group's snapshot. Raises `Fenced`."""
@@ -345,38 +345,38 @@ class GroupStore(Protocol):
     async def offsets(
         self, group: str, partitions: Collection[PartitionKey] | None = None
     ) -> dict[PartitionKey, CommittedOffset]:
-        """Committed offsets of the partitions asked for (None: all of the group), as of now; those never committed are left out."""
+        """Return committed offsets of the partitions (None: all of the group), as of now; partitions without a commit are left out."""
 
     async def delete_offsets(self, group: str, partitions: Collection[PartitionKey], lease: Lease) -> None:
-        """Forget committed offsets; absent ones are fine. Raises `Fenced`."""
+        """Delete committed offsets; absent offsets are ignored. Raises `Fenced`."""
 
     async def delete(self, group: str, lease: Lease) -> None:
-        """Forget the group, its snapshot and its offsets. Raises `Fenced`; `NotFound` when there is neither."""
+        """Delete the group, its snapshot and its offsets. Raises `Fenced`; `NotFound` if there is neither."""
 
     async def list(self, *, after: str = "", limit: int = 1000) -> Sequence[GroupListing]:
-        """Groups that have a snapshot or committed offsets, by name, behind `after`, at most `limit`."""
+        """List at most `limit` groups with a snapshot or committed offsets, by name, after `after`."""
 
 
 class Leases(Protocol):
-    """One owner at a time for a name. A lease lives as long as its holder's registration: no renewal of its own."""
+    """One owner at a time for a name. A lease lives as long as its holder's registration and needs no renewal of its own."""
 
     async def acquire(self, name: str, holder: ServerRef) -> Lease:
-        """Take the lease, or return it unchanged if `holder` has it already; each change of holder raises the lease's epoch.
+        """Take the lease, or return it unchanged if `holder` already has it. Each change of holder raises the lease's epoch.
 
         Raises:
             Conflict: a live server (in its newest epoch) holds it.
-            Fenced: `holder` is not its name's newest epoch, has left, or has lapsed (a heartbeat revives it).
+            Fenced: `holder` is not the newest epoch of its name, has left, or has lapsed (a heartbeat revives it).
         """
 
     async def holder(self, name: str) -> Lease | None:
-        """Who holds the lease now, as of the store; None when nobody live does."""
+        """Return the lease that a live server holds now, as of the store; None if there is none."""
 
     async def release(self, lease: Lease) -> None:
-        """Give the lease up; without effect when it is held by another by now."""
+        """Give up the lease; no effect if another server holds it now."""
 
 
 class Metadata(Protocol):
-    """One backend, all nouns."""
+    """One backend with all nouns."""
 
     streams: StreamCatalog
     servers: Membership
@@ -391,10 +391,10 @@ class Metadata(Protocol):
     defaults: DefaultsStore
 
     async def cluster_id(self) -> str:
-        """The deployment's id: 22 characters of URL-safe base64 (a UUID), made once when the store is first opened."""
+        """Return the deployment's id: 22 characters of URL-safe base64 (a UUID), created when the store is first opened."""
 
     async def now_ms(self) -> int:
-        """The store's time: milliseconds since 1970, for what several servers have to agree upon."""
+        """Return the store's time in milliseconds since 1970, for decisions that several servers must agree on."""
 
     async def close(self) -> None:
-        """Close connections and threads; the store is not used afterwards."""
+        """Close connections and threads; the store must not be used afterwards."""

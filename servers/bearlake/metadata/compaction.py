@@ -1,11 +1,11 @@
-"""Compaction in the metadata store, the nouns `tasks` and `objects`: tasks, swaps, backlogs, and what nothing needs any more.
+"""Compaction in the metadata store, the nouns `tasks` and `objects`: tasks, swaps, backlogs, and unused objects.
 
 A task covers offset ranges of one stream (COMPACT: slices become segments) or data files of it (MERGE: small files become large
-ones). A worker that claims it gets an epoch; everything it writes for the task carries that epoch, so a worker that was paused and
-overtaken is `Fenced`. The claim lives as long as the worker's registration, like a lease: heartbeats renew it.
+ones). A worker that claims a task gets an epoch, and everything that it writes for the task carries the epoch. So a worker that was
+paused and overtaken is `Fenced`. Like a lease, the claim lives as long as the worker's registration: heartbeats renew it.
 
-The three steps of a task, each safe to repeat (`DESIGN.md`, commit protocol): `TaskQueue.prepare` registers and remembers what was
-written, the table is committed, `CommitLog.swap` changes the index and closes the task. Registered objects belong to their task until it
+The three steps of a task, each safe to repeat (`DESIGN.md`, commit protocol): `TaskQueue.prepare` registers the objects and remembers the
+result, the table is committed, `CommitLog.swap` changes the index and closes the task. Registered objects belong to their task until it
 closes (I10).
 """
 
@@ -27,7 +27,7 @@ class OffsetRange(NamedTuple):
 
 
 class TaskKind(IntEnum):
-    """What a task does."""
+    """The work of a task."""
 
     COMPACT = 1
     """The ranges' slices of WAL objects become segments of data files."""
@@ -41,12 +41,12 @@ class TaskState(IntEnum):
     OPEN = 1
     """Waiting, or held by a worker."""
     QUARANTINED = 2
-    """Failed too often: an operator looks at `Task.error` and calls `retry`. It still owns its ranges."""
+    """The task failed too often: an operator looks at `Task.error` and calls `retry`. The task still owns its ranges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOffer:
-    """Work that the planner found. `size_bytes` and `record_count` are of what is read; `age_ms` of its oldest record's commit.
+    """Work that the planner found. `size_bytes` and `record_count` count the input; `age_ms` is the age of its oldest record's commit.
 
     COMPACT: `ranges`, each of which starts at its partition's compacted offset. MERGE: `inputs`, keys of data files.
     """
@@ -62,9 +62,9 @@ class TaskOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A queued task. `epoch` is 0 until it is claimed for the first time and grows with each claim; `holder` is a live worker or None.
+    """A queued task. `epoch` is 0 until the first claim and grows with each claim; `holder` is a live worker or None.
 
-    `attempt_count` counts failures; `wait_ms` is how long it may not be claimed yet; `results` are what `prepare` remembered, by epoch.
+    `attempt_count` counts failures; `wait_ms` is the time until the task may be claimed; `results` are those of `prepare`, by epoch.
     """
 
     id: int
@@ -86,26 +86,26 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskChoice:
-    """Which streams' tasks a worker takes, and which of them first; patterns as in `metadata/patterns.py`.
+    """Which streams' tasks a worker takes, and in which order; patterns as in `metadata/patterns.py`.
 
-    `streams`: only those that fit one of these; none: all. `head_starts`: the tasks of a stream that a pattern is the first to fit
-    count as so much (ms) older than they are. So what waits long enough is always the next: nothing starves.
+    `streams`: take only tasks of streams that match one of these patterns; empty: all. `head_starts`: the first pattern that matches a
+    stream makes the stream's tasks count as that much (ms) older. Waiting tasks grow older too, so no task starves.
     """
 
     streams: Sequence[str] = ()
     head_starts: Sequence[tuple[str, int]] = ()
 
     def takes(self, name: str) -> bool:
-        """Whether the stream's tasks are taken at all."""
+        """Return whether the worker takes the stream's tasks at all."""
         return matches(name, self.streams)
 
     def head_start_ms(self, name: str) -> int:
-        """How much older the stream's tasks count."""
+        """Return how much older (ms) the stream's tasks count."""
         return next((head_start_ms for pattern, head_start_ms in self.head_starts if matches(name, [pattern])), 0)
 
     @property
     def is_plain(self) -> bool:
-        """Whether all tasks are taken, by age."""
+        """Return whether the worker takes all tasks, by age."""
         return not self.streams and not self.head_starts
 
 
@@ -114,7 +114,7 @@ ANY_TASK = TaskChoice()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskClaim:
-    """What a worker holds: the fence for everything it writes for the task."""
+    """A worker's claim on a task; fences everything that the worker writes for the task."""
 
     task_id: int
     epoch: int
@@ -123,10 +123,10 @@ class TaskClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapObject:
-    """A new object and what the index shall name of it, in order of (partition, offset).
+    """A new object and the slices for which the index shall name it, in order of (partition, offset).
 
-    For a data file a `Slice` is a *segment*: `position` is the number of its first row in the file, `length` the bytes that its batches
-    had when they were committed (so that sizes and retention stay what they were). For a WAL-format object it is a slice as ever.
+    For a data file a `Slice` is a *segment*: `position` is the number of its first row in the file; `length` is the size in bytes of its
+    batches when they were committed (so that sizes and retention do not change). For a WAL-format object it is an ordinary slice.
     """
 
     object: ObjectRef
@@ -135,16 +135,16 @@ class SwapObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swap:
-    """New homes for offsets that are in the index already. Together the slices cover each replaced range without gaps."""
+    """New objects for offsets that are already in the index. Together the slices cover each replaced range without gaps."""
 
     claim: TaskClaim
     objects: Sequence[SwapObject]
     is_final: bool = True
-    """False: only the bytes move (a task that is quarantined gets an object of its own); the task stays, nothing is compacted."""
+    """False: only bytes move (a quarantined task gets an object of its own); the task stays open, nothing is compacted."""
 
 
 class PartitionBacklog(NamedTuple):
-    """A partition's part that is not compacted: `[compacted, end)`, its bytes, and the commit time's age (ms) of its oldest slice."""
+    """The uncompacted part of a partition: `[compacted, end)`, its bytes, and the age (ms) of its oldest slice's commit."""
 
     partition: PartitionKey
     compacted: int
@@ -155,7 +155,7 @@ class PartitionBacklog(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamBacklog:
-    """What of a stream waits for compaction. `age_ms`: of the oldest slice's commit (0 when nothing waits)."""
+    """The uncompacted part of a stream. `age_ms`: age of the oldest slice's commit (0 if all is compacted)."""
 
     stream_number: int
     size_bytes: int
@@ -165,7 +165,7 @@ class StreamBacklog:
 
 
 class StreamCommits(NamedTuple):
-    """How often tasks of a stream were finished (compactions and merges), and when (ms since 1970, the store's time) the last one was."""
+    """How many tasks of a stream were finished (compactions and merges), and when (ms since 1970, the store's time) the last one was."""
 
     stream_number: int
     commit_count: int
@@ -174,7 +174,7 @@ class StreamCommits(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFileEntry:
-    """A data file that the index names: its object, the segments in it, and the log position of the swap that brought it."""
+    """A data file that the index names: its object, its segments, and the log position of the swap that added it."""
 
     object: ObjectRef
     segments: Sequence[Slice]
@@ -183,7 +183,7 @@ class DataFileEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusedObject:
-    """An object that the index does not name any more, since `unused_ms` (duration). `stream_number` is 0 for WAL objects."""
+    """An object that the index has not named for `unused_ms` (duration). `stream_number` is 0 for WAL objects."""
 
     object: ObjectRef
     stream_number: int
@@ -196,8 +196,8 @@ class TaskQueue(Protocol):
     async def offer(self, offers: Sequence[TaskOffer], lease: Lease) -> list[Task]:
         """Queue the offers; returns the tasks made.
 
-        An offer is left out when one of its partitions (COMPACT) or inputs (MERGE) belongs to a task already, when a range does not
-        start at the partition's compacted offset (or, if that was trimmed, at its start), or when its stream is deleted.
+        An offer is left out if one of its partitions (COMPACT) or inputs (MERGE) already belongs to a task, if a range does not start at
+        the partition's compacted offset (or, if that was trimmed, at its start offset), or if its stream is deleted.
 
         Raises:
             Fenced: the planner's lease was overtaken.
@@ -206,10 +206,10 @@ class TaskQueue(Protocol):
     async def claim(
         self, worker: ServerRef, *, limit: int, bytes_max: int, choice: TaskChoice = ANY_TASK
     ) -> list[Task]:
-        """Claim open tasks that no live worker holds and that need not wait: oldest first, at most `limit`, together at most
-        `bytes_max` bytes (one larger task excepted). Each gets a new epoch. Tasks of deleted streams are dropped on the way.
+        """Claim open tasks that no live worker holds and whose wait is over: oldest first, at most `limit`, at most `bytes_max` bytes
+        together (a single larger task is allowed). Each gets a new epoch. Tasks of deleted streams are dropped on the way.
 
-        With a `choice`, only those that it takes, in its order; by their oldest record, not by when they were offered.
+        With a `choice`, claim only the tasks that it takes, in its order. Age is that of a task's oldest record, not of its offer.
 
         Raises:
             Fenced: the worker's registration is not the newest, or not live.
@@ -218,27 +218,27 @@ class TaskQueue(Protocol):
     async def prepare(self, claim: TaskClaim, result: bytes | None, keys: Collection[str]) -> None:
         """Register the keys of objects that were written for the task, and remember the result of this epoch (at most 16 MiB).
 
-        I10: until the task closes, no sweep forbids these keys; and a swap of the task names no others. Called after the objects are
-        durable and before the table or the index is changed. All or nothing, repeatable. None: there is no result to remember.
+        I10: until the task closes, no sweep forbids these keys, and a swap of the task names no other keys. Call this after the objects
+        are durable and before the table or the index is changed. All or nothing, repeatable. None: there is no result to remember.
 
         Raises:
             Fenced: the claim is not the task's newest.
-            Conflict: the orphan sweep has forbidden one of the keys, or it is in use. Write the objects anew, under new keys.
+            Conflict: the orphan sweep has forbidden one of the keys, or it is in use. Write the objects again, under new keys.
         """
 
     async def check(self, claims: Collection[TaskClaim]) -> None:
-        """Return if all claims are their tasks' newest now: at a moment between the call and the return. Changes nothing.
+        """Return if every claim was its task's newest at some moment between the call and the return. Changes nothing.
 
-        A worker asks after it has loaded the table version that its commit replaces: see `Tables.commit`.
+        A worker calls this after it has loaded the table version that its commit replaces: see `Tables.commit`.
 
         Raises:
             Fenced: a claim was overtaken or given back, or its task is closed.
         """
 
     async def release(self, claims: Collection[TaskClaim], *, wait_ms: int = 0) -> None:
-        """Give tasks back without blame, e.g. on shutdown; those that are held by another by now stay so.
+        """Give tasks back without counting a failure, e.g. on shutdown; tasks that another worker holds by now are left alone.
 
-        Nobody claims them for `wait_ms`: a task whose stores do not answer lets others pass.
+        No worker claims them for `wait_ms`, so a task whose stores do not answer does not delay other tasks.
         """
 
     async def fail(self, claim: TaskClaim, error: str, *, retry_after_ms: int, is_quarantined: bool) -> None:
@@ -249,50 +249,50 @@ class TaskQueue(Protocol):
         """
 
     async def cancel(self, claim: TaskClaim) -> None:
-        """Drop a task that cannot or need not be done any more (a merge whose files have changed). Raises `Fenced`."""
+        """Drop a task that cannot or need not be done (a merge whose files have changed). Raises `Fenced`."""
 
     async def retry(self, task_id: int) -> Task:
-        """Let a task be claimed again at once, its attempts forgotten. Raises `NotFound`."""
+        """Allow a task to be claimed at once, and reset its attempt count. Raises `NotFound`."""
 
     async def list(self, *, stream_number: int | None = None, after: int = 0, limit: int = 1000) -> Sequence[Task]:
-        """Tasks by id behind `after`, at most `limit`, of all streams or one; without their results, which may be large."""
+        """List at most `limit` tasks with id > `after`, by id, of one stream or all; without their results, which may be large."""
 
     async def uncompacted(self, *, after: PartitionKey, limit: int) -> Sequence[PartitionBacklog]:
-        """Partitions behind `after` with committed records that are not compacted, by key, at most `limit`: where a planner starts.
+        """List at most `limit` partitions with key > `after` that have uncompacted records, by key: where a planner starts.
 
-        Their `compacted` is where the next offer starts: the compacted offset, or the start where that is larger.
+        `compacted` is where the next offer starts: the compacted offset, or the start offset if that is larger.
         """
 
     async def backlog(self) -> Sequence[StreamBacklog]:
-        """Streams with records that are not compacted, by number, as of now. Ages are exact for the 32 largest backlogs of a stream."""
+        """List streams with uncompacted records, by number, as of now. Ages are exact for the 32 largest backlogs of a stream."""
 
     async def commits(self) -> Sequence[StreamCommits]:
-        """Streams that were ever compacted, deleted ones too, by number; 24 bytes each."""
+        """List streams that were ever compacted, including deleted ones, by number; 24 bytes each."""
 
     async def compacted(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
-        """Compacted offsets (0: nothing yet) of the partitions that exist."""
+        """Return the compacted offsets (0: nothing yet) of the partitions that exist."""
 
 
 class ObjectRegister(Protocol):
-    """Which objects the index names, and which it does not name any more. Keys only; the bytes are the sweeper's."""
+    """Which objects the index names, and which it has stopped naming. Keys only; the sweeper handles the bytes."""
 
     async def unused(
         self, kind: ObjectKind, *, unused_ms: int, after: str = "", limit: int = 1000
     ) -> Sequence[UnusedObject]:
-        """Objects of that kind that no index row has named for at least `unused_ms` and whose bytes are not deleted, by key."""
+        """List objects of that kind that no index row has named for at least `unused_ms` and whose bytes are not deleted, by key."""
 
     async def deleted(self, keys: Collection[str]) -> None:
-        """Note that the bytes of unused objects are gone; objects that are still named are left alone."""
+        """Record that the bytes of unused objects are gone; objects that the index still names are left alone."""
 
     async def forbid(self, keys: Collection[str]) -> set[str]:
-        """Forbid keys of objects that a crash left behind; returns those that are forbidden now. Their bytes may be deleted then.
+        """Forbid keys of objects that a crash left behind; returns the keys that are now forbidden, whose bytes may then be deleted.
 
-        Never one that an open task has registered (`TaskQueue.prepare`) or that the index names. `prepare` refuses forbidden keys for as
-        long as the claim that wrote the object may call it, however late that is. Rules: `metadata/task_rules.py`.
+        Never forbids a key that an open task has registered (`TaskQueue.prepare`) or that the index names. `prepare` refuses forbidden
+        keys for as long as the claim that wrote the object may call it, however late that is. Rules: `metadata/task_rules.py`.
         """
 
     async def data_files(self, stream_number: int, *, after: int = 0, limit: int = 1000) -> Sequence[DataFileEntry]:
-        """Data files of the stream that the index names, by (position, key) with position > `after`; files of one swap come together
-        even above `limit`. Segments are those that the swap brought, also if they were trimmed since.
-        A file that a merge has replaced is told until its trimmed rows are forgotten: ask `CommitLog.slices` before merging it again.
+        """List data files of the stream that the index names, by (position, key) with position > `after`; files of one swap are listed
+        together, even above `limit`. Segments are those of the swap, including those trimmed since.
+        A file that a merge has replaced is listed until its trimmed rows are forgotten: ask `CommitLog.slices` before merging it again.
         """

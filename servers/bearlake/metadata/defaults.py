@@ -1,6 +1,6 @@
-"""Defaults: configs that streams of a group have unless they say otherwise.
+"""Defaults: configs that streams of a group have unless they set others.
 
-The store keeps them; who makes streams copies them, and what the groups are is that protocol's business (Pulsar: namespaces).
+The store keeps the defaults. The protocol that creates streams copies the defaults and defines the groups (Pulsar: namespaces).
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ GROUP_NAME_BYTES_MAX = 1024
 
 
 class Defaults(NamedTuple):
-    """The configs of a group. `version` counts their changes; 0: nobody has ever set any."""
+    """The configs of a group. `version` counts their changes; 0: never set."""
 
     configs: Mapping[str, str]
     version: int
@@ -25,17 +25,17 @@ class DefaultsStore(Protocol):
     """Defaults by group."""
 
     async def get(self, group: str) -> Defaults:
-        """The group's defaults as of now."""
+        """Return the group's defaults as of now."""
 
     async def set(self, group: str, configs: Mapping[str, str], *, version: int) -> Defaults:
         """Replace the group's defaults, if they still have this version.
 
         Raises:
-            Conflict: they have another one.
-            Invalid: an empty name, or one longer than `GROUP_NAME_BYTES_MAX`.
+            Conflict: the defaults have another version.
+            Invalid: the name is empty, or longer than `GROUP_NAME_BYTES_MAX`.
         """
 
 
 def check_group_name(group: str) -> None:
-    """Raise `Invalid` unless a group may have that name."""
+    """Raise `Invalid` unless `group` is a valid name of a group."""
     check_name("a group's name", group, GROUP_NAME_BYTES_MAX)

@@ -1,13 +1,13 @@
-"""A metadata store that misbehaves as real ones do, for tests and the simulation.
+"""A metadata store that fails as real stores do, for tests and the simulation.
 
-Every call of every noun passes on to the inner store, and on the way there or back may be late, fail before its effect, or lose its
-reply after the effect; the last two are `Unavailable`, which says that either may have happened. A cancelled call may have
-happened too: the effect is not undone while the reply is on its way. Faults come from an injected random source and waits
-from the event loop alone, so a seed replays exactly, also in virtual time.
+Every call of every noun is passed on to the inner store. On the way there or back the call may be late, fail before its effect, or lose
+its reply after the effect. The last two raise `Unavailable`, which says that either may have happened. A cancelled call may have
+happened too: the effect is not undone if the reply is delayed. Faults come from an injected random source, and waits from the event
+loop alone, so a seed replays exactly, also in virtual time.
 
-A write may also be given up (`Unavailable`) with its effect still to come. What the stores guarantee then (DESIGN.md, I12), this wrapper
-does at its worst: the effect comes at any moment until the next write through this wrapper begins, or never. It never comes later.
-One wrapper stands for one process; writes of others may come in between.
+A write may also be given up (`Unavailable`) while its effect is still to come. This wrapper does the worst that the stores' guarantee
+allows (DESIGN.md, I12): the effect happens at any moment until the next write through this wrapper begins, or never, but not later.
+One wrapper stands for one process; writes of other processes may come in between.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from bearlake.metadata.subscriptions import CursorStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataFaults:
-    """How often and how the store misbehaves; rates are probabilities per call, 0 to 1."""
+    """How often and how the store fails; rates are probabilities per call, 0 to 1."""
 
     delay_ms_max: float = 0.0
     """Each call waits up to this long before its effect, and again before its reply (uniform). 0: it yields to the loop once."""
@@ -50,7 +50,7 @@ class MetadataFaults:
     """`Unavailable` although the effect happened."""
 
     late_rate: float = 0.0
-    """`Unavailable` of a write whose effect comes later, at the latest when the next write begins; or never, as often."""
+    """`Unavailable` of a write whose effect comes later, at the latest when the next write begins, or (just as often) never."""
 
 
 READS = frozenset(
@@ -71,11 +71,11 @@ READS = frozenset(
     }
     | {"by_fingerprint", "subjects", "versions", "usages", "referrers", "contexts", "last_id"}
 )
-"""Methods without an effect, of whichever noun."""
+"""Methods without an effect, of every noun."""
 
 
 class FaultyMetadata(Metadata):
-    """A `Metadata` that passes calls on to `inner`, unless it does not. Wraps a store, owns nothing but the faults."""
+    """A `Metadata` that passes calls on to `inner`, with faults. Closing it closes `inner`."""
 
     def __init__(self, inner: Metadata, faults: MetadataFaults, randomness: random.Random) -> None:
         self._inner = inner
@@ -93,7 +93,7 @@ class FaultyMetadata(Metadata):
         self.defaults: DefaultsStore = cast("DefaultsStore", FaultyNoun(inner.defaults, self._line))
 
     def misbehave(self, faults: MetadataFaults) -> None:
-        """Behave like this from now on."""
+        """Use these faults from now on."""
         self._line.faults = faults
 
     @override
@@ -105,24 +105,24 @@ class FaultyMetadata(Metadata):
         return cast("int", await self._line.call("now_ms", self._inner.now_ms))
 
     async def close(self) -> None:
-        """Closes the inner store, without faults."""
+        """Close the inner store, without faults."""
         await self._inner.close()
 
 
 class Line:
-    """The way to the store and back."""
+    """The path of a call to the store and back."""
 
     def __init__(self, faults: MetadataFaults, randomness: random.Random) -> None:
         self.faults = faults
         self._randomness = randomness
         self._late: list[Callable[[], Awaitable[object]]] = []
-        """Effects of writes that were given up, which may still come."""
+        """Effects of given-up writes that may still happen."""
         self._settling = asyncio.Lock()
 
     async def call(
         self, what: str, effect: Callable[..., Awaitable[object]], *arguments: Any, **options: Any
     ) -> object:
-        """Do `effect` and return its result, or fail on the way there or back. Its own errors come back as replies do."""
+        """Run `effect` and return its result, or fail on the way there or back. Errors of `effect` are delayed or lost as replies are."""
         await self._delay()
         await self._settle(is_final=what not in READS)
         if what not in READS and self._happens(self.faults.late_rate):
@@ -143,7 +143,7 @@ class Line:
         return result
 
     async def _settle(self, *, is_final: bool) -> None:
-        """Let late effects come, each with even odds; if `is_final`, the others never come."""
+        """Let late effects happen, each with even odds; if `is_final`, the remaining ones never happen."""
         async with self._settling:
             waiting, self._late = self._late, []
             for effect in waiting:
@@ -162,14 +162,14 @@ class Line:
 
 
 class FaultyNoun:
-    """One of the store's Protocols with faults in each of its methods, whichever they are: all of them are coroutines."""
+    """One of the store's Protocols with faults in each of its methods, all of which are coroutines."""
 
     def __init__(self, inner: object, line: Line) -> None:
         self._inner = inner
         self._line = line
 
     def blocking_commit(self) -> None:
-        """None: every commit comes through here."""
+        """Return None: every commit goes through this wrapper."""
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[object]]:
         effect = getattr(self._inner, name)

@@ -1,4 +1,4 @@
-"""What becomes of one batch at its turn, as pure functions: rules for producers (`producers.py`), expected offsets, closed streams."""
+"""The decision on one batch, as pure functions: rules for producers (`producers.py`), expected offsets, closed streams."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -30,7 +30,7 @@ from bearlake.metadata.producers import (
 
 
 class Unknowns(NamedTuple):
-    """What decides about batches of producers without a state, for one commit (`producers.py`)."""
+    """Inputs to the decision on batches of producers without a state, for one commit (`producers.py`)."""
 
     expired_id: int
     position_floor: int
@@ -41,10 +41,10 @@ class Unknowns(NamedTuple):
 def judged(
     batch: BatchCommit, state: PartitionState, known: Producer | None, end: int, now_ms: int, unknowns: Unknowns
 ) -> tuple[OutcomeKind, int, Producer | None]:
-    """What becomes of a batch at its turn, by all the rules: its kind, the base offset of its outcome, the producer's state after it.
+    """Decide a batch by all the rules; returns its kind, the base offset of its outcome, and the producer's state after it.
 
-    The base offset is a duplicate's original one, or the end offset that was not expected, else -1. The expected offset is looked at last,
-    so that a duplicate stays one.
+    The base offset is a duplicate's original one, or the end offset in the case of an unexpected offset, else -1. The expected offset is
+    checked last, so that a duplicate remains a duplicate.
     """
     partition, _, _, count, _, producer_id, epoch, sequence, flags, expected, after = batch
     kind, base, made = ACCEPTED, -1, None
@@ -81,8 +81,8 @@ def judged(
 def refused(
     batch: BatchCommit, state: PartitionState, known: Producer | None, end: int, now_ms: int, unknowns: Unknowns
 ) -> Outcome:
-    """The outcome of a batch for a stream that takes none: it is terminated, or it was deleted. A duplicate stays one, and so does
-    a batch that may be one.
+    """Return the outcome of a batch for a terminated or deleted stream, which takes no batches. A duplicate remains a duplicate, and a
+    batch that may be a duplicate remains UNSURE.
     """
     if state.stream.is_deleted:
         return Outcome(NOT_FOUND, -1, -1)

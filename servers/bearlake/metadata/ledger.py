@@ -1,19 +1,19 @@
-"""The rules of the commit log as a state machine without I/O: what becomes of a batch, and what an entry changes.
+"""The rules of the commit log as a state machine without I/O: the decision on each batch, and the effect of each entry.
 
-The log is the truth. A `Ledger` is what one follows from it: for each partition its start, end, size and the states of its
-idempotent producers. `decide` judges the batches of a WAL object and changes nothing; the backend writes the entry, and when the
-transaction is durable `adopt` makes the decision part of the state. Entries of other processes come in through `replay_commit`
-and its siblings. So a failed, cancelled or crashed transaction leaves no trace here.
+The log is the truth. A `Ledger` is the state derived from it: each partition's start, end, size and the states of its idempotent
+producers. `decide` judges the batches of a WAL object and changes nothing. The backend writes the entry. Once the transaction is
+durable, `adopt` applies the decision to the state. Entries of other processes are applied by `replay_commit` and its siblings. So a
+failed, cancelled or crashed transaction leaves no trace here.
 
-States are fetched on demand from a `Checkpoint`, which may be *newer* than the entries that are replayed on top of it: replay is
-idempotent, because offsets only grow. A partition that entries behind the checkpoint have changed is never evicted.
+States are fetched on demand from a `Checkpoint`, which may be *newer* than the entries that are replayed on top of it. Replay is
+idempotent because offsets only grow. A partition that was changed by entries after the checkpoint is never evicted.
 
 The rules for a single batch are in `judging.py`, those for producers in `producers.py`.
 
-Transactions have their place here: a partition's state gets `producer id -> first offset` of its open transactions (last stable
-offset = the smallest of them, else the end), fed by the flags that `ProducerBatch` rows carry already; a marker (control batch)
-closes one and, if it aborts, adds `(producer id, first offset, last offset)` to the partition's aborted ranges, which are rolled
-up beside the slices of their page. Both are functions of the log, so no entry that exists now needs another form.
+Transactions can be added here: a partition's state gets `producer id -> first offset` of its open transactions (last stable
+offset = the smallest of these, else the end), fed by the flags that `ProducerBatch` rows already carry. A marker (control batch)
+closes a transaction; an abort also adds `(producer id, first offset, last offset)` to the partition's aborted ranges, which are
+rolled up with the slices of their page. Both are functions of the log, so the formats of existing entries stay as they are.
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,29 +45,29 @@ from bearlake.metadata.producers import (
 )
 
 NOT_BY_RECORDS = BATCH_CONTROL | BATCH_NAMED
-"""Batches whose sequence, if they have any, does not count records."""
+"""Batches whose sequence, if any, does not count records."""
 
 ProducerBatch = tuple[int, int, int, int, int, int, int]
-"""An accepted batch of an idempotent producer, as a commit's entry carries it: partition, producer id, producer epoch, base sequence,
-record count, base offset, flags. (A plain tuple, as `Change`: a commit makes one per batch, named ones cost three times as much.)
+"""An accepted batch of an idempotent producer, as in a commit's entry: partition, producer id, producer epoch, base sequence,
+record count, base offset, flags. (A plain tuple, like `Change`: a commit makes one per batch, and a NamedTuple costs three times as much.)
 """
 
 
 class Checkpoint(Protocol):
-    """Where states come from that are not in memory; not older than the oldest entry that was not applied."""
+    """The source of states that are not in memory; not older than the oldest entry that was not applied."""
 
     def stream(self, number: int) -> StreamState | None:
-        """The stream as it is now, None if there never was one of that number."""
+        """Return the stream as it is now; None if no stream ever had that number."""
 
     def partition(self, key: PartitionKey, stream: StreamState) -> PartitionState:
-        """The partition's state; an empty one when nothing was ever written to it."""
+        """Return the partition's state; an empty state if nothing was ever written to the partition."""
 
     def floor_of(self, key: PartitionKey, producer_id: int) -> int | None:
-        """The floor (`NamedProducer.floor`) of the partition's named producer of this id; None if no name has it."""
+        """Return the floor (`NamedProducer.floor`) of the partition's named producer with this id; None if no name has the id."""
 
 
 class _States(dict[PartitionKey, PartitionState]):
-    """States by key; a missing one is loaded. Unknown partitions get a state of their own kind, which is not kept."""
+    """States by key; a missing state is loaded. Unknown partitions get a special state, which is not kept."""
 
     def __init__(self, ledger: "Ledger") -> None:
         super().__init__()
@@ -85,11 +85,11 @@ NOWHERE = PartitionState(StreamState(0, is_deleted=True), start=-1)
 
 
 Change = tuple[PartitionState, int, int, dict[int, Producer]]
-"""What a decision makes of one partition: its state so far; its end, size and changed producers after it."""
+"""The effect of a decision on one partition: its state before; its end, size and changed producers after."""
 
 
 class Decision(NamedTuple):
-    """What becomes of an object's batches. Nothing was accepted if `slices` is empty; then there is nothing to write."""
+    """The decision on an object's batches. If `slices` is empty, nothing was accepted and there is nothing to write."""
 
     outcomes: list[Outcome]
     slices: list[Slice]
@@ -98,7 +98,7 @@ class Decision(NamedTuple):
 
 
 class Ledger:
-    """The state after all entries up to `applied`, of which those up to `rolled` are in the checkpoint too."""
+    """The state after all entries up to `applied`; the checkpoint includes those up to `rolled`."""
 
     def __init__(self, checkpoint: Checkpoint, *, partition_count_max: int = 200_000) -> None:
         self._checkpoint = checkpoint
@@ -107,22 +107,22 @@ class Ledger:
         self.applied = 0
         self.rolled = 0
         self.expired_id = -1
-        """The largest id of an idempotent producer whose state ever expired; not in the log, kept by the backend."""
+        """The largest id of an idempotent producer whose state ever expired; not in the log: the backend stores it."""
         self.position_floor = 0
-        """The position floor (`producers.py`); so with this."""
+        """The position floor (`producers.py`); not in the log either."""
         self.partitions: dict[PartitionKey, PartitionState] = _States(self)
         self.streams: dict[int, StreamState] = {}
         self.unrolled: dict[PartitionKey, PartitionState] = {}
 
     def load(self, key: PartitionKey) -> PartitionState | None:
-        """A state from the checkpoint, None when the partition never existed."""
+        """Load a state from the checkpoint; None if the partition never existed."""
         stream = self.stream(stream_number(key))
         if stream is None or partition_index(key) >= stream.partition_count:
             return None
         return self._checkpoint.partition(key, stream)
 
     def stream(self, number: int) -> StreamState | None:
-        """What is known of the stream; None when there never was one of that number."""
+        """Return the known state of the stream; None if no stream ever had that number."""
         stream = self.streams.get(number)
         if stream is None:
             stream = self._checkpoint.stream(number)
@@ -131,19 +131,19 @@ class Ledger:
         return stream
 
     def existing(self, key: PartitionKey) -> PartitionState | None:
-        """The state of a partition that exists now, else None."""
+        """Return the state of a partition that exists now, else None."""
         state = self.partitions[key]
         return None if state.stream.is_deleted else state
 
     def reset(self, rolled: int) -> None:
-        """Forget everything, also the log behind `rolled`: the next entry to apply is `rolled + 1`."""
+        """Discard all state, including the log after `rolled`: the next entry to apply is `rolled + 1`."""
         self.partitions.clear()
         self.streams.clear()
         self.unrolled.clear()
         self.applied = self.rolled = rolled
 
     def decide(self, batches: Iterable[BatchCommit], now_ms: int, *, seen: int = 0) -> Decision:
-        """Judge the batches in order, each knowing what became of those before it; `seen` as in `ObjectCommit`. Changes nothing."""
+        """Judge the batches in order; each decision considers those before it. `seen` as in `ObjectCommit`. Changes nothing."""
         unknowns = Unknowns(self.expired_id, self.position_floor, seen, self._checkpoint.floor_of)
         outcomes: list[Outcome] = []
         slices: list[Slice] = []
@@ -181,13 +181,13 @@ class Ledger:
                         outcomes.append(Outcome(kind, base, state.start))
                         at += 1
                         continue
-                else:  # the next batch of a known producer: the common case, written out
+                else:  # the next batch of a known producer: the common case, inlined for speed
                     last = (sequence + count - 1) & SEQUENCE_MASK
                     made = (epoch, now_ms, sequence, last, end, *known[HEAD_FIELDS:KEPT])
                 if made is not None:
                     producers[producer_id] = made
                     rows.append((partition, producer_id, epoch, sequence, count, end, flags))
-            # This batch, and with it those of nobody that follow in the partition and go anywhere: offsets are all that they need.
+            # This batch and the following ones of the partition without a producer or an expected offset: they only need offsets.
             at, end, added = kernel.assign_offsets(
                 Outcome, ACCEPTED, Slice, given, at, state.start, end, outcomes, slices
             )
@@ -196,7 +196,7 @@ class Ledger:
         return Decision(outcomes, slices, rows, changes)
 
     def adopt(self, decision: Decision, position: int) -> None:
-        """Make the decision part of the state: its entry is committed at `position`, right behind `applied`."""
+        """Apply the decision to the state: its entry is committed at `position`, directly after `applied`."""
         assert position == self.applied + 1, "entries are applied in order, without gaps"
         unrolled = self.unrolled
         for key, (state, end, size, producers) in decision.changes.items():
@@ -212,7 +212,7 @@ class Ledger:
     def replay_commit(
         self, position: int, now_ms: int, slices: Sequence[Slice], rows: Iterable[tuple[int, ...]]
     ) -> None:
-        """Apply a commit's entry. What the checkpoint knew already is not applied twice."""
+        """Apply a commit's entry. Parts that the checkpoint already includes are skipped."""
         for key, base, count, _, length, _ in slices:
             state = self.partitions[key]
             assert base <= state.end, f"I2: partition {key} ends at {state.end}, the entry {position} starts at {base}"
@@ -244,7 +244,7 @@ class Ledger:
         self.applied = position
 
     def replay_stream(self, position: int, number: int) -> None:
-        """Apply the entry that says that a stream was changed."""
+        """Apply the entry of a changed stream."""
         known = self.streams.get(number)
         if known is not None:
             stream = self._checkpoint.stream(number)
@@ -253,11 +253,11 @@ class Ledger:
         self.applied = position
 
     def replay_swap(self, position: int) -> None:
-        """Apply the entry that says that offsets have a new home: nothing that the ledger knows has changed."""
+        """Apply the entry of a swap: objects changed, but nothing that the ledger stores."""
         self.applied = position
 
     def rolled_up(self, position: int) -> None:
-        """The checkpoint has reached `position`: what needs memory because of older entries may go."""
+        """Note that the checkpoint has reached `position`, and drop state that was only needed for older entries."""
         self.rolled = position
         for key, state in list(self.unrolled.items()):
             tail = state.tail
@@ -268,7 +268,7 @@ class Ledger:
         self.evict()
 
     def evict(self) -> None:
-        """Keep the memory bounded: drop the oldest states (first in, first out: reads and writes need not reorder them)."""
+        """Bound the memory: drop the oldest states (first in, first out, so that reads and writes need not reorder them)."""
         if len(self.partitions) <= self._evict_above:
             return
         surplus = len(self.partitions) - self._partition_count_max * 9 // 10
@@ -278,7 +278,7 @@ class Ledger:
         self._evict_above = max(self._partition_count_max, len(self.partitions) * 11 // 10)
 
     def producers(self, state: PartitionState) -> list[ProducerState]:
-        """The newest states of a partition's producers, by id."""
+        """Return the newest states of a partition's producers, by id."""
         return [
             ProducerState(
                 producer_id=producer_id,

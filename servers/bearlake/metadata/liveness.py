@@ -1,4 +1,4 @@
-"""Whether a server is live: a fact of the store (I13), decided by counters alone. No clock of the store takes part.
+"""Whether a server is live: a fact of the store (I13), decided by counters alone, without a clock of the store.
 
     registered ── heartbeat (count + 1) ──> live ── leave ──> left
                                             │  ^
@@ -6,11 +6,11 @@
         the one that the observer watched   v  │ that others may have taken what it held
                                            lapsed
 
-An observer watches another server's heartbeat count stand still on its own monotonic clock (`serving/watching.py`), and says so in the
-store: `lapse`, a compare-and-set on that count. What a lapsed server holds is its own until somebody takes it; it may still write,
-fenced by epochs. Its next heartbeat revives it.
+An observer uses its own monotonic clock to see that another server's heartbeat count does not change (`serving/watching.py`). It then
+declares the lapse in the store: `lapse`, a compare-and-set on that count. A lapsed server keeps its leases and claims until another server
+takes them. It may still write, fenced by epochs. Its next heartbeat revives it.
 
-SQLite runs these functions, PostgreSQL has them in SQL (`migrations/0019_liveness.sql`); `tests/metadata` holds the two together.
+SQLite runs these functions; PostgreSQL has them in SQL (`migrations/0019_liveness.sql`). `tests/metadata` checks that both agree.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What the store knows of the newest registration of a name."""
+    """The store's state of the newest registration of a name."""
 
     epoch: int
     heartbeat_count: int = 0
@@ -30,24 +30,24 @@ class Standing:
 
 
 def is_newest(standing: Standing | None, epoch: int) -> bool:
-    """Whether this epoch may still write: no newer one was registered, and it has not left."""
+    """Return whether this epoch may still write: no newer epoch was registered, and it has not left."""
     return standing is not None and standing.epoch == epoch and not standing.has_left
 
 
 def is_live(standing: Standing | None, epoch: int) -> bool:
-    """Whether nobody may take what this epoch holds."""
+    """Return whether no other server may take the leases and claims of this epoch."""
     return standing is not None and is_newest(standing, epoch) and not standing.has_lapsed
 
 
 def beaten(standing: Standing) -> Standing:
-    """After a heartbeat of its newest epoch."""
+    """Return the state after a heartbeat of its newest epoch."""
     return replace(standing, heartbeat_count=standing.heartbeat_count + 1, has_lapsed=False)
 
 
 def lapsed(standing: Standing | None, epoch: int, heartbeat_count: int) -> Standing | None:
-    """After an observer has seen the count stand still; None when it has moved since, or the registration has ended.
+    """Return the state after an observer saw no change of the count; None if the count has changed since, or the registration has ended.
 
-    A repeat changes nothing, and is answered as the first time.
+    A repeat changes nothing and returns the same answer.
     """
     if standing is None or not is_newest(standing, epoch) or standing.heartbeat_count != heartbeat_count:
         return None
@@ -57,5 +57,5 @@ def lapsed(standing: Standing | None, epoch: int, heartbeat_count: int) -> Stand
 
 
 def may_take(holder: Standing | None, holder_epoch: int) -> bool:
-    """Whether a lease or a claim that this epoch of `holder` has may go to another server."""
+    """Return whether another server may take a lease or claim that this epoch of `holder` has."""
     return not is_live(holder, holder_epoch)

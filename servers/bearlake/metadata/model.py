@@ -1,7 +1,7 @@
 """Values of the metadata store: streams, servers, commits, slices, groups, leases.
 
-What the commit path makes by the thousand per second (`BatchCommit`, `Outcome`, `Slice`) are NamedTuples, which cost a third of
-a frozen dataclass to build; everything else is a frozen dataclass. `BatchCommit` is defined in `kernel.log`, whose C code makes it.
+Values that the commit path makes thousands of times per second (`BatchCommit`, `Outcome`, `Slice`) are NamedTuples, which cost a
+third of a frozen dataclass to build. Other values are frozen dataclasses. `kernel.log` defines `BatchCommit`, since its C code makes it.
 
 A partition is named by a `PartitionKey`, one integer: the stream's number (one per incarnation, never reused) and the partition's index.
 """
@@ -21,34 +21,34 @@ _NO_PARTITION = PartitionKey(0)
 
 
 def partition_key(stream_number: int, index: int) -> PartitionKey:
-    """The key of partition `index` (0 <= index < 2**20) of the stream with that number (1 <= number < 2**43)."""
+    """Return the key of partition `index` (0 <= index < 2**20) of the stream with that number (1 <= number < 2**43)."""
     return PartitionKey(stream_number << PARTITION_BITS | index)
 
 
 def stream_number(partition: PartitionKey) -> int:
-    """The number of the stream that the partition belongs to."""
+    """Return the number of the stream that the partition belongs to."""
     return partition >> PARTITION_BITS
 
 
 def partition_index(partition: PartitionKey) -> int:
-    """The partition's index in its stream."""
+    """Return the partition's index in its stream."""
     return partition & (PARTITION_COUNT_MAX - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSpec:
-    """What a new stream shall be: its name, partition count (1 … 2**20) and the configs that differ from the defaults."""
+    """A stream to create: its name, partition count (1 … 2**20) and the configs that differ from the defaults."""
 
     name: str
     partition_count: int
     configs: Mapping[str, str] = field(default_factory=dict)
     after: int = 0
-    """Number of the name's newest incarnation that its creator saw (`StreamCatalog.newest`); 0: it saw none."""
+    """Number of the name's newest incarnation that the creator has seen (`StreamCatalog.newest`); 0: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """One incarnation of a stream as the store has it at log position `version`."""
+    """One incarnation of a stream, as of log position `version`."""
 
     name: str
     id: uuid.UUID
@@ -58,17 +58,17 @@ class Stream:
     created_ms: int
     is_deleted: bool = False
     is_terminated: bool = False
-    """It takes no more batches, ever; what it has stays readable."""
+    """The stream takes no more batches, permanently; its records stay readable."""
     version: int = 0
 
     def partition(self, index: int) -> PartitionKey:
-        """The key of partition `index`, which must exist."""
+        """Return the key of partition `index`, which must exist."""
         return partition_key(self.number, index)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRef:
-    """A server process in one of its epochs: the fence for everything it writes."""
+    """A server process in one of its epochs; the epoch fences everything that it writes."""
 
     node_id: int
     epoch: int
@@ -76,7 +76,7 @@ class ServerRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What a server gets when it registers."""
+    """The store's answer to a server that registers."""
 
     server: ServerRef
     cluster_id: str
@@ -93,24 +93,24 @@ class Server:
     version: str
     is_draining: bool
     heartbeat_count: int
-    """Heartbeats of this epoch; while it stands still, observers count towards `timeout_ms`."""
+    """Heartbeats of this epoch; while the count does not change, observers count towards `timeout_ms`."""
     timeout_ms: int
-    """How long its heartbeats may stop before an observer declares it lapsed: this server's own setting."""
+    """Time without heartbeats after which an observer declares the server lapsed; the server's own setting."""
 
 
 BATCH_TRANSACTIONAL = 1
 BATCH_CONTROL = 2
 BATCH_NAMED = 4
-"""The producer has a name (`ProducerIds.named`): its sequence has 64 bits, counts appends, not records, and may skip."""
+"""The producer has a name (`ProducerIds.named`): its 64-bit sequence counts appends instead of records, and may skip."""
 BATCH_IN_STEP = 8
 """With BATCH_NAMED: the sequence must not skip, and starts at 0 for a new producer or epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectCommit:
-    """A WAL object to commit. `token` is the object's key; `batches` lie by position, one partition's batches back to back.
+    """A WAL object to commit. `token` is the object's key; `batches` are ordered by position, batches of one partition back to back.
 
-    `seen` is a log position that the server knew of before it received any batch that may be its producer's first one (0: none).
+    `seen` is a log position that the server knew before it received any batch that may be the first of its producer (0: none).
     """
 
     token: str
@@ -121,40 +121,40 @@ class ObjectCommit:
 
 
 class OutcomeKind(IntEnum):
-    """What became of a batch. Only ACCEPTED batches are in the log by this commit."""
+    """The decision on a batch. Only ACCEPTED batches are added to the log by this commit."""
 
     ACCEPTED = 0
     DUPLICATE = 1
-    """One of the producer's last five batches of the partition: `base_offset` is the original one.
+    """The batch is one of the producer's last five in the partition; `base_offset` is the original one.
 
-    Of a named producer any of its batches; `base_offset` is -1 if it is older than the last five.
+    For a named producer: any of its batches; `base_offset` is -1 if the batch is older than the last five.
     """
     OUT_OF_ORDER = 2
-    """The sequence is not the next one of the producer: a batch before it is missing. An unknown producer starts at 0 (I9)."""
+    """The sequence is not the producer's next one: an earlier batch is missing. An unknown producer starts at 0 (I9)."""
     FENCED = 3
-    """A newer producer epoch has written to the partition, or it was raised (`ProducerIds.raise_epoch`)."""
+    """A newer producer epoch has written to the partition, or the epoch was raised (`ProducerIds.raise_epoch`)."""
     NOT_FOUND = 4
     """The stream was deleted, or the partition does not exist."""
     UNEXPECTED_OFFSET = 5
-    """The partition's end is not the expected offset; `base_offset` says where it is. The producer's sequence is not used up."""
+    """The partition's end is not the expected offset; `base_offset` is the end. The producer's sequence is not used up."""
     TERMINATED = 6
-    """The stream was terminated (`StreamCatalog.terminate`): it takes no more batches. What was stored before stays a DUPLICATE."""
+    """The stream is terminated (`StreamCatalog.terminate`) and takes no more batches. A batch stored before that is a DUPLICATE."""
     UNKNOWN_PRODUCER = 7
     """The sequence is not 0, and the producer's state may have expired (`ProducerIds.expire`): it must start a new epoch at 0.
 
-    Of a named producer: neither its state nor its registration is there (any more). It must register its name again.
+    For a named producer: the store has neither its state nor its registration. The producer must register its name again.
     """
     UNSURE = 8
-    """The batch may be stored already, by a commit of a producer whose state has expired since, so nothing was decided (I9).
+    """The batch may already be stored, by a commit of a producer whose state has expired since, so the store decides nothing (I9).
 
-    Its server received the batch before it knew of that commit (`ObjectCommit.seen`). Sent again, the batch is judged anew.
+    The server received the batch before it knew of the expiry (`ObjectCommit.seen`). If the client sends it again, it is judged anew.
     """
 
 
 class Outcome(NamedTuple):
-    """A batch's outcome; `start_offset` is the partition's (-1 if none).
+    """A batch's outcome; `start_offset` is the partition's start offset (-1 if none).
 
-    `base_offset` is that of the batch if it is ACCEPTED or a DUPLICATE, the partition's end if it is an UNEXPECTED_OFFSET, else -1.
+    `base_offset` is the batch's if it is ACCEPTED or a DUPLICATE, the partition's end if it is an UNEXPECTED_OFFSET, else -1.
     """
 
     kind: OutcomeKind
@@ -165,8 +165,8 @@ class Outcome(NamedTuple):
 class Slice(NamedTuple):
     """Committed bytes `[position, position + length)` of one partition in one WAL object, offsets `[base, base + count)`.
 
-    The bytes are whole record batches back to back, whose stored base offsets are meaningless: the first one starts at
-    `base_offset`, each next one where the one before ended.
+    The bytes are whole record batches, back to back. Their stored base offsets are meaningless: the first batch starts at
+    `base_offset`, each next batch where the previous one ended.
     """
 
     partition: PartitionKey
@@ -178,7 +178,7 @@ class Slice(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """First offset behind the slice."""
+        """First offset after the slice."""
         return self.base_offset + self.record_count
 
 
@@ -186,9 +186,9 @@ class ObjectKind(IntEnum):
     """How an object holds its slices."""
 
     WAL = 0
-    """Record batches as they came, `wal/format.py`."""
+    """Record batches as received, `wal/format.py`."""
     PARQUET = 1
-    """Rows of a table's data file, `table/`; its slices are called segments, their `position` is a row number."""
+    """Rows of a table's data file, `table/`; its slices are called segments, and their `position` is a row number."""
 
 
 class ObjectRef(NamedTuple):
@@ -200,25 +200,25 @@ class ObjectRef(NamedTuple):
 
 
 class EntryKind(IntEnum):
-    """What a log entry changes."""
+    """The change that a log entry records."""
 
     COMMIT = 1
     """Slices of one WAL object were appended."""
     TRIM = 2
     """A partition's start offset moved to `Trim.start`."""
     STREAM = 3
-    """The stream `stream_number` was created, altered, grown or deleted, or some producers expired, of it and of others: read it again."""
+    """The stream `stream_number` was created, altered, grown or deleted, or producers of one or more streams expired: read it again."""
     SWAP = 4
-    """Offsets have a new home (compaction): what is known of where `ranges` lie is out of date. No offset or bound changes."""
+    """Compaction moved offsets to new objects: cached locations of `ranges` are out of date. No offset or bound changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One entry of the commit log.
 
-    COMMIT: `object_key`, `object_size` and `slices` in order of position in the object (per partition: in offset order).
+    COMMIT: `object_key`, `object_size` and `slices` by position in the object (per partition: in offset order).
     TRIM: `partition`, `start_offset`. STREAM: `stream_number`. SWAP: `ranges`, as (partition, start, end).
-    Fields that do not belong to the kind have their defaults.
+    Fields that the kind does not use have their defaults.
     """
 
     position: int
@@ -234,7 +234,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entries:
-    """A page of the log: entries by position, and the head's position when it was read."""
+    """A page of the log: entries by position, and the position of the head at the time of the read."""
 
     entries: Sequence[Entry]
     head: int
@@ -242,7 +242,7 @@ class Entries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectCommitted:
-    """Result of a commit: one outcome per batch, in order, and the entry that was written (`position` 0 and no slices if none)."""
+    """Result of a commit: one outcome per batch, in order, and the log entry (`position` 0 and no slices if none was written)."""
 
     position: int
     outcomes: Sequence[Outcome]
@@ -258,7 +258,7 @@ class PartitionBounds(NamedTuple):
 
 
 class PartitionUsage(NamedTuple):
-    """What a partition holds: bytes and records that are still readable."""
+    """Bytes and records of a partition that are still readable."""
 
     size_bytes: int
     record_count: int
@@ -274,13 +274,13 @@ class LocatedSlice(NamedTuple):
 
     @property
     def object(self) -> ObjectRef:
-        """The object that holds it."""
+        """The object that holds the slice."""
         return ObjectRef(self.object_key, self.object_size, self.kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """Answer of a look-up: slices in offset order (possibly none), bounds, and the log position as of which it is true."""
+    """Result of a lookup: slices in offset order (may be empty), bounds, and the log position as of which the result is true."""
 
     slices: Sequence[LocatedSlice]
     bounds: PartitionBounds
@@ -289,7 +289,7 @@ class Located:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerState:
-    """An idempotent producer's newest state in a partition, for DescribeProducers (KIP-664). Times in ms of the store."""
+    """An idempotent producer's newest state in a partition, for DescribeProducers (KIP-664). Times in ms, by the store's clock."""
 
     producer_id: int
     producer_epoch: int
@@ -299,15 +299,15 @@ class ProducerState:
 
 
 PRODUCER_NAME_BYTES_MAX = 1024
-"""A producer's name in UTF-8, with the prefix of its protocol."""
+"""Limit of a producer's name in UTF-8, including the prefix of its protocol."""
 
 
 class NamedProducer(NamedTuple):
-    """A named producer of a partition: its id, and the newest epoch and sequence it has written with (-1: nothing that is remembered).
+    """A named producer of a partition: its id, and the newest epoch and sequence that it has written (-1: none remembered).
 
-    `partition_epoch` is the partition's (0: never raised): what a producer that may skip sequences writes with. `floor` is the log
-    position of the newest expiry of named producers before the name was registered (0: none): what a server received before it knew of
-    that position may be stored by a former producer of the name (`metadata/producers.py`).
+    `partition_epoch` is the partition's epoch (0: never raised); a producer that may skip sequences writes with it. `floor` is the log
+    position of the newest expiry of named producers before the name was registered (0: none). Batches that a server received before it
+    knew of that position may have been stored by a previous producer of the name (`metadata/producers.py`).
     """
 
     producer_id: int
@@ -319,7 +319,7 @@ class NamedProducer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffset:
-    """A group's committed position: next offset to read, its leader epoch (-1: unknown), free text, and when (ms of the store)."""
+    """A group's committed position: next offset to read, its leader epoch (-1: unknown), free text, and commit time (ms, store's clock)."""
 
     offset: int
     leader_epoch: int = -1
@@ -338,7 +338,7 @@ class GroupSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
-    """A group in a listing; `protocol_type` is empty for a group that only has committed offsets."""
+    """A group in a listing; `protocol_type` is empty if the group only has committed offsets."""
 
     group: str
     protocol_type: str

@@ -6,7 +6,7 @@ from bearlake.errors import Invalid
 def check_name(what: str, name: str, bytes_max: int) -> None:
     """Raise `Invalid` unless the name has 1 to `bytes_max` bytes of UTF-8 and no NUL (which PostgreSQL cannot store).
 
-    Headers of other protocols may hold what is no text; Python carries it along as lone surrogates.
+    Headers of other protocols may hold bytes that are not text; Python keeps them as lone surrogates.
     """
     try:
         size = len(name.encode())

@@ -1,7 +1,7 @@
-"""From a URL to a metadata store.
+"""Open the metadata store that a URL names.
 
 sqlite:///path/to/file.db     one file, shared by the processes of one host
-memory:///                    in this process only, gone when it ends; steps run at once in the caller's thread
+memory:///                    in this process only, discarded at its end; steps run at once in the caller's thread
 postgresql://user@host/name   a cluster; needs the extra `bearlake[postgresql]`
 """
 
@@ -29,12 +29,12 @@ async def open_metadata(
     """Open the store, bring its layout up to date, and return it; the caller closes it.
 
     `settings` are the backend's own (`SqliteSettings`, `PostgresqlSettings`), None for the defaults. `clock` is the store's time for
-    SQLite and memory; PostgreSQL has its own.
+    SQLite and memory; PostgreSQL uses its own clock.
 
     Raises:
         Invalid: the URL names no store, or the driver is not installed. Passwords are never shown.
         Unsupported: a newer program has used this store.
-        Unavailable: it cannot be reached or opened.
+        Unavailable: the store cannot be reached or opened.
     """
     parts = urlsplit(url)
     if parts.scheme in POSTGRESQL:
@@ -52,10 +52,10 @@ async def open_metadata(
 
 
 def sqlite_path(url: str) -> Path:
-    """The file of a `sqlite:///path` URL. Its folder must exist.
+    """Return the file of a `sqlite:///path` URL. Its folder must exist.
 
     Raises:
-        Invalid: there is no absolute path in it.
+        Invalid: the URL has no absolute path.
         Unavailable: the folder does not exist.
     """
     parts = urlsplit(url)

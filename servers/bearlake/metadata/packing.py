@@ -1,15 +1,15 @@
-"""Packed rows of integers: how slices, sequences and outcomes lie in one blob per commit.
+"""Packed rows of integers: the encoding of slices, sequences and outcomes in one blob per commit.
 
-One blob per WAL object instead of one row per partition is what keeps a commit cheap (0.2 ms against 2 ms at 100 partitions).
+One blob per WAL object instead of one row per partition keeps a commit cheap (0.2 ms instead of 2 ms at 100 partitions).
 
     byte   0      1                 9                       1 + 8 * width * rows
            +------+-----------------+-------- … -------------+
            | 0x01 | row 0, field 0  | row 0, field 1 …       |     fields: signed 64-bit integers, little-endian
            +------+-----------------+-------- … -------------+
 
-The first byte is the version of the layout; a kind of row (`Rows`) fixes how many fields each has and what they mean.
-All fields have eight bytes: one `struct` call packs a whole commit, which costs less than narrower fields would save.
-Blobs of several appends may be joined with `joined`, so that an index page grows without being unpacked.
+The first byte is the version of the layout. The kind of row (`…_WIDTH`) fixes the number of fields and their meaning.
+All fields have eight bytes: one `struct` call packs a whole commit, and narrower fields would save less than they cost.
+`joined` joins blobs of several appends, so that an index page grows without being unpacked.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +27,7 @@ SLICE_WIDTH = 6
 """partition, base offset, record count, position, length, max timestamp: `model.Slice`."""
 
 SEQUENCE_WIDTH = 7
-"""partition, producer id, producer epoch, base sequence, record count, base offset, flags: `ledger.Sequence`."""
+"""partition, producer id, producer epoch, base sequence, record count, base offset, flags: `ledger.ProducerBatch`."""
 
 OUTCOME_WIDTH = 3
 """kind, base offset, start offset: `model.Outcome`."""
@@ -48,14 +48,14 @@ def _row(width: int) -> Struct:
 
 
 def pack_rows(rows: Sequence[Sequence[int]], width: int) -> bytes:
-    """The rows, each with `width` fields, as one blob; no rows are no bytes."""
+    """Pack the rows, each with `width` fields, into one blob; no rows encode to no bytes."""
     if not rows:
         return EMPTY
     return pack(f"<B{len(rows) * width}q", VERSION, *chain.from_iterable(rows))
 
 
 def unpack_rows(blob: bytes, width: int) -> Iterator[tuple[int, ...]]:
-    """The rows of a blob as plain tuples.
+    """Return the rows of a blob as plain tuples.
 
     Raises:
         Corrupt: an unknown version, or bytes that are not whole rows.
@@ -70,20 +70,20 @@ def unpack_rows(blob: bytes, width: int) -> Iterator[tuple[int, ...]]:
 
 
 def joined(first: bytes, second: bytes) -> bytes:
-    """The rows of `first`, then those of `second`."""
+    """Return the rows of `first`, then those of `second`."""
     return first + second[1:] if first else second
 
 
 def unpack_slices(blob: bytes) -> list[Slice]:
-    """The slices of one commit, by position in the object."""
+    """Return the slices of one commit, by position in the object."""
     return list(map(Slice._make, unpack_rows(blob, SLICE_WIDTH)))
 
 
 def slices_of(blob: bytes, partition: int) -> Iterable[Slice]:
-    """Those slices of one commit that belong to `partition`, in offset order."""
+    """Return the slices of one commit that belong to `partition`, in offset order."""
     return (Slice._make(row) for row in unpack_rows(blob, SLICE_WIDTH) if row[0] == partition)
 
 
 def unpack_outcomes(blob: bytes) -> list[Outcome]:
-    """The outcomes of one commit, one per batch."""
+    """Return the outcomes of one commit, one per batch."""
     return [Outcome(OutcomeKind(kind), base, start) for kind, base, start in unpack_rows(blob, OUTCOME_WIDTH)]

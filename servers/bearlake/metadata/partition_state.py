@@ -1,11 +1,11 @@
-"""What the ledger keeps of a stream and of a partition: plain states in memory, changed in place as entries are applied (`ledger.py`)."""
+"""The ledger's states of streams and partitions: plain objects in memory, changed in place as entries are applied (`ledger.py`)."""
 
 from bearlake.metadata.model import PartitionBounds
 from bearlake.metadata.producers import Producer
 
 
 class StreamState:
-    """What the ledger needs to know of a stream; changed in place when the stream changes."""
+    """The ledger's state of a stream; changed in place when the stream changes."""
 
     __slots__ = ("former_producer_id", "is_deleted", "is_open", "is_terminated", "partition_count")
 
@@ -22,7 +22,7 @@ class StreamState:
         self.become(partition_count, is_deleted=is_deleted, is_terminated=is_terminated)
 
     def become(self, partition_count: int, *, is_deleted: bool, is_terminated: bool) -> None:
-        """Be like this from now on. `is_open`: it takes batches."""
+        """Set the state. `is_open`: the stream takes batches."""
         self.partition_count = partition_count
         self.is_deleted = is_deleted
         self.is_terminated = is_terminated
@@ -33,8 +33,8 @@ class PartitionState:
     """A partition as of the newest entry that was applied.
 
     `epoch` is the partition's (`ProducerIds.raise_epoch`); it is not in the log.
-    `size` counts all bytes ever committed, `size_before` those below the slice that holds `start`. `changed` is the position of the
-    last entry that changed it (0: as the checkpoint has it). `tail` is flat: base offset and log position of each entry that
+    `size` counts all bytes ever committed; `size_before` those below the slice that holds `start`. `changed` is the position of the
+    last entry that changed the partition (0: as in the checkpoint). `tail` is flat: base offset and log position of each entry that
     appended and is not rolled up yet.
     """
 

@@ -1,7 +1,7 @@
-"""Patterns of stream names, as shells and Python's `fnmatch` have them, on both sides of a query: `*`, `?`, `[a-z]`, `[!a-z]`.
+"""Patterns of stream names, with the syntax of shells and Python's `fnmatch`: `*`, `?`, `[a-z]`, `[!a-z]`. SQL queries use them too.
 
-A pattern matches whole names, case-sensitively. What a name cannot hold a pattern cannot hold either, so its translations need no
-quoting beyond the dot's.
+A pattern matches whole names, case-sensitively. A pattern contains only characters that a name may contain, so its translations only
+need to quote the dot.
 """
 
 import re
@@ -15,7 +15,7 @@ _LEGAL = re.compile(r"(?:[A-Za-z0-9._*?-]|\[!?[A-Za-z0-9._-]+\])+")
 
 
 def check_pattern(what: str, pattern: str) -> None:
-    """Raise `Invalid` unless it is a pattern; `what` names it in the message."""
+    """Raise `Invalid` unless `pattern` is valid; `what` names it in the message."""
     if len(pattern) > LENGTH_MAX or not _LEGAL.fullmatch(pattern):
         raise Invalid(
             f"{what} {pattern[:LENGTH_MAX]!r}: expected a pattern of stream names, of letters, digits, `._-`, `*`, `?` and `[a-z]`"
@@ -27,15 +27,15 @@ def check_pattern(what: str, pattern: str) -> None:
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a name fits one of the patterns; all names fit none at all."""
+    """Return whether a name matches one of the patterns; without patterns, every name matches."""
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def as_regular_expression(pattern: str) -> str:
-    """For PostgreSQL's `~`."""
+    """Translate the pattern for PostgreSQL's `~`."""
     return "^" + pattern.replace(".", r"\.").replace("*", ".*").replace("?", ".").replace("[!", "[^") + "$"
 
 
 def as_glob(pattern: str) -> str:
-    """For SQLite's GLOB."""
+    """Translate the pattern for SQLite's GLOB."""
     return pattern.replace("[!", "[^")

@@ -1,17 +1,18 @@
-"""The rules for producers' sequences: what becomes of a batch by what its producer wrote before, as pure functions.
+"""The rules for producers' sequences: the decision on a batch by what its producer wrote before, as pure functions.
 
 *Idempotent* producers follow Kafka's ProducerStateManager: KIP-98 (a sequence per record, 31 bits, no gaps), KAFKA-5793 (the last
-five batches are remembered). Unlike in Kafka, an unknown producer starts at 0 (I9): a later sequence shows that a batch before it is
-missing, and clients take its success for the success of the missing batch. Which refusal it gets depends on its id. Ids only grow, so
-an id above the largest one whose state ever expired has lost no state: OUT_OF_ORDER. Any other may have: UNKNOWN_PRODUCER. So may an
-id that was given out before its stream was created in place of a deleted one of that name: the former stream had its state.
+five batches are remembered). Unlike in Kafka, an unknown producer starts at 0 (I9): a later sequence shows that an earlier batch is
+missing, and clients would take its success for the success of the missing batch. The kind of refusal depends on the producer id. Ids
+only grow, so an id above the largest one whose state ever expired has lost no state: OUT_OF_ORDER. Any other id may have lost its
+state: UNKNOWN_PRODUCER. So may an id that was given out before its stream replaced a deleted stream of the same name: the deleted
+stream had the id's state.
 
-When a state expires, the store forgets which batches it has, and a commit that hung for all that time could store one of them again. So
-expiry writes an entry to the log and raises the *position floor* to it, in the same transaction. Each commit says which log position its
-server knew of before the server received any of the batches. A batch at sequence 0 of a producer that may have expired is UNSURE if that
-position is below the floor: it may be stored already. If not, the server received the batch after the expiry, so the batch is no copy that
-hung since before it. No clock takes part. (The position of the forgotten producers' newest commits would be too low a floor: a copy
-that a server receives after the batch was stored, and whose commit then hangs, has seen that position.)
+When a state expires, the store forgets which batches it has. A commit that hung for all that time could then store a batch twice. So
+expiry writes an entry to the log and raises the *position floor* to it, in the same transaction. Each commit names a log position that
+its server knew before it received any of the batches. A batch at sequence 0 of a producer that may have expired is UNSURE if that
+position is below the floor: it may be stored already. Otherwise the server received the batch after the expiry, so the batch is not a
+copy that hung since before the expiry. No clock takes part. (The position of the expired producers' newest commits would be too low a
+floor: a server may receive a copy after the batch was stored, so it has seen that position, and the commit of the copy then hangs.)
 
 *Named* producers (`BATCH_NAMED`) count appends: 64 bits that never wrap, one number per batch, whatever it holds.
 
@@ -20,26 +21,26 @@ that a server receives after the batch was stored, and whose commit then hangs, 
 | sequence <= the last one | duplicate | duplicate |
 | last + 1 | accepted | accepted |
 | more than that | accepted: sequences may skip | out of order |
-| `after_sequence` > the last one | out of order: what was sent before is not stored | no such thing |
+| `after_sequence` > the last one | out of order: an earlier batch is not stored | not applicable |
 | unknown producer, registered | accepted, after nothing | accepted at 0, else out of order |
 | … and may be stored | unsure, after nothing | unsure at 0, else out of order |
 | unknown producer, not registered | unknown producer | unknown producer |
 | older epoch than its own | fenced | fenced |
-| newer epoch | as in the same: the sequence goes on | accepted at 0, else out of order; the former epoch is forgotten |
-| epoch older than the partition's | fenced | the partition has no say |
+| newer epoch | as in the same epoch: the sequence goes on | accepted at 0, else out of order; the previous epoch is forgotten |
+| epoch older than the partition's | fenced | not checked |
 
-A named producer begins by registration (`ProducerIds.named`), which gives a name a new id, and its state and its registration are
-forgotten together. So an id that has neither never begins again: its client registers the name anew. The expiry of a named producer that
-has written writes an entry to the log, too, and raises the *named floor* to it; a name remembers the floor as of its registration. A
-request may have come before the expiry, and the name may be registered anew on behalf of it afterwards. So the first batch under the new
-id is UNSURE if the position that its server had seen is below the floor that the name remembers.
+A named producer begins by registration (`ProducerIds.named`), which gives a name a new id. The store forgets the producer's state and its
+registration together. So an id that has neither never begins again: its client registers the name anew. The expiry of a named producer
+that has written also writes a log entry and raises the *named floor* to it; a name remembers the floor as of its registration. A
+request may arrive before the expiry, and the name may be registered anew for that request after the expiry. So the first batch under
+the new id is UNSURE if the position that its server had seen is below the floor that the name remembers.
 
-Where sequences may skip, a batch that got lost would not be missed, and when it is sent again it would pass for a duplicate. So each
-batch names the one that was sent before it.
+If sequences may skip, a lost batch would go unnoticed, and a retry of the lost batch would look like a duplicate. So each batch names the
+batch that was sent before it.
 
-In any step, the epoch is that of the partition (Pulsar's topic epoch: raised when a producer becomes its only one), so that one
-`raise_epoch` fences all who came before, also those that have never written. It says nothing of sequences: who comes back in a newer
-epoch sends what was not answered once more, and is told what was stored.
+For producers that may skip, the epoch is the partition's (Pulsar's topic epoch, raised when a producer becomes exclusive). So one
+`raise_epoch` fences all earlier producers, including those that have never written. The epoch does not affect sequences: a producer that
+returns in a newer epoch resends its unanswered batches, and learns which were stored.
 """
 
 from bearlake.metadata.model import OutcomeKind
@@ -55,10 +56,10 @@ BATCH_FIELDS = 3
 KEPT = HEAD_FIELDS + (BATCHES_REMEMBERED - 1) * BATCH_FIELDS
 
 ASKED_STEP_MS = 3_600_000
-"""How exactly it is kept when a name was asked for: a step shorter than any sensible `idle_ms` of `expire`, and few writes."""
+"""Precision of the time at which a name was last requested: below any sensible `idle_ms` of `expire`, but coarse enough for few writes."""
 
 Producer = tuple[int, ...]
-"""epoch, time of the newest batch (ms), then one to five times (first sequence, last sequence, base offset), newest first.
+"""epoch, time of the newest batch (ms), then one to five triples (first sequence, last sequence, base offset), newest first.
 
 Flat and immutable: one small object per producer and partition, replaced by each batch.
 """
@@ -69,10 +70,10 @@ ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINA
 
 
 def is_unsure(producer_id: int, expired_id: int, seen: int, floor: int) -> bool:
-    """Whether a batch that is the producer's first, as far as the store knows, may be stored already.
+    """Return whether a batch that looks like the producer's first one may already be stored.
 
-    `expired_id` is the largest id whose state ever expired; `seen` is the log position that the commit's server knew of before it
-    received the batch; `floor` is the position floor.
+    `expired_id` is the largest id whose state ever expired; `seen` is the log position that the commit's server knew before it received
+    the batch; `floor` is the position floor.
     """
     return producer_id <= expired_id and seen < floor
 
@@ -86,9 +87,9 @@ def judge(
     may_have_expired: bool,
     may_be_stored: bool = False,
 ) -> tuple[OutcomeKind, int]:
-    """What becomes of an idempotent producer's batch, with the original base offset of a duplicate (else -1).
+    """Decide an idempotent producer's batch; returns the outcome and a duplicate's original base offset (else -1).
 
-    `known` is the producer's state in the partition, if there is one. `may_have_expired`: the producer may have had a state that is gone.
+    `known` is the producer's state in the partition, if any. `may_have_expired`: the producer may have had a state that expired.
     `may_be_stored`: see `is_unsure`.
     Source: org.apache.kafka.storage.internals.log.ProducerAppendInfo and ProducerStateEntry (rules; see the module's docstring).
     """
@@ -118,10 +119,10 @@ def judge_named(
     is_registered: bool = True,
     may_be_stored: bool = False,
 ) -> tuple[OutcomeKind, int]:
-    """What becomes of a named producer's batch sent behind that of sequence `after`, with a duplicate's original base offset (else -1).
+    """Decide a named producer's batch sent after that of sequence `after`; returns the outcome and a duplicate's base offset (else -1).
 
-    The last two matter only if `known` is None. `is_registered`: the producer's id is that of a name. `may_be_stored`: the commit's server
-    received the batch before it knew that a former producer of that name was forgotten.
+    The last two arguments matter only if `known` is None. `is_registered`: the producer's id belongs to a name. `may_be_stored`: the
+    commit's server received the batch before it knew that a previous producer of that name was forgotten.
     Source: Apache Pulsar, MessageDeduplication and AbstractTopic (topic epoch); Durable Streams protocol, "Idempotent producers".
     """
     if epoch < (0 if is_in_step else partition_epoch):
@@ -144,7 +145,7 @@ def judge_named(
 
 
 def advanced(known: Producer | None, now_ms: int, epoch: int, sequence: int, record_count: int, base: int) -> Producer:
-    """An idempotent producer's state after an accepted batch; a new epoch forgets the batches of the former one."""
+    """Return an idempotent producer's state after an accepted batch; a new epoch drops the batches of the previous one."""
     newest = (epoch, now_ms, sequence, (sequence + record_count - 1) & SEQUENCE_MASK, base)
     return newest + known[HEAD_FIELDS:KEPT] if known is not None and known[0] == epoch else newest
 
@@ -152,7 +153,7 @@ def advanced(known: Producer | None, now_ms: int, epoch: int, sequence: int, rec
 def advanced_named(
     known: Producer | None, now_ms: int, epoch: int, sequence: int, base: int, *, is_in_step: bool
 ) -> Producer:
-    """A named producer's state after an accepted batch; only one that goes in step forgets when its epoch changes."""
+    """Return a named producer's state after an accepted batch; only an in-step producer drops its batches when its epoch changes."""
     newest = (epoch, now_ms, sequence, sequence, base)
     keeps = known is not None and (known[0] == epoch or not is_in_step)
     return newest + known[HEAD_FIELDS:KEPT] if known is not None and keeps else newest

@@ -1,4 +1,4 @@
-"""Registration of a process that is there now: it follows whatever registration of its name is the last one."""
+"""Registration of a running process: it follows the last registration of its name, whichever that is."""
 
 from collections.abc import Mapping
 
@@ -12,14 +12,14 @@ TRY_COUNT = 10
 async def register(
     store: Membership, name: str, *, zone: str | None, endpoints: Mapping[str, str], version: str, timeout_ms: int
 ) -> Registration:
-    """Register under `name`, behind the last epoch that the store shows; see `Membership.register`.
+    """Register under `name`, after the last epoch that the store shows; see `Membership.register`.
 
-    A refusal (`Conflict`) had no effect and this process still wants to register, so it looks again. Of two processes that start
-    under one name, the last to register fences the other.
+    A refusal (`Conflict`) has no effect and this process still wants to register, so it reads the last epoch again. If two processes
+    start under one name, the last to register fences the other.
 
     Raises:
         Unavailable: the registration may or may not have happened; call this again.
-        Overloaded: other processes register under this name all the time.
+        Overloaded: other processes keep registering under this name.
     """
     for _ in range(TRY_COUNT):
         after = await store.last_epoch(name)

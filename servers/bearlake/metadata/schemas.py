@@ -1,13 +1,13 @@
 """The noun `schemas` of the metadata store: subjects, their versions, and schemas by id.
 
-The store knows names, numbers and fingerprints; what a schema says, and what configs and modes mean, are texts that
-`streams/schemas/` writes and reads. Its decisions are made on a `SubjectState` and carried out with that state's `revision`, so that
-of two servers which decide at the same time one has to read again.
+The store knows names, numbers and fingerprints. Schemas, configs and modes are opaque texts that `streams/schemas/` writes and reads.
+`streams/schemas/` decides on a `SubjectState`, and its write names that state's `revision`. So if two servers decide at the same time,
+one of them must read again.
 
-- An id belongs to one context, is given once and never again, also when nothing uses its schema any more.
-- Registrations of equal fingerprints get the same id in a context, however many servers register at once (imports excepted, which
+- An id belongs to one context and is given once, even if nothing uses its schema any more.
+- Registrations of equal fingerprints get the same id in a context, however many servers register at once (except imports, which
   bring their own ids).
-- All writes are safe to repeat: after `Unavailable` read again, and the state says whether the step happened.
+- All writes are safe to repeat: after `Unavailable` read again; the state shows whether the step happened.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -16,14 +16,14 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 DEFAULT_CONTEXT = "."
-"""The context of subjects that name none."""
+"""The context of subjects that name no context."""
 
 GLOBAL_SUBJECT = ""
-"""Subject whose config and mode are those of its whole context; in the default context, of the registry."""
+"""Subject whose config and mode apply to its whole context; in the default context, to the registry."""
 
 
 class SubjectKey(NamedTuple):
-    """A subject: contexts are separate name spaces, for subjects and for ids."""
+    """A subject. Contexts are separate name spaces, for subjects and for ids."""
 
     context: str
     name: str
@@ -37,7 +37,7 @@ class VersionKey(NamedTuple):
 
 
 class VersionRow(NamedTuple):
-    """One version: which schema it is, and whether it was deleted softly."""
+    """One version: its schema, and whether it is soft-deleted."""
 
     number: int
     schema_id: int
@@ -54,7 +54,7 @@ class SubjectVersion(NamedTuple):
 
 
 class SchemaRow(NamedTuple):
-    """A schema by id. `fingerprint` (16 bytes) is of all it says, `body` (16 bytes) of its type, text and references alone."""
+    """A schema by id. `fingerprint` (16 bytes) covers the whole schema; `body` (16 bytes) only its type, text and references."""
 
     context: str
     id: int
@@ -72,17 +72,17 @@ class Rules(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectState:
-    """A subject as of one moment; one that never existed has no versions and no rules."""
+    """A subject as of one moment; a subject that never existed has no versions and no rules."""
 
     subject: SubjectKey
     revision: int
     """Grows with every change of the subject's versions and of all `rules`."""
     versions: Sequence[VersionRow]
-    """By number, softly deleted ones too."""
+    """By number, including soft-deleted ones."""
     rules: tuple[Rules, Rules, Rules]
-    """Of the subject, of its context, of the registry."""
+    """Those of the subject, of its context, of the registry."""
     matches: Sequence[SchemaRow] = ()
-    """The context's schemas with the body that was asked for, by id."""
+    """The context's schemas with the requested body, by id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,49 +96,49 @@ class Registration:
     content: str
     references: Collection[VersionKey] = ()
     schema_id: int | None = None
-    """The id that an import brings; None: the one that the fingerprint has, or the next."""
+    """The id of an import; None: the id of the fingerprint, or the next one."""
     version: int | None = None
-    """The version that an import brings; None: the next."""
+    """The version of an import; None: the next."""
 
 
 class Deletion(Enum):
-    """Which subjects or versions a list has."""
+    """Which subjects or versions to list."""
 
     LIVE = 0
-    """Those that were not deleted."""
+    """Only those that are not deleted."""
     ALL = 1
-    """Softly deleted ones too."""
+    """Including soft-deleted ones."""
     DELETED = 2
-    """Softly deleted ones only (a subject: all of its versions)."""
+    """Only soft-deleted ones (a subject: all of its versions)."""
 
 
 class SchemaStore(Protocol):
     """Subjects, versions, schemas and their rules."""
 
     async def subject(self, subject: SubjectKey, body: bytes | None = None) -> SubjectState:
-        """The subject as of now, with the schemas of its context that have this `body`."""
+        """Return the subject as of now, with the schemas of its context that have this `body`."""
 
     async def schemas(self, context: str, ids: Collection[int]) -> Sequence[SchemaRow]:
-        """Those of the schemas that some version has, softly deleted or not; by id."""
+        """Return those of the schemas that some version uses, soft-deleted or not; by id."""
 
     async def by_fingerprint(self, fingerprint: bytes) -> Sequence[SchemaRow]:
-        """Schemas of all contexts with this fingerprint that some version has, by context and id."""
+        """Return schemas of all contexts with this fingerprint that some version uses, by context and id."""
 
     async def register(self, registration: Registration) -> VersionRow:
-        """Make a version of the subject; it and its schema are there for all servers when this returns.
+        """Create a version of the subject; when this returns, all servers see the version and its schema.
 
         Raises:
-            Conflict: the subject or its rules changed since `revision`, or a referenced version is not there: read again.
+            Conflict: the subject or its rules changed since `revision`, or a referenced version does not exist: read again.
             AlreadyExists: an imported id or version belongs to another schema.
         """
 
     async def delete(
         self, subject: SubjectKey, versions: Collection[int], *, is_permanent: bool, revision: int
     ) -> None:
-        """Delete versions softly, or for good. Raises `Conflict`: as for `register`, or a live schema references one of them."""
+        """Delete versions, softly or permanently. Raises `Conflict`: as for `register`, or a live schema references one of them."""
 
     async def set_config(self, subject: SubjectKey, config: str | None, *, revision: int) -> None:
-        """Set (None: unset) the subject's config; see `GLOBAL_SUBJECT`. Raises `Conflict`: the state's revision is another one."""
+        """Set (None: unset) the subject's config; see `GLOBAL_SUBJECT`. Raises `Conflict`: the state has another revision."""
 
     async def set_mode(self, subject: SubjectKey, mode: str | None, *, revision: int) -> None:
         """Set (None: unset) the subject's mode; see `GLOBAL_SUBJECT`. Raises `Conflict` as `set_config`."""
@@ -146,31 +146,31 @@ class SchemaStore(Protocol):
     async def subjects(
         self, *, context: str | None, prefix: str = "", deletion: Deletion, after: SubjectKey | None = None, limit: int
     ) -> Sequence[SubjectKey]:
-        """Subjects with versions whose name starts with `prefix`, of one context or all (None), by (context, name), behind `after`."""
+        """List subjects with versions whose name starts with `prefix`, of one context or all (None), by (context, name), after `after`."""
 
     async def versions(
         self, *, context: str | None, prefix: str = "", deletion: Deletion, after: VersionKey | None = None, limit: int
     ) -> Sequence[SubjectVersion]:
-        """Versions of those subjects, by (context, name, number), behind `after`, at most `limit`."""
+        """List at most `limit` versions of those subjects, by (context, name, number), after `after`."""
 
     async def usages(self, context: str, schema_id: int) -> Sequence[SubjectVersion]:
-        """Versions, softly deleted ones too, that have the schema; by subject and number."""
+        """Return versions that have the schema, including soft-deleted ones, by subject and number."""
 
     async def referrers(self, version: VersionKey) -> Sequence[int]:
-        """Ids of the schemas with a live version that reference this version."""
+        """Return ids of the schemas with a live version that reference this version."""
 
     async def contexts(self) -> Sequence[str]:
-        """Contexts that have had a schema, by name; the default one always."""
+        """Return contexts that have had a schema, by name; always includes the default context."""
 
     async def last_id(self, context: str) -> int:
-        """The largest id given in the context; 0 for none."""
+        """Return the largest id given in the context; 0 for none."""
 
 
 def revision_of(levels: Iterable[int]) -> int:
-    """The revision of a subject: the sum of its own and those of the levels above it, each of which only grows."""
+    """Return the revision of a subject: the sum of its own and those of the levels above it, each of which only grows."""
     return sum(levels)
 
 
 def is_current(*, found: int, named: int) -> bool:
-    """Whether a write may take effect that was decided on the revision `named`; `found` is the subject's now (I12)."""
+    """Return whether a write that was decided on revision `named` may take effect; `found` is the subject's revision now (I12)."""
     return found == named

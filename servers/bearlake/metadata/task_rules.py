@@ -6,10 +6,10 @@ A key is in one state at a time. `prepare` and `forbid` compete for an unknown k
        │                        └──task closed without it──► unknown
        └──forbid──► forbidden ──(no claim can prepare it any more)──► unknown
 
-Why a ban may be forgotten: a key is new with every attempt, so the worker that wrote it had claimed its task before the sweep saw the
-object and forbade the key. Claims are numbered in the order in which they are given, and a ban carries the newest number of its time.
-Once every claim of that number or below has ended (its task is closed, given back or claimed anew), nobody can prepare the key.
-SQLite runs these functions; PostgreSQL's (`migrations/0016_task_objects.sql`) are held to them by a differential test.
+Why a ban may be forgotten: each attempt uses a new key, so the worker that wrote the object had claimed its task before the sweep saw the
+object and forbade the key. Claims are numbered in the order in which they are given, and a ban stores the newest number of its time.
+Once every claim up to that number has ended (its task is closed, given back or claimed again), no worker can prepare the key.
+SQLite runs these functions; a differential test compares them with PostgreSQL's (`migrations/0016_task_objects.sql`).
 """
 
 from collections.abc import Collection, Iterable
@@ -25,8 +25,8 @@ class ClaimState(NamedTuple):
 
 
 class KeyState(NamedTuple):
-    """What the store knows of a key. `task_id`: the open task that registered it (0: none). `forbidden_at`: the newest claim's number
-    when the key was forbidden (-1: it is not). `is_indexed`: the index names the object or has named it, and remembers that."""
+    """The store's state of a key. `task_id`: the open task that registered it (0: none). `forbidden_at`: the newest claim's number
+    when the key was forbidden (-1: not forbidden). `is_indexed`: the index names the object, or has named it and remembers that."""
 
     task_id: int = 0
     forbidden_at: int = -1
@@ -37,31 +37,31 @@ UNKNOWN = KeyState()
 
 
 def is_current(newest: ClaimState | None, epoch: int, node_id: int, server_epoch: int) -> bool:
-    """Whether a claim may still write for its task. `newest` is None when the task is closed."""
+    """Return whether a claim may still write for its task. `newest` is None if the task is closed."""
     return newest is not None and newest == (epoch, node_id, server_epoch)
 
 
 def may_list(prepared: Collection[int], *, is_prepared: bool) -> bool:
-    """Whether a table commit of the task may have been sent, which may happen at any later time: then the table is fenced before the task
-    is dropped. `prepared`: earlier epochs that prepared a result; `is_prepared`: the present one may have, too."""
+    """Return whether a table commit of the task may have been sent. The commit may happen at any later time, so the table must be fenced
+    before the task is dropped. `prepared`: earlier epochs that prepared a result; `is_prepared`: the current epoch may have, too."""
     return bool(prepared) or is_prepared
 
 
 def may_prepare(key: KeyState, task_id: int) -> bool:
-    """Whether a current claim of the task may register the key. Repeatable."""
+    """Return whether a current claim of the task may register the key. Repeatable."""
     return key.task_id == task_id or key == UNKNOWN
 
 
 def may_forbid(key: KeyState) -> bool:
-    """Whether the orphan sweep may delete the object: no task has it, and the index does not."""
+    """Return whether the orphan sweep may delete the object: no task has registered it, and the index does not name it."""
     return key.task_id == 0 and not key.is_indexed
 
 
 def may_swap_in(key: KeyState, task_id: int) -> bool:
-    """Whether a swap of the task may put the object into the index."""
+    """Return whether a swap of the task may put the object into the index."""
     return key.task_id == task_id and not key.is_indexed
 
 
 def may_forget_ban(forbidden_at: int, held: Iterable[int]) -> bool:
-    """Whether nobody can prepare the key any more. `held`: numbers of all claims that have not ended, of dead workers too."""
+    """Return whether no worker can prepare the key any more. `held`: numbers of all claims that have not ended, including dead workers'."""
     return all(number > forbidden_at for number in held)

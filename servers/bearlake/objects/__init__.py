@@ -1,6 +1,6 @@
-"""The object store, as a Protocol; implementations are its siblings.
+"""The object store as a Protocol; the sibling modules implement it.
 
-An object is immutable: it is put once under a fresh key, read in ranges, deleted by a sweeper. Nothing here knows what
+An object is immutable: it is put once under a new key, read in ranges, and deleted by a sweeper. This package does not know what
 objects contain. `open_store(url)` in `objects/open.py` picks the implementation: `file:///…`, `s3://bucket/prefix`, `memory:///`.
 
 All implementations pass `tests/objects/` (one conformance suite).
@@ -22,7 +22,7 @@ class ByteRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
-    """One object of a listing: its key, size in bytes, and the store's time of its last change (ms since 1970)."""
+    """One object of a listing: its key, size in bytes, and last change by the store's clock (ms since 1970)."""
 
     key: str
     size: int
@@ -32,27 +32,26 @@ class ObjectInfo:
 class ObjectStore(Protocol):
     """Immutable objects under `/`-separated keys.
 
-    Every method raises `Unavailable` when the store did not answer within the configured deadline, and cancels cleanly.
+    Every method raises `Unavailable` if the store does not answer within the configured deadline, and cancels cleanly.
     """
 
     async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
-        """Store the concatenation of `parts` as one object; durable (survives a power cut) when this returns.
+        """Store the concatenation of `parts` as one object, which is durable (survives a power cut) when this returns.
 
-        All or nothing: a reader sees the whole object or none. The buffers are not read any more once this has returned or
-        raised, so the caller may then reuse or change them. `on_durable` is what shall happen next, for stores that write on a
-        thread of their own: called there, at most once, when the object is durable, perhaps after this has raised. It may block
-        and must not raise. Other stores do not call it.
+        All or nothing: a reader sees the whole object or none. The store does not read the buffers after this has returned or raised,
+        so the caller may then reuse or change them. A store that writes on its own thread calls `on_durable` there, at most once, when
+        the object is durable, perhaps after this has raised. `on_durable` may block and must not raise. Other stores do not call it.
 
         Raises:
-            AlreadyExists: the key is taken, by whatever bytes; nothing was replaced. After an `Unavailable` it means that the
-                first attempt had succeeded, since keys are never reused.
-            Unavailable: the object may or may not exist now. Put again under the same key.
+            AlreadyExists: the key is taken, with any content; nothing was replaced. After an `Unavailable` it means that the first
+                attempt succeeded, since keys are never reused.
+            Unavailable: the object may or may not exist now. Put it again under the same key.
         """
 
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
-        """Read the ranges, one view per range, in order; near ranges are coalesced into one request.
+        """Read the ranges; returns one view per range, in order. Adjacent or close ranges are coalesced into one request.
 
-        Each view is writable memory that belongs to the caller alone (views of one call may share a buffer).
+        Each view is writable memory that only the caller uses (views of one call may share a buffer).
 
         Raises:
             NotFound: no such object.
@@ -61,17 +60,17 @@ class ObjectStore(Protocol):
         """
 
     async def size(self, key: str) -> int:
-        """Size of the object in bytes.
+        """Return the size of the object in bytes.
 
         Raises:
             NotFound: no such object.
         """
 
     async def delete(self, keys: Collection[str]) -> None:
-        """Delete the objects; absent keys are fine, and a repeated call too."""
+        """Delete the objects; absent keys are ignored. Safe to repeat."""
 
     def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """Objects whose key starts with `prefix` and sorts behind `after`, in key order (bytewise)."""
+        """List objects whose key starts with `prefix` and sorts after `after`, in key order (bytewise)."""
 
     async def close(self) -> None:
-        """Release threads and connections; the store is not used afterwards."""
+        """Release threads and connections; the store must not be used afterwards."""

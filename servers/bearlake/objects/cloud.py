@@ -2,14 +2,14 @@
 
 - Credentials come from the environment or the platform (variables, web identity, container or instance role), or from a file
   (`cloud_credentials.py`); they are never in settings or logs.
-- A put is one conditional request (`If-None-Match: *` or its like), so nothing is replaced. obstore's own retries are off: retry lives
+- A put is one conditional request (`If-None-Match: *` or equivalent), so nothing is replaced. obstore's own retries are off; retries are
   in `retrying.py`.
-- The body is not signed (SHA-256 would cap a core at 194 MB/s; unsigned it is 3.1 GB/s): TLS protects it, and our formats carry CRC32C.
-  Plain http happens only when the configured endpoint says `http://`.
-- Stores must list in key order; S3 directory buckets do not, and are refused when that shows.
+- The body is not signed (SHA-256 would limit a core to 194 MB/s; unsigned it is 3.1 GB/s): TLS protects it, and our formats carry CRC32C.
+  Plain HTTP is only used if the configured endpoint begins with `http://`.
+- Stores must list in key order. S3 directory buckets do not, and are refused once a listing shows this.
 
-Bodies are handed over without a copy where parts are large, so a put that fails without an answer from the store waits until the
-HTTP client has let go of the buffers (about 1 ms after an attempt is given up); see `cloud_bodies.py`.
+Large parts are passed on without a copy. So a put that fails without a response from the store waits until the HTTP client has
+released the buffers (about 1 ms after an attempt is given up); see `cloud_bodies.py`.
 """
 
 import asyncio
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from obstore import ListStream, ObjectMeta
     from obstore.store import ClientConfig, RetryConfig
 
-_LIST_PAGE_COUNT = 1000  # the most that one request of S3 returns
-_DELETE_COUNT_MAX = 1000  # the most that one request of S3 takes
-_BUFFERS_PATIENCE_S = 0.05  # the attempt is decided, so the client may at worst look at buffers in vain
-_GRACE_MS = 1000  # the HTTP client's own deadline comes first; ours catches credentials look-ups, too
+_LIST_PAGE_COUNT = 1000  # the most that one S3 request returns
+_DELETE_COUNT_MAX = 1000  # the most that one S3 request accepts
+_BUFFERS_PATIENCE_S = 0.05  # the attempt is decided, so a late read of the buffers by the client is harmless
+_GRACE_MS = 1000  # the HTTP client's own deadline comes first; ours also covers lookups of credentials
 _NO_RETRIES: "RetryConfig" = {"max_retries": 0, "retry_timeout": timedelta(seconds=60)}
 
 
@@ -53,7 +53,7 @@ class CloudObjectStore(ObjectStore):
 
     @override
     async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
-        """A missing bucket is `Unavailable`, missing rights are `Denied`."""
+        """A missing bucket raises `Unavailable`; missing permissions raise `Denied`."""
         check_key(key)
         body = lend(parts)
         is_decided = False
@@ -73,7 +73,7 @@ class CloudObjectStore(ObjectStore):
 
     @override
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
-        """One copy is made, because obstore's memory is read-only (60 µs per MiB)."""
+        """Makes one copy, because obstore's memory is read-only (60 µs per MiB)."""
         check_key(key)
         if not ranges:
             return []
@@ -103,7 +103,7 @@ class CloudObjectStore(ObjectStore):
 
     @override
     async def delete(self, keys: Collection[str]) -> None:
-        """Up to 1000 keys per request where the store can."""
+        """Deletes up to 1000 keys per request if the store supports it."""
         for key in keys:
             check_key(key)
         wanted = list(keys)
@@ -112,22 +112,22 @@ class CloudObjectStore(ObjectStore):
 
     @override
     async def close(self) -> None:
-        """Obstore closes idle connections by itself."""
+        """Does nothing: obstore closes idle connections by itself."""
 
     async def _delete(self, keys: list[str]) -> None:
         with _translated("deletion"):
             async with self._deadline("deletion"):
                 try:
                     await obstore.delete_async(self._store, keys)
-                except (FileNotFoundError, NotFoundError):  # some stores report absent keys
+                except (FileNotFoundError, NotFoundError):  # some stores report absent keys as errors
                     for key in keys:
                         with suppress(FileNotFoundError, NotFoundError):
                             await obstore.delete_async(self._store, key)
 
     async def _confirm(self, key: str, conflict: AlreadyExistsError) -> None:
-        """Return when the object surely exists; else raise `Unavailable`.
+        """Return if the object certainly exists; else raise `Unavailable`.
 
-        S3 answers 409 when another request for the key was under way, and then possibly neither was stored; obstore reports it like 412.
+        S3 answers 409 if another request for the key was in progress, and then possibly neither was stored; obstore reports it like 412.
         Source: Amazon S3 API, PutObject, ConditionalRequestConflict.
         """
         if is_settled_conflict(conflict):
@@ -139,7 +139,7 @@ class CloudObjectStore(ObjectStore):
 
     async def _read_span(self, key: str, ranges: Sequence[ByteRange], span: Span) -> memoryview:
         wanted = [ranges[position] for position in span.members]
-        if span.start == span.end:  # HTTP cannot ask for nothing
+        if span.start == span.end:  # HTTP cannot request an empty range
             check_within(key, wanted, await self.size(key))
             return memoryview(bytearray())
         try:
@@ -165,7 +165,7 @@ class CloudObjectStore(ObjectStore):
             raise Unavailable(f"{what}: no answer from the object store within {deadline_ms} ms") from error
 
     async def _next_page(self, pages: "ListStream[Sequence[ObjectMeta]]", what: str) -> Sequence["ObjectMeta"]:
-        """The next page of a listing; empty at its end."""
+        """Return the next page of a listing; empty at the end."""
         with _translated(what):
             async with self._deadline(what):
                 try:
@@ -175,10 +175,10 @@ class CloudObjectStore(ObjectStore):
 
     @override
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """Objects put or deleted meanwhile may or may not appear."""
+        """Objects put or deleted during the listing may or may not appear."""
         check_prefix(prefix)
         check_prefix(after)
-        # The store's prefixes are whole path parts, and its offset forgets a slash at the end: the rest is filtered here.
+        # The store's prefixes are whole path parts, and its offset drops a trailing slash: the rest is filtered here.
         folder = prefix[: prefix.rfind("/") + 1].rstrip("/")
         offset = after.rstrip("/")
         pages = obstore.list(self._store, prefix=folder or None, offset=offset or None, chunk_size=_LIST_PAGE_COUNT)
@@ -198,7 +198,7 @@ class CloudObjectStore(ObjectStore):
 
 
 def open_s3(bucket: str, prefix: str | None, settings: CloudSettings) -> CloudObjectStore:
-    """A store in an S3 bucket. What the settings leave open, keys too, comes from `AWS_…` variables or the platform. Raises `Invalid`."""
+    """Open an S3 bucket. What the settings leave open, including keys, comes from `AWS_…` variables or the platform. Raises `Invalid`."""
     provider = None if settings.credentials_file is None else cloud_credentials.follow(settings.credentials_file)
     store = S3Store(
         bucket,
@@ -212,7 +212,7 @@ def open_s3(bucket: str, prefix: str | None, settings: CloudSettings) -> CloudOb
 
 
 def open_gcs(bucket: str, prefix: str | None, settings: CloudSettings) -> CloudObjectStore:
-    """A store in a Google Cloud Storage bucket. Credentials come from `GOOGLE_…` variables or the platform."""
+    """Open a Google Cloud Storage bucket. Credentials come from `GOOGLE_…` variables or the platform."""
     options = _client_options(settings)
     store = GCSStore(
         bucket,
@@ -225,7 +225,7 @@ def open_gcs(bucket: str, prefix: str | None, settings: CloudSettings) -> CloudO
 
 
 def open_azure(container: str, prefix: str | None, settings: CloudSettings) -> CloudObjectStore:
-    """A store in an Azure Blob container. Account and credentials come from `AZURE_…` variables or the platform."""
+    """Open an Azure Blob container. Account and credentials come from `AZURE_…` variables or the platform."""
     store = AzureStore(
         container,
         prefix=prefix,

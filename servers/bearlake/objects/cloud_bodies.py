@@ -1,11 +1,11 @@
-"""Lending the caller's buffers to the HTTP client, and knowing when they are back.
+"""Lends the caller's buffers to the HTTP client, and detects when the client has released them.
 
-The caller may recycle its buffers as soon as a put has returned or raised. After an answer from the store it is harmless when the client
-still looks at them (the attempt is decided), but an attempt given up without an answer could still be sending: were the
-buffers recycled then, other bytes would be stored under the key, and a retry would take them for its own (`AlreadyExists`).
-So each buffer is lent as a `memoryview` of our own: as long as the client holds on to it, `release()` raises `BufferError`.
+The caller may reuse its buffers as soon as a put has returned or raised. After a response from the store, a late read by the client
+is harmless, because the attempt is decided. But an attempt given up without a response may still be sending. If its buffers were
+reused then, other bytes would be stored under the key, and a retry would take them for its own (`AlreadyExists`).
+So each buffer is lent as a separate `memoryview`: while the client holds the view, `release()` raises `BufferError`.
 
-Copying instead costs 1 ms per 8 MiB (a third of the put's CPU); it pays when parts are small: at 4 KiB per part, 4.5 instead of 6.4 ms.
+A copy costs 1 ms per 8 MiB (a third of the put's CPU) instead. It pays off for small parts: at 4 KiB per part, 4.5 instead of 6.4 ms.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from bearlake.objects import Buffer
 
 _logger = logging.getLogger(__name__)
 
-_PART_BYTES_LENT_MIN = 16 * 1024  # mean size from which lending is cheaper than copying
+_PART_BYTES_LENT_MIN = 16 * 1024  # mean part size from which lending is cheaper than copying
 _PAUSE_FIRST_S = 0.001
 _PAUSE_MAX_S = 0.1
 _WARN_AFTER_S = 10.0
@@ -26,16 +26,16 @@ _WARN_AFTER_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What the client gets, and the views through which it looks at the caller's memory."""
+    """The body for the client, and the views through which the client reads the caller's memory."""
 
     content: bytes | list[memoryview]
     lent: Sequence[memoryview]
 
     async def returned(self, patience_s: float) -> None:
-        """Return when the client has let go of the buffers, or after `patience_s`; a cancellation takes effect only then.
+        """Return when the client has released the buffers, or after `patience_s`; a cancellation takes effect only then.
 
-        An undecided attempt must be waited for with infinite patience: to return early would risk wrong bytes under the key. The client
-        drops an attempt that was cancelled or timed out together with its connection, which takes a millisecond.
+        For an undecided attempt the patience must be infinite: an early return would risk wrong bytes under the key. The client
+        drops an attempt that was cancelled or timed out, together with its connection, within a millisecond.
         """
         cancellation: asyncio.CancelledError | None = None
         waited_s, pause_s, warn_s = 0.0, _PAUSE_FIRST_S, _WARN_AFTER_S
@@ -54,7 +54,7 @@ class Body:
 
 
 def lend(parts: Sequence[Buffer]) -> Body:
-    """Prepare `parts` for one put: lent when large, copied when small."""
+    """Prepare `parts` for one put: large parts are lent, small parts are copied."""
     if len(parts) * _PART_BYTES_LENT_MIN > sum(map(len, parts)):
         return Body(b"".join(parts), ())
     views = [memoryview(part) for part in parts]

@@ -1,9 +1,9 @@
-"""S3 keys from a file that may be replaced while we run, such as a mounted Secret: the format of `~/.aws/credentials`.
+"""S3 keys from a file that may be replaced while the process runs, such as a mounted Secret: the format of `~/.aws/credentials`.
 
     [default]
     aws_access_key_id = …
     aws_secret_access_key = …
-    aws_session_token = …        (for temporary ones)
+    aws_session_token = …        (for temporary keys)
 
 Source: AWS SDKs and Tools Reference Guide, "Shared config and credentials files".
 """
@@ -22,19 +22,21 @@ if TYPE_CHECKING:
 
 PROFILE = "default"
 READ_PAUSE_S = 60
-_CLIENT_MARGIN_S = 300  # obstore asks again this long before the keys expire
+_CLIENT_MARGIN_S = 300  # obstore requests new keys this long before the keys expire
 
 
 def follow(path: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> "S3CredentialProvider":
-    """What obstore asks for keys; it does so at most once per `READ_PAUSE_S`. Raises `Invalid` when the file is no such file now.
+    """Return the credential provider for obstore; it reads at most once per `READ_PAUSE_S`. Raises `Invalid` if the file is unusable now.
 
-    Later on, keys that were good once are kept while the file cannot be used.
+    Later, the last valid keys are kept while the file cannot be used.
     """
     keys = _read(path)
 
     def provide() -> "S3Credential":
         nonlocal keys
-        with suppress(Invalid):  # half written or gone for a while: the store says whether the old ones will do
+        with suppress(
+            Invalid
+        ):  # half written or missing for a while: the store decides whether the old keys are still valid
             keys = _read(path)
         expires_at = now() + timedelta(seconds=_CLIENT_MARGIN_S + READ_PAUSE_S)
         return {"access_key_id": keys[0], "secret_access_key": keys[1], "token": keys[2], "expires_at": expires_at}
@@ -43,7 +45,7 @@ def follow(path: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -
 
 
 def _read(path: str) -> tuple[str, str, str | None]:
-    """Access key id, secret access key, session token. Raises `Invalid`, without what is in the file."""
+    """Return access key id, secret access key, session token. Raises `Invalid`, without the file's content."""
     parser = configparser.RawConfigParser()
     try:
         parser.read_string(Path(path).read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
-"""obstore's errors in our kinds.
+"""Translation of obstore's errors into our kinds.
 
 obstore passes on neither HTTP status nor error code, only text such as `Server returned non-2xx status code: 412 Precondition
-Failed: <?xml …><Code>…`. What must be told apart is read from there; what the text does not say is `Unavailable`, which claims nothing.
+Failed: <?xml …><Code>…`. This module reads the distinctions from that text; an unclear text is `Unavailable`, which claims nothing.
 """
 
 from obstore.exceptions import (
@@ -16,14 +16,14 @@ from obstore.exceptions import (
 from bearlake.errors import AlreadyExists, BearlakeError, Denied, Invalid, NotFound, Unavailable, Unsupported
 
 _MESSAGE_LENGTH_MAX = 300
-# 404 that do not speak of the object: S3 and GCS, Azure, and S3-compatible servers that do not know the access key.
+# 404 responses that are not about the object: S3 and GCS, Azure, and S3-compatible servers that do not know the access key.
 _OTHER_ABSENCES = ("NoSuchBucket", "ContainerNotFound", "XAdminUserNotFound", "InvalidAccessKeyId")
 
 
 def translate(error: Exception, what: str, *, absent_is_unavailable: bool = False) -> BearlakeError:
-    """The kind that `error` means for `what` (a key or an operation); the caller raises it `from error`.
+    """Return the kind of `error` for `what` (a key or an operation); the caller raises it `from error`.
 
-    `absent_is_unavailable`: nothing can be missing but the bucket.
+    `absent_is_unavailable`: only the bucket can be missing.
     """
     message = f"{what}: {_first_line(error)}"
     if isinstance(error, (FileNotFoundError, NotFoundError)):
@@ -41,17 +41,17 @@ def translate(error: Exception, what: str, *, absent_is_unavailable: bool = Fals
 
 
 def has_answer(error: Exception) -> bool:
-    """Whether the store answered the request, so that it is decided; else it may still be under way."""
+    """Return whether the store answered the request, so that it is decided; otherwise it may still be in progress."""
     return "Server returned" in str(error)
 
 
 def is_settled_conflict(error: AlreadyExistsError) -> bool:
-    """Whether the store said that the precondition failed, so the object is there; a 409 of S3 does not say that."""
+    """Return whether the store reported a failed precondition, so that the object exists; a 409 of S3 does not say that."""
     return "412 Precondition Failed" in str(error) or "304 Not Modified" in str(error)
 
 
 def is_beyond_end(error: Exception) -> bool:
-    """Whether a read asked for bytes behind the end only."""
+    """Return whether a read requested only bytes after the end."""
     return "416 Range Not Satisfiable" in str(error)
 
 

@@ -1,7 +1,7 @@
-"""Settings that make a real server's object store misbehave: for benchmarks with latency and tests of faults, off by default.
+"""Settings that inject faults into a real server's object store: for benchmarks with latency and tests of faults, off by default.
 
-They wrap whatever store the URL names (`objects/faulty.py`), below the retries and the metrics, so that a server sees the faults
-as it would see those of a real store. Never set them where anybody depends on the data arriving in time.
+The faults wrap the store that the URL names (`objects/faulty.py`), below the retries and the metrics, so that a server sees
+them as it would see faults of a real store. Never use these settings where users depend on timely data.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""A store that misbehaves as real ones do, for tests, the simulation and benchmarks with latency.
+"""A store that fails as real stores do, for tests, the simulation and benchmarks with latency.
 
-Faults come from an injected random source and waits from the event loop, so a seed replays exactly, also in virtual time. What can
-happen to a call, in this order: a stall (it waits, and may give up), its latency, an error before the effect, the effect, a lost
-reply (the effect happened, the caller gets `Unavailable`). A torn read is a read whose bytes arrive in part: `Unavailable` as well.
+Faults come from an injected random source and waits from the event loop, so a seed replays exactly, also in virtual time. A call can
+meet, in this order: a stall (it waits, and may give up), its latency, an error before the effect, the effect, a lost reply (the effect
+happened, but the caller gets `Unavailable`). A torn read delivers only part of its bytes, and is `Unavailable` as well.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from bearlake.objects.fault_settings import InjectedFaults
 T = TypeVar("T")
 
 STALL_POLL_MS = 20
-"""How often a stalled call asks `is_stalled` again."""
+"""How often (ms) a stalled call checks `is_stalled` again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +39,13 @@ class Latency:
     """No call takes longer."""
 
     def draw_s(self, randomness: random.Random) -> float:
-        """A latency in seconds."""
+        """Draw a latency in seconds."""
         return min(self.median_ms * math.exp(randomness.gauss(0.0, self.spread)), self.max_ms) / 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultSettings:
-    """How often and how the store misbehaves; rates are probabilities per call, 0 to 1."""
+    """How often and how the store fails; rates are probabilities per call, 0 to 1."""
 
     put_latency: Latency = field(default_factory=Latency)
     """Latency of puts."""
@@ -54,13 +54,13 @@ class FaultSettings:
     """Latency of all other calls."""
 
     error_rate: float = 0.0
-    """`Unavailable` without an effect; a listing may also break off after any of its objects."""
+    """`Unavailable` without an effect; a listing may also fail after any of its objects."""
 
     lost_reply_rate: float = 0.0
     """`Unavailable` although the put or deletion happened."""
 
     torn_read_rate: float = 0.0
-    """`Unavailable` after a part of the bytes had arrived."""
+    """`Unavailable` after some of the bytes have arrived."""
 
     stall_rate: float = 0.0
     """A stall of the whole store begins with this call."""
@@ -69,11 +69,11 @@ class FaultSettings:
     """Length of such a stall."""
 
     stall_deadline_ms: float = 1_000.0
-    """A call that meets a stall waits for its end, but at most so long, and is then `Unavailable` without an effect."""
+    """A call during a stall waits for its end, at most this long, and is then `Unavailable` without an effect."""
 
 
 def faulty(inner: ObjectStore, faults: InjectedFaults, randomness: random.Random) -> "FaultyObjectStore":
-    """`inner` with the faults that a server's settings ask for."""
+    """Return `inner` with the faults of a server's settings."""
     settings = FaultSettings(
         put_latency=Latency(median_ms=faults.put_latency_ms, spread=faults.latency_spread),
         read_latency=Latency(median_ms=faults.read_latency_ms, spread=faults.latency_spread),
@@ -86,7 +86,7 @@ def faulty(inner: ObjectStore, faults: InjectedFaults, randomness: random.Random
 
 
 class FaultyObjectStore(ObjectStore):
-    """An `ObjectStore` that passes calls on to `inner`, unless it does not. Wraps a store, owns nothing but the faults."""
+    """An `ObjectStore` that passes calls on to `inner`, with faults. Closing it closes `inner`."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class FaultyObjectStore(ObjectStore):
         randomness: random.Random,
         is_stalled: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_stalled` says for how long a stall lasts that somebody else began; asked by every call."""
+        """`is_stalled` returns True during a stall that was started elsewhere; every call checks it."""
         self._inner = inner
         self._settings = settings
         self._randomness = randomness
@@ -103,7 +103,7 @@ class FaultyObjectStore(ObjectStore):
         self._stalled_until_s = -math.inf
 
     def stall(self, duration_ms: float) -> None:
-        """Let the store answer nothing for `duration_ms` from now; call it inside the running event loop."""
+        """Stop answering for `duration_ms` from now; call this inside the running event loop."""
         end_s = asyncio.get_running_loop().time() + duration_ms / 1000
         self._stalled_until_s = max(self._stalled_until_s, end_s)
 
@@ -132,7 +132,7 @@ class FaultyObjectStore(ObjectStore):
         await self._call(lambda: self._inner.delete(keys), "deletion", settings.read_latency, settings.lost_reply_rate)
 
     async def close(self) -> None:
-        """Closes the inner store."""
+        """Close the inner store."""
         await self._inner.close()
 
     async def _call(self, call: Callable[[], Awaitable[T]], what: str, latency: Latency, lost_rate: float) -> T:

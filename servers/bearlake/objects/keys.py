@@ -1,9 +1,9 @@
-"""What a key looks like; one rule for all stores.
+"""The format of keys; one rule for all stores.
 
-A key is `/`-separated parts of ASCII letters, digits and `_ = . -`, no part empty or beginning with a dot. So it is a
-relative path on every file system, needs no quoting in a URL, cannot climb out of its folder (`..`), and never meets the
-temporary names of the local store (`.tmp-…`). S3 allows 1024 bytes per key, file systems 255 per part; the prefix of
-the store needs room too, hence 900.
+A key is `/`-separated parts of ASCII letters, digits and `_ = . -`; no part is empty or begins with a dot. So it is a
+relative path on every file system, needs no quoting in a URL, cannot leave its folder (`..`), and never collides with the
+temporary names of the local store (`.tmp-…`). S3 allows 1024 bytes per key, file systems 255 per part. The store's prefix
+needs room too, so the limit is 900.
 """
 
 import re
@@ -28,6 +28,6 @@ def check_key(key: str) -> None:
 
 
 def check_prefix(prefix: str) -> None:
-    """Raise `Invalid` unless some legal key could begin with `prefix`; the empty prefix is legal."""
+    """Raise `Invalid` unless a legal key could begin with `prefix`; the empty prefix is legal."""
     if len(prefix) > KEY_BYTES_MAX or _PREFIX.fullmatch(prefix) is None:
         raise Invalid(f"object key prefix {prefix[:KEY_BYTES_MAX]!r}: no key can begin like this")

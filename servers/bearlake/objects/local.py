@@ -1,9 +1,9 @@
 """Objects as files of a local folder: the store of `bearlake up`.
 
-Key `a/b` is the file `root/a/b`; there is nothing else in the folder, so an object store's content can be copied there and
-back. A key cannot be at the same time an object and the folder of another one (`Invalid`). Blocking work runs on two bounded
+Key `a/b` is the file `root/a/b`. The folder holds nothing else, so the content of an object store can be copied to it and
+back. A key cannot be both an object and the folder of another object (`Invalid`). Blocking work runs on two bounded
 pools of named threads, so that reads never queue behind a slow disk sync; each call is one hop. Several processes may
-share a folder. Durability and its cost: see `local_files.py`.
+share a folder. `local_files.py` explains durability and its cost.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class LocalSettings:
 
 
 class LocalObjectStore(ObjectStore):
-    """An `ObjectStore` in the folder `root`, which is made when absent. Does blocking work when constructed."""
+    """An `ObjectStore` in the folder `root`, which is created if absent. The constructor does blocking work."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class LocalObjectStore(ObjectStore):
 
     @override
     async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
-        """A key that is a folder, or below an object, is `Invalid`."""
+        """A key that is a folder, or lies below an object, raises `Invalid`."""
         check_key(key)
         buffers = _Borrowed()
 
@@ -123,7 +123,7 @@ class LocalObjectStore(ObjectStore):
 
     @override
     async def delete(self, keys: Collection[str]) -> None:
-        """Folders that become empty are removed too."""
+        """Also removes folders that become empty."""
         for key in keys:
             check_key(key)
         wanted = list(keys)
@@ -136,7 +136,7 @@ class LocalObjectStore(ObjectStore):
 
     @override
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """Objects put or deleted meanwhile may or may not appear."""
+        """Objects put or deleted during the listing may or may not appear."""
         check_prefix(prefix)
         remove_before_ms = self._clock.now_ms() - self._settings.temporary_age_max_ms
         found: Iterator[ObjectInfo] = walk(str(self._root), prefix, after, remove_before_ms)
@@ -151,7 +151,7 @@ class LocalObjectStore(ObjectStore):
 
     @override
     async def close(self) -> None:
-        """Threads end with their current call."""
+        """Threads end after their current call."""
         self._writers.close()
         self._readers.close()
 
@@ -160,7 +160,7 @@ class LocalObjectStore(ObjectStore):
 
 
 class _Borrowed:
-    """Whether a thread still reads the caller's buffers, and a way to wait for the end of it."""
+    """Whether a thread still reads the caller's buffers, and a way to wait until it does not."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -175,7 +175,7 @@ class _Borrowed:
             wake()
 
     async def wait(self) -> None:
-        """Return when the buffers are free, whatever cancellation arrives meanwhile."""
+        """Return when the buffers are free, even if the caller is cancelled meanwhile."""
         loop = asyncio.get_running_loop()
         event = asyncio.Event()
         with self._lock:
@@ -190,14 +190,14 @@ class _Borrowed:
 
 
 class _Pool:
-    """Named threads, a bound on the calls that run or wait, and a deadline per call."""
+    """Named threads, a limit on the calls that run or wait, and a deadline per call."""
 
     def __init__(self, name: str, thread_count: int, pending_count_max: int) -> None:
         self._executor = ThreadPoolExecutor(thread_count, thread_name_prefix=name)
         self._places = asyncio.Semaphore(pending_count_max)
 
     async def run(self, call: Callable[[], T], what: str, deadline_ms: int, borrowed: _Borrowed | None = None) -> T:
-        """Run `call` on a thread; when this raises early, `borrowed` buffers are free although `call` may go on."""
+        """Run `call` on a thread; if this raises early, `borrowed` buffers are free although `call` may still run."""
         try:
             async with asyncio.timeout(deadline_ms / 1000), self._places:
                 future: Future[T] = self._executor.submit(call)
@@ -211,7 +211,7 @@ class _Pool:
             raise Unavailable(f"{what}: no answer from the local disk within {deadline_ms} ms") from error
 
     def close(self) -> None:
-        """Threads end with their current call."""
+        """Stop the threads after their current call."""
         self._executor.shutdown(wait=False)
 
 
@@ -235,7 +235,7 @@ def _read_span(descriptor: int, span: Span) -> memoryview:
     done = 0
     while done < len(view):
         count = os.preadv(descriptor, [view[done:]], span.start + done)
-        if count == 0:  # objects never shrink: somebody cut the file
+        if count == 0:  # objects never shrink: the file was truncated from outside
             raise OSError(errno.EIO, "file is shorter than its size said")
         done += count
     return view
@@ -255,7 +255,7 @@ def _make_root(root: Path, *, fsync: bool) -> None:
 
 @contextmanager
 def _translated(what: str, *, is_put: bool = False) -> Iterator[None]:
-    """Turn the operating system's errors into ours."""
+    """Translate the operating system's errors into ours."""
     try:
         yield
     except BearlakeError:

@@ -1,12 +1,12 @@
-"""Durable files, blocking: the system calls behind the local store. Runs on its threads.
+"""Durable files, blocking: the system calls of the local store. Runs on its threads.
 
 A put makes an anonymous file in the target folder (`O_TMPFILE`), writes, syncs it, links it under its key and syncs the
-folder. `link` never replaces a name, and after a crash an anonymous file is gone by itself. Where the file system or /proc
-does not offer this (NFS, macOS), a file named `.tmp-…` takes its place; the listing hides those and removes old ones.
+folder. `link` never replaces a name, and an anonymous file disappears after a crash. If the file system or /proc does
+not support this (NFS, macOS), the put uses a file named `.tmp-…`; the listing hides such files and removes old ones.
 
 Measured on ext4, µs per put of 64 KiB / 1 MiB / 8 MiB (median, two syncs each; in brackets without syncs):
 create, link, unlink 430 / 1117 / 5097 (16 / 167 / 1137); create, renameat2 448 / 1314 / 5124; anonymous, link
-384 / 1107 / 4975 (14 / 136 / 1081); in place and not atomic 349 / 1032 / 4997. The syncs cost everything, the atomic name nothing.
+384 / 1107 / 4975 (14 / 136 / 1081); in place and not atomic 349 / 1032 / 4997. The syncs dominate; the atomic name is free.
 """
 
 import errno
@@ -31,12 +31,12 @@ _FOLDER_MODE = 0o750
 
 
 class FileCalls:
-    """The system calls whose order decides about durability; tests pass a recording subclass."""
+    """The system calls whose order determines durability; tests pass a recording subclass."""
 
     has_anonymous_files = hasattr(os, "O_TMPFILE")
 
     def create(self, path: str, *, anonymous: bool) -> int:
-        """Open a new file for writing: nameless in the folder `path`, or named `path`. Returns its descriptor."""
+        """Open a new file for writing: unnamed in the folder `path`, or named `path`. Returns its descriptor."""
         return os.open(path, _ANONYMOUS_FLAGS if anonymous else _NAMED_FLAGS, _FILE_MODE)
 
     def write(self, descriptor: int, parts: Sequence[Buffer]) -> int:
@@ -44,16 +44,16 @@ class FileCalls:
         return os.writev(descriptor, parts)
 
     def sync_file(self, descriptor: int) -> None:
-        """Force the file's content and size to the disk."""
+        """Flush the file's content and size to the disk."""
         os.fdatasync(descriptor) if hasattr(os, "fdatasync") else os.fsync(descriptor)
 
     def link(self, source: str, target: str) -> None:
-        """Give the file `source` the further name `target`; `FileExistsError` when it is taken."""
+        """Link the file `source` as `target`; `FileExistsError` if the name is taken."""
         os.link(source, target)
 
     def link_anonymous(self, descriptor: int, target: str) -> None:
-        """Give the nameless file `descriptor` the name `target`, an absolute path; `FileExistsError` when it is taken."""
-        # Python follows the /proc link (AT_SYMLINK_FOLLOW) only when a folder descriptor is given; an absolute path ignores it.
+        """Link the unnamed file `descriptor` as `target`, an absolute path; `FileExistsError` if the name is taken."""
+        # Python follows the /proc link (AT_SYMLINK_FOLLOW) only if a folder descriptor is given; an absolute path ignores it.
         os.link(f"/proc/self/fd/{descriptor}", target, dst_dir_fd=descriptor, follow_symlinks=True)
 
     def unlink(self, path: str) -> None:
@@ -61,11 +61,11 @@ class FileCalls:
         os.unlink(path)
 
     def make_folder(self, path: str) -> None:
-        """Make one folder."""
+        """Create one folder."""
         os.mkdir(path, _FOLDER_MODE)
 
     def sync_folder(self, path: str) -> None:
-        """Force the folder's names to the disk."""
+        """Flush the folder's names to the disk."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -83,15 +83,15 @@ class DurableFolder:
         self._lock = threading.Lock()
         self._durable_folders: set[str] = set()
         self._anonymous = calls.has_anonymous_files and self._can_link_anonymous_files()
-        self._in_one_call = type(calls) is FileCalls  # a recording subclass wants to see every call
+        self._in_one_call = type(calls) is FileCalls  # a recording subclass must see every call
 
     def put(self, key: str, parts: Sequence[Buffer], buffers_released: Callable[[], None]) -> None:
-        """Create the file `key`; calls `buffers_released` once `parts` are not needed any more.
+        """Create the file `key`; calls `buffers_released` once `parts` are no longer needed.
 
         Raises:
-            FileExistsError: the name is taken; its bytes and its name are durable.
+            FileExistsError: the name is taken; the existing file and its name are durable.
             NotADirectoryError, IsADirectoryError: a folder of the key is an object, or the key is a folder.
-            OSError: anything else; the object may exist.
+            OSError: any other error; the object may exist.
         """
         target = f"{self._root}/{key}"
         folder = target[: target.rindex("/")]
@@ -119,7 +119,7 @@ class DurableFolder:
             self._calls.sync_folder(folder)
 
     def _put_in_one_call(self, folder: str, target: str, parts: Sequence[Buffer]) -> None:
-        """The same steps inside the kernel, which gives the GIL up once and not at every system call."""
+        """Run the same steps in C (`kernel.put_file`), which releases the GIL once instead of at every system call."""
         for attempt in range(_FOLDER_ATTEMPTS_MAX):
             try:
                 self._ensure_folder(folder)
@@ -134,16 +134,16 @@ class DurableFolder:
         raise AssertionError("unreachable")
 
     def _refuse_existing(self, target: str, folder: str) -> None:
-        """The name is taken, perhaps only just by another attempt: what is reported as existing must be durable too."""
+        """The name is taken, perhaps by an attempt that has just created it: a file that is reported as existing must be durable too."""
         if os.path.isdir(target):
             raise IsADirectoryError(errno.EISDIR, "a folder of keys") from None
         if self._fsync:
             self._calls.sync_folder(folder)
 
     def remove(self, keys: Sequence[str]) -> None:
-        """Delete the files that exist, then folders that became empty.
+        """Delete those of the files that exist, then folders that became empty.
 
-        A deletion is not synced: after a power cut some may be back, and the sweeper deletes them again.
+        A deletion is not synced: after a power cut some files may be back, and the sweeper deletes them again.
         """
         folders = set()
         for key in keys:
@@ -157,7 +157,7 @@ class DurableFolder:
             self._remove_empty(folder)
 
     def _create(self, folder: str) -> tuple[int, str | None]:
-        """A new file for writing: descriptor, and its temporary path (None when anonymous)."""
+        """Create a file for writing; returns its descriptor and its temporary path (None if it is anonymous)."""
         temporary = None if self._anonymous else f"{folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
         path = folder if temporary is None else temporary
         for attempt in range(_FOLDER_ATTEMPTS_MAX):
@@ -200,7 +200,7 @@ class DurableFolder:
             written = self._calls.write(descriptor, rest[:_WRITEV_BUFFERS_MAX])
 
     def _ensure_folder(self, folder: str) -> None:
-        """Make `folder` and its parents below the root; their names are durable afterwards."""
+        """Create `folder` and its parents below the root; their names are durable when this returns."""
         if folder in self._durable_folders or folder == self._root:
             return
         with self._lock:
@@ -215,7 +215,7 @@ class DurableFolder:
                     except FileExistsError:
                         if not os.path.isdir(path):
                             raise NotADirectoryError(errno.ENOTDIR, "an object, not a folder of keys") from None
-                    if self._fsync:  # also when it existed: its maker may not have come so far
+                    if self._fsync:  # also if it existed: its creator may not have synced it yet
                         self._calls.sync_folder(parent)
                     self._durable_folders.add(path)
                 parent = path
@@ -231,7 +231,7 @@ class DurableFolder:
             while folder != self._root:
                 try:
                     os.rmdir(folder)
-                except OSError:  # not empty, or somebody else removed it
+                except OSError:  # not empty, or already removed
                     return
                 self._durable_folders.discard(folder)
                 folder = folder[: folder.rindex("/")]
@@ -251,7 +251,7 @@ class DurableFolder:
 
 
 def _without_first(parts: Sequence[memoryview], count: int) -> Iterator[memoryview]:
-    """`parts` without their first `count` bytes and without empty ones."""
+    """Yield `parts` without their first `count` bytes and without empty parts."""
     for part in parts:
         if count >= len(part):
             count -= len(part)

@@ -1,8 +1,8 @@
 """Listing a folder in key order, blocking; runs on a thread of the local store.
 
 Bytewise key order is not the order of a plain directory walk: `a.b` sorts before `a/c`, since `.` is less than `/`. So a
-folder sorts as its name with a slash behind it. Memory: one sorted directory per level. Hidden names are no objects; old temporary
-files among them are removed in passing.
+folder sorts as its name plus a slash. Memory: one sorted directory per level. Hidden names are not objects; the walk removes old
+temporary files.
 """
 
 import os
@@ -14,7 +14,7 @@ from bearlake.objects.local_files import TEMPORARY_PREFIX
 
 
 def walk(root: str, prefix: str, after: str, remove_before_ms: int) -> Iterator[ObjectInfo]:
-    """Objects under `root` whose key starts with `prefix` and sorts behind `after`, in bytewise key order.
+    """Yield objects under `root` whose key starts with `prefix` and sorts after `after`, in bytewise key order.
 
     Leftovers of crashed puts that were last changed before `remove_before_ms` (ms since 1970) are removed.
     """
@@ -23,13 +23,13 @@ def walk(root: str, prefix: str, after: str, remove_before_ms: int) -> Iterator[
 
 
 def _walk_folder(root: str, folder: str, prefix: str, after: str, remove_before_ms: int) -> Iterator[ObjectInfo]:
-    """`folder` is empty or ends with a slash."""
+    """Walk `folder`, which is empty or ends with a slash."""
     for key, entry in _sorted_entries(root, folder, remove_before_ms):
         if key.endswith("/"):
             if (key.startswith(prefix) or prefix.startswith(key)) and (key > after or after.startswith(key)):
                 yield from _walk_folder(root, key, prefix, after, remove_before_ms)
         elif key > after and key.startswith(prefix):
-            with suppress(FileNotFoundError):  # deleted meanwhile
+            with suppress(FileNotFoundError):  # deleted in the meantime
                 status = entry.stat(follow_symlinks=False)
                 yield ObjectInfo(key=key, size=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)
 
@@ -45,7 +45,7 @@ def _sorted_entries(root: str, folder: str, remove_before_ms: int) -> list[tuple
                     entries.append((f"{folder}{entry.name}/", entry))
                 elif entry.is_file(follow_symlinks=False):
                     entries.append((f"{folder}{entry.name}", entry))
-    except (FileNotFoundError, NotADirectoryError):  # deleted meanwhile, or the prefix names no folder
+    except (FileNotFoundError, NotADirectoryError):  # deleted in the meantime, or the prefix is not a folder
         return []
     entries.sort(key=lambda pair: pair[0])
     return entries

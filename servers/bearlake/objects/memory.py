@@ -1,7 +1,7 @@
 """Objects in this process's memory: for tests, the simulation and `memory:///`.
 
-Bytes are copied on put and on read, so no buffer is ever shared with a caller. There are no threads, and the only await is
-one turn of the event loop per call, so it runs on any asyncio loop, also one with virtual time. Nothing survives the process.
+Bytes are copied on put and on read, so no buffer is ever shared with a caller. There are no threads, and each call awaits only
+one turn of the event loop, so the store runs on any asyncio loop, including one with virtual time. Its content is lost with the process.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class MemoryObjectStore(ObjectStore):
 
     @override
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """Objects put or deleted meanwhile may or may not appear."""
+        """Objects put or deleted during the listing may or may not appear."""
         check_prefix(prefix)
         last = after
         while True:

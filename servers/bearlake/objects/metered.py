@@ -1,4 +1,4 @@
-"""Counting and timing every call to a store, through a small interface that telemetry implements."""
+"""Counts and times every call to a store, through a small interface that telemetry implements."""
 
 import asyncio
 import re
@@ -16,7 +16,7 @@ class Recorder(Protocol):
     """Takes one observation per call. Must not block or raise."""
 
     def observe(self, operation: str, outcome: str, seconds: float, size_bytes: int) -> None:
-        """One call of `operation` (put, read, size, delete, list) ended.
+        """Record the end of one call of `operation` (put, read, size, delete, list).
 
         `outcome`: `ok`, `cancelled`, or the error kind in snake case (`already_exists`, `not_found`, `out_of_range`, `unavailable`,
         `denied`, …): a bounded set, fit for labels. `size_bytes`: bytes put or read; 0 for other calls and
@@ -25,7 +25,7 @@ class Recorder(Protocol):
 
 
 class MeteredObjectStore(ObjectStore):
-    """An `ObjectStore` that reports each call of `inner` to `recorder`; seconds are the event loop's."""
+    """An `ObjectStore` that reports each call of `inner` to `recorder`; times are the event loop's (s)."""
 
     def __init__(self, inner: ObjectStore, recorder: Recorder) -> None:
         self._inner = inner
@@ -55,7 +55,7 @@ class MeteredObjectStore(ObjectStore):
             await self._inner.delete(keys)
 
     async def close(self) -> None:
-        """Closes the inner store."""
+        """Close the inner store."""
         await self._inner.close()
 
     @contextmanager
@@ -76,7 +76,7 @@ class MeteredObjectStore(ObjectStore):
 
     @override
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """One observation per listing, its time includes that of the consumer."""
+        """One observation per listing; its time includes the consumer's time."""
         with self._observed("list"):
             async for found in self._inner.list(prefix, after):
                 yield found

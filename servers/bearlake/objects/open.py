@@ -1,12 +1,12 @@
-"""From a URL to an object store: `open_store`.
+"""Open the object store that a URL names: `open_store`.
 
 | URL | store |
 |---|---|
-| `file:///folder` | local folder, made when absent |
+| `file:///folder` | local folder, created if absent |
 | `s3://bucket/prefix` | Amazon S3, or the S3-compatible server at `cloud.endpoint` |
 | `gs://bucket/prefix` | Google Cloud Storage |
 | `az://container/prefix` | Azure Blob Storage, account from the environment |
-| `memory:///` | this process's memory, empty at first, gone at the end |
+| `memory:///` | this process's memory, empty at first, lost at the end |
 """
 
 import logging
@@ -57,13 +57,13 @@ def open_store(
     recorder: Recorder | None = None,
     clock: Clock | None = None,
 ) -> ObjectStore:
-    """The store at `url`, retrying; with a `recorder`, every attempt is metered. `randomness` spreads the retries and draws faults.
+    """Open the store at `url`, with retries; with a `recorder`, every attempt is metered. `randomness` spreads retries and draws faults.
 
-    Makes the folder of `file://`, but does not connect anywhere: a missing bucket shows with the first call.
+    Creates the folder of `file://`, but opens no connections: a missing bucket shows at the first call.
 
     Raises:
-        Invalid: the URL names no store that we know, or has parts that mean nothing.
-        Denied, Unavailable: the folder cannot be made.
+        Invalid: the URL names no known store, or has parts without a meaning.
+        Denied, Unavailable: the folder cannot be created.
     """
     settings = settings or ObjectStoreSettings()
     randomness = randomness or random.Random()  # noqa: S311 (jitter)

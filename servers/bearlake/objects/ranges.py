@@ -1,7 +1,7 @@
-"""Coalescing: many small ranges become few requests.
+"""Coalescing: combines many small ranges into few requests.
 
-A request costs a round trip and, on object stores, money; reading a small gap and throwing it away costs less. Pure functions,
-shared by the stores and by whoever plans reads.
+A request costs a round trip and, on object stores, money. Reading a small gap and discarding it costs less. Pure functions,
+shared by the stores and by planners of reads.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ class Span:
 def coalesce(ranges: Sequence[ByteRange], gap_bytes: int) -> list[Span]:
     """Group `ranges` (any order, may overlap) into spans in ascending order.
 
-    Two neighbours share a span when at most `gap_bytes` unwanted bytes lie between them. Empty ranges join the span that
-    touches them, or make an empty span of their own.
+    Two adjacent ranges share a span if at most `gap_bytes` unwanted bytes lie between them. An empty range joins the span that
+    touches it, or makes an empty span of its own.
 
     Raises:
         Invalid: a range has a negative start or ends before it starts.
@@ -63,7 +63,7 @@ def scatter(ranges: Sequence[ByteRange], spans: Sequence[Span], bodies: Sequence
 
 
 def check_within(key: str, ranges: Sequence[ByteRange], size: int) -> None:
-    """Raise `OutOfRange` when a range reaches beyond `size`, the object's size in bytes."""
+    """Raise `OutOfRange` if a range ends after `size`, the object's size in bytes."""
     for start, end in ranges:
         if end > size:
             raise OutOfRange(f"object {key}: bytes [{start}, {end}) of {size}", start=0, end=size)

@@ -37,7 +37,7 @@ class RetrySettings:
 
 
 class RetryingObjectStore(ObjectStore):
-    """An `ObjectStore` that retries what `inner` could not do; `randomness` draws the pauses."""
+    """An `ObjectStore` that retries failed calls of `inner`; `randomness` draws the pauses."""
 
     def __init__(self, inner: ObjectStore, settings: RetrySettings, randomness: random.Random) -> None:
         self._inner = inner
@@ -46,7 +46,7 @@ class RetryingObjectStore(ObjectStore):
 
     @override
     async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
-        """`AlreadyExists` after an `Unavailable` of this same call is success."""
+        """`AlreadyExists` after an `Unavailable` of the same call counts as success."""
         was_unavailable = False
 
         async def attempt() -> None:
@@ -75,7 +75,7 @@ class RetryingObjectStore(ObjectStore):
         await self._retry(lambda: self._inner.delete(keys), "deletion")
 
     async def close(self) -> None:
-        """Closes the inner store."""
+        """Close the inner store."""
         await self._inner.close()
 
     async def _retry(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
@@ -98,7 +98,7 @@ class RetryingObjectStore(ObjectStore):
                 last or error
             )
         finally:
-            # An error holds this frame by its traceback, and with it the object's buffers: without this, until cycles are collected.
+            # The error's traceback holds this frame, and so the object's buffers: without this line, until cycles are collected.
             last = None
 
     def _pause_s(self, failure_count: int) -> float:
@@ -107,7 +107,7 @@ class RetryingObjectStore(ObjectStore):
 
     @override
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """A failed listing goes on behind the last object; attempts are counted anew after each object."""
+        """A failed listing continues after the last object; attempts are counted anew after each object."""
         last, failure_count = after, 0
         while True:
             try:

@@ -1,8 +1,8 @@
-"""What all servers share: the life-cycle of a service, membership, routing, the admin API, owned background tasks.
+"""Code that all servers share: the life cycle of a service, membership, routing, the admin API, owned background tasks.
 
-A protocol server is a `Service`; `bearlake.app` builds it from bound `Listener`s (`serving/listener.py`), starts it, watches
-it and stops it. The order is always: bind → register → start → (serve) → drain → close, so that an address is known, and taken,
-before anybody hears of the server.
+A protocol server is a `Service`. `bearlake.app` builds it from bound `Listener`s (`serving/listener.py`), starts it, watches it and
+stops it. The order is always: bind → register → start → (serve) → drain → close. So the address is known, and its port taken, before
+the server is announced.
 """
 
 from collections.abc import Mapping
@@ -28,9 +28,9 @@ class Service(Protocol):
         """
 
     async def drain(self, deadline_ms: int) -> None:
-        """Finish what is under way, accept nothing new, and return within `deadline_ms` (from now) in any case.
+        """Finish requests in progress, accept nothing new, and return within `deadline_ms` (from now) in any case.
 
-        Called after other servers and clients were told to go elsewhere, so requests may still arrive meanwhile.
+        Peers and clients have been told of the drain by then, but requests may still arrive.
         """
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Certificates of listeners that are renewed while the process runs, as cert-manager does every 60 days.
+"""TLS certificates of listeners that are renewed while the process runs, as cert-manager does every 60 days.
 
-What changes in the files is taken into the listener's present context, so it counts for every later handshake; connections stay as they
-are. Files that do not fit together are not taken. An authority of clients that is taken out of its file is trusted until a restart.
+Changed files are loaded into the listener's current context, so they apply to every later handshake; open connections are not affected.
+Files that do not match each other are not loaded. A client authority that is removed from its file stays trusted until a restart.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ class Certificates:
         self._kept: list[_Kept] = []
 
     def keep(self, settings: ListenerSettings, what: str, context: ssl.SSLContext) -> None:
-        """Follow the files of a listener; `what` names it in messages."""
+        """Watch the files of a listener; `what` names it in messages."""
         self._kept.append(_Kept(settings, what, context))
 
     async def run(self) -> None:
-        """Look from time to time; ends only by cancellation."""
+        """Check periodically; ends only by cancellation."""
         while True:
             await asyncio.sleep(LOOK_PAUSE_MS / 1000)
             self.renew()
 
     def renew(self) -> None:
-        """Take what has changed since the last time."""
+        """Load files that have changed since the last check."""
         for kept in self._kept:
             kept.renew()
 
@@ -53,14 +53,14 @@ class _Kept:
         try:
             tls_context(
                 settings, self._what
-            )  # tried on a context that nobody uses: a wrong key would spoil the present one
+            )  # tried on an unused context first: a wrong key would spoil the current context
             self._context.load_cert_chain(settings.tls_certificate_file, settings.tls_key_file)
             if settings.tls_client_ca_file:
                 self._context.load_verify_locations(settings.tls_client_ca_file)
         except (
             Invalid,
             OSError,
-        ) as error:  # also ssl.SSLError; replaced once more between the two: the next look takes it
+        ) as error:  # also ssl.SSLError; if a file was replaced in between, the next check loads it
             log.warning("a renewed certificate cannot be used", extra={"listener": self._what, "error": str(error)})
             return
         log.info("a renewed certificate is in use", extra={"listener": self._what})

@@ -1,7 +1,7 @@
-"""The connections of one protocol server: they are accepted on its listeners, counted, and checked every few seconds.
+"""The connections of one protocol server: accepted on its listeners, counted, and checked every few seconds.
 
-At most `connections_max` are open, those in a TLS handshake included (`handshakes.py`); a further one is closed at once. The server's
-tasks belong to this register too, and end with it.
+At most `connections_max` are open, including those in a TLS handshake (`handshakes.py`); a further connection is closed at once. This
+register also owns the server's tasks, which end with it.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ C = TypeVar("C", bound=PacedConnection)
 
 
 class Connections(Generic[C]):
-    """Open connections of a protocol server; a `pacing.Register`."""
+    """Open connections of a protocol server; implements `pacing.Register`."""
 
     def __init__(
         self,
@@ -36,15 +36,15 @@ class Connections(Generic[C]):
         check_ms: int,
         tls_handshake_ms: int,
     ) -> None:
-        """`protocol` names the endpoints (`kafka`). `listeners` are bound already and belong to this object from now on.
+        """`protocol` names the endpoints (`kafka`). `listeners` are already bound, and this object owns them from now on.
 
-        `receive_bytes_max` bounds the larger receive buffers of all connections together; `check_ms` is the time between two checks.
-        `tls_handshake_ms` is the time that a client may take for the TLS handshake.
+        `receive_bytes_max` bounds the total of the larger receive buffers of all connections; `check_ms` is the time between checks.
+        `tls_handshake_ms` is the time limit of a TLS handshake.
         """
         self.slabs = SlabPool(SlabSettings(bytes_max=receive_bytes_max))
         self.meters = meters
         self.loop: asyncio.AbstractEventLoop
-        """The loop of `start`."""
+        """The event loop that called `start`."""
         self._protocol = protocol
         self._listeners = list(listeners)
         self._connections_max = connections_max
@@ -54,7 +54,7 @@ class Connections(Generic[C]):
         self._open: set[C] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._handshakes: set[C] = set()
-        """Connections that are in a TLS handshake."""
+        """Connections in a TLS handshake."""
         meters.open.set_function(lambda: self._count)
         meters.receive_buffer_bytes.set_function(lambda: self.slabs.used_bytes)
         meters.receive_buffer_bytes_max.set(receive_bytes_max)
@@ -68,13 +68,13 @@ class Connections(Generic[C]):
         return len(self._open)
 
     def __iter__(self) -> Iterator[C]:
-        """The connections that are open now; they may close meanwhile."""
+        """Iterate over the connections that are open now; they may close meanwhile."""
         return iter(list(self._open))
 
     # -- life-cycle ----------------------------------------------------------------------------------------------
 
     async def start(self, connect: Callable[[str], C]) -> None:
-        """Accept connections when this returns; `connect` makes the protocol object of one, given its listener's endpoint."""
+        """Accept connections when this returns; `connect` makes a connection's protocol object, given its listener's endpoint."""
         self.loop = asyncio.get_running_loop()
         for listener in self._listeners:
             endpoint, _ = listener.endpoint(self._protocol)
@@ -85,13 +85,13 @@ class Connections(Generic[C]):
                 self._acceptors.append(TlsAcceptor(listener.socket, partial(self._accepted, listener.tls, accept)))
 
     async def check_for_ever(self) -> None:
-        """Check all connections every `check_ms`; ends only by cancellation. Its owner notices when it dies (`serving/tasks.py`)."""
+        """Check all connections every `check_ms`; ends only by cancellation. The task's owner notices its death (`serving/tasks.py`)."""
         while True:
             await asyncio.sleep(self._check_s)
             self.check()
 
     def stop_accepting(self) -> None:
-        """Accept no more connections; those that are open stay open. Safe to repeat."""
+        """Accept no more connections; open connections stay open. Safe to repeat."""
         for acceptor in self._acceptors:
             acceptor.close()
 
@@ -110,11 +110,11 @@ class Connections(Generic[C]):
 
     @property
     def _count(self) -> int:
-        """What `connections_max` bounds."""
+        """The number that `connections_max` bounds."""
         return len(self._open) + len(self._handshakes)
 
     def add(self, connection: C) -> bool:
-        """Count an open connection; returns False when there are too many."""
+        """Count an open connection; returns False if there are too many."""
         self._handshakes.discard(connection)
         if self._count >= self._connections_max:
             return False
@@ -123,7 +123,7 @@ class Connections(Generic[C]):
         return True
 
     def remove(self, connection: C) -> None:
-        """Forget a connection that is closed. Safe to repeat."""
+        """Remove a closed connection. Safe to repeat."""
         self._open.discard(connection)
 
     def run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
@@ -134,9 +134,9 @@ class Connections(Generic[C]):
         return task
 
     def check(self) -> None:
-        """Check every open connection once: close those that stall or fall silent, take memory back from those that are quiet.
+        """Check every open connection once: close connections that stall or fall silent, and free memory of quiet ones.
 
-        A check that fails is a bug, and closes its connection, but no other.
+        A check that fails is a bug; it closes its own connection only.
         """
         now = self.loop.time()
         for connection in self:
@@ -162,7 +162,9 @@ class Connections(Generic[C]):
             await self.loop.connect_accepted_socket(
                 lambda: connection, accepted, ssl=tls, ssl_handshake_timeout=self._tls_handshake_s
             )
-        except OSError as error:  # not TLS, no common version, a certificate that is refused, out of time, gone
+        except (
+            OSError
+        ) as error:  # not TLS, no common version, a refused certificate, out of time, or the client has gone
             self.meters.closed.labels("tls_handshake").inc()
             log.info("TLS handshake failed", extra={"listener": connection.listener, "error": repr(error)})
         finally:

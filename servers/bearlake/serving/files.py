@@ -1,7 +1,7 @@
-"""Files that somebody may replace while we run: Secrets mounted by Kubernetes, certificates that are renewed.
+"""Files that may be replaced while the process runs: Secrets mounted by Kubernetes, renewed certificates.
 
-A file counts as changed when its inode, size or time is another. That holds also for Kubernetes, which replaces all files of a mount at
-once by another target of one symbolic link.
+A file counts as changed if its inode, size or time differs. This also works for Kubernetes, which replaces all files of a mount at
+once by a new target of one symbolic link.
 """
 
 import os
@@ -15,12 +15,12 @@ _Stamp = tuple[int, int, int] | None
 
 
 class FollowedFiles:
-    """Tells when one of some files has changed. A look costs some microseconds per file, and there is one per pause at most."""
+    """Detects changes of a set of files. A check costs a few microseconds per file, and runs at most once per pause."""
 
     def __init__(
         self, paths: Sequence[str], *, pause_ms: int = LOOK_PAUSE_MS, now_s: Callable[[], float] = time.monotonic
     ) -> None:
-        """Takes the present files as known."""
+        """Take the current files as known."""
         self._paths = [Path(path) for path in paths]
         self._pause_s = pause_ms / 1000
         self._now_s = now_s
@@ -28,7 +28,7 @@ class FollowedFiles:
         self._stamps = [_stamp(path) for path in self._paths]
 
     def have_changed(self) -> bool:
-        """Whether there is another file somewhere than at the last look; False within the pause. An absent file is another one, too."""
+        """Return whether any file differs from the last check; False within the pause. A missing file counts as a difference."""
         now_s = self._now_s()
         if now_s - self._looked_s < self._pause_s:
             return False

@@ -1,6 +1,6 @@
-"""Accept the connections of a TLS listener before their handshake, so that a connection counts from its first moment.
+"""Accept the connections of a TLS listener before their handshake, so that a connection counts from the start.
 
-The event loop's own TLS server reports a connection only after the handshake, so a client could begin any number of uncounted ones.
+The event loop's own TLS server reports a connection only after the handshake, so a client could open any number of uncounted connections.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ class TlsAcceptor:
     """Accepts connections of one listening socket until it is closed. The event loop calls it; it has no task that could die."""
 
     def __init__(self, listening: socket.socket, accepted: Callable[[socket.socket], None]) -> None:
-        """Accepts from now on; `accepted` gets each socket, non-blocking, and closes it. `listening` belongs to this object."""
+        """Start to accept; `accepted` gets each socket, non-blocking, and must close it. This object owns `listening`."""
         self._loop = asyncio.get_running_loop()
         self._listening = listening
         self._accepted = accepted

@@ -1,7 +1,7 @@
-"""Addresses to listen on: bound early, handed to services later, so that real ports are known before anything is announced.
+"""Addresses to listen on: bound early and handed to services later, so that real ports are known before the server is announced.
 
-A `Listener` is a socket that listens already (connections wait in its backlog until the service accepts) together with the
-address that clients are told. Port 0 takes a free one.
+A `Listener` is a socket that already listens (connections wait in its backlog until the service accepts), together with the
+advertised address. Port 0 takes a free port.
 """
 
 import errno
@@ -46,7 +46,7 @@ class ListenerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """A listening socket, what clients are told about it, and its TLS context if it has one. The service closes the socket."""
+    """A listening socket, its advertised address, and its TLS context, if any. The service closes the socket."""
 
     name: str
     socket: socket.socket
@@ -56,11 +56,11 @@ class Listener:
 
     @property
     def address(self) -> str:
-        """`host:port` as clients are told; an IPv6 address in brackets."""
+        """The advertised `host:port`; an IPv6 address is in brackets."""
         return join_address(self.advertised_host, self.advertised_port)
 
     def endpoint(self, protocol: str) -> tuple[str, str]:
-        """Name and address of this listener among a server's endpoints: (`kafka` or `kafka:NAME`, `host:port`)."""
+        """Return name and address of this listener among a server's endpoints: (`kafka` or `kafka:NAME`, `host:port`)."""
         return (f"{protocol}:{self.name}" if self.name else protocol), self.address
 
 
@@ -69,7 +69,7 @@ def open_listener(settings: ListenerSettings, what: str) -> Listener:
 
     Raises:
         Invalid: the host cannot be resolved, or the TLS files cannot be used.
-        Unavailable: the port is taken, or the address is not this machine's.
+        Unavailable: the port is taken, or the address is not one of this machine's.
     """
     tls = tls_context(settings, what)
     bound = bind(settings.host, settings.port, what)
@@ -85,7 +85,7 @@ def open_listener(settings: ListenerSettings, what: str) -> Listener:
 
 
 def bind(host: str, port: int, what: str) -> socket.socket:
-    """A non-blocking socket that listens on `host`:`port`. Raises `Invalid`, `Unavailable`; see `open_listener`."""
+    """Return a non-blocking socket that listens on `host`:`port`. Raises `Invalid`, `Unavailable`; see `open_listener`."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
@@ -107,7 +107,7 @@ def bind(host: str, port: int, what: str) -> socket.socket:
 
 
 def tls_context(settings: ListenerSettings, what: str) -> ssl.SSLContext | None:
-    """The server side's TLS context, or None without TLS. Raises `Invalid` when the files cannot be used."""
+    """Return the server side's TLS context, or None without TLS. Raises `Invalid` if the files cannot be used."""
     if not settings.tls_certificate_file:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -123,19 +123,19 @@ def tls_context(settings: ListenerSettings, what: str) -> ssl.SSLContext | None:
 
 
 def tls_files(settings: ListenerSettings) -> list[str]:
-    """The files that a listener's TLS is made of; none without TLS."""
+    """Return the files of a listener's TLS; none without TLS."""
     return [
         file for file in (settings.tls_certificate_file, settings.tls_key_file, settings.tls_client_ca_file) if file
     ]
 
 
 def join_address(host: str, port: int) -> str:
-    """`host:port`, with brackets around an IPv6 address."""
+    """Return `host:port`, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what is bound to `host`."""
+    """Return whether an address bound to `host` is reachable only from this machine."""
     if host == "localhost":
         return True
     try:
@@ -145,5 +145,5 @@ def is_loopback(host: str) -> bool:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether `host` means all addresses of the machine."""
+    """Return whether `host` means all addresses of the machine."""
     return host in ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound

@@ -1,4 +1,4 @@
-"""The deployment's live servers as one server sees them: what protocol servers tell their clients, and where they send them.
+"""The deployment's live servers as one server sees them; protocol servers use this view to answer and route their clients.
 
 `serving/membership.py` keeps the view up to date.
 """
@@ -22,7 +22,7 @@ class LiveServers(Protocol):
 
     @property
     def version(self) -> int:
-        """Grows with every change of `live`; for caches of rendered answers."""
+        """Grows with every change of `live`; for caches of rendered responses."""
 
     def live(self) -> Sequence[Server]:
         """Live servers by node id, draining servers too; this server is always among them."""
@@ -31,20 +31,20 @@ class LiveServers(Protocol):
         """Time (ms) since this server last saw the heartbeats of `server` advance; 0 for this server."""
 
     async def refresh(self) -> None:
-        """Read from the store who is live now. Raises `Unavailable`."""
+        """Read from the store which servers are live. Raises `Unavailable`."""
 
 
 def own_server(servers: LiveServers) -> Server | None:
-    """This server as its peers see it."""
+    """Return this server as its peers see it."""
     return next((server for server in servers.live() if server.ref.node_id == servers.node_id), None)
 
 
 def own_zone(servers: LiveServers) -> str | None:
-    """This server's zone, if it has one."""
+    """Return this server's zone, if it has one."""
     own = own_server(servers)
     return own.zone if own is not None else None
 
 
 def other_servers(servers: LiveServers) -> list[Server]:
-    """The live servers without this one, by node id."""
+    """Return the live servers without this one, by node id."""
     return [server for server in servers.live() if server.ref.node_id != servers.node_id]

@@ -1,12 +1,12 @@
-"""This server among the others: registration, heartbeats, and the view of who is live.
+"""This server's membership: registration, heartbeats, and its view of the live servers.
 
 `Member.join` registers and gets the epoch that fences everything this process writes. `run` sends a heartbeat per interval and
-reads who else is live; a heartbeat that fails is asked again a few times at once, then at the next interval, for as long as it takes:
-a server that others hold for dead may still serve, since every write is checked by its epoch. When a newer epoch of the
+reads which servers are live. A failed heartbeat is retried a few times at once, then at the next interval, without a limit: a
+server that its peers consider dead may still serve, since every write is checked by its epoch. If a newer epoch of the
 same name appears, this process is `Fenced` and must stop.
 
-Every member watches all others (`watching.py`) and declares in the store which of them have stopped. What it learns of its own lapses
-is in `tenure`.
+Every member watches all others (`watching.py`) and declares in the store which of them have stopped. `tenure` holds what it learns of its
+own lapses.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class ServerSettings:
 
 
 class Member:
-    """This process's membership, and its view of the live servers (the last one that the store told)."""
+    """This process's membership, and its view of the live servers, as of the last read from the store."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Member:
         on_fenced: Callable[[], None],
         tenure: Tenure,
     ) -> None:
-        """Use `join`. `own` is this server as others see it."""
+        """Use `join`. `own` is this server as its peers see it."""
         self._store = store
         self._own = own
         self._settings = settings
@@ -78,13 +78,13 @@ class Member:
         self.server: ServerRef = registration.server
         self.cluster_id = registration.cluster_id
         self.version = 0
-        """Grows whenever `live` changes (not for heartbeat counts); for caches of rendered answers."""
+        """Grows whenever `live` changes (not for heartbeat counts); for caches of rendered responses."""
         self._live: Sequence[Server] = ()
         self._reading = asyncio.Lock()
         self._read_count = 0
-        """Reads of who is live that succeeded."""
+        """Number of successful reads of the live servers."""
         self.tenure = tenure
-        """What this server knows of its own lapses; for those who hold leases."""
+        """What this server knows of its own lapses; used by holders of leases."""
         self._watcher = Watcher(registration.server, settings.heartbeat_ms)
         metrics.SERVER_LIVE.set_function(lambda: len(self._live))
 
@@ -97,9 +97,9 @@ class Member:
         on_fenced: Callable[[], None] = lambda: None,
         boot_time_s: Callable[[], float] = clock.boot_time_s,
     ) -> "Member":
-        """Register under the settings' name with these endpoints, and see who else is live. Raises `Unavailable`.
+        """Register under the settings' name with these endpoints, and read which servers are live. Raises `Unavailable`.
 
-        `boot_time_s` is a clock that counts the time in which the machine is suspended.
+        `boot_time_s` is a clock that includes the time in which the machine is suspended.
         """
         name = settings.name or default_name(endpoints)
         registered_at = asyncio.get_running_loop().time(), boot_time_s()
@@ -133,15 +133,15 @@ class Member:
         return self.server.node_id
 
     def live(self) -> Sequence[Server]:
-        """Live servers by node id, always with this one, draining ones too; read on the hot path, no waiting."""
+        """Live servers by node id, including this server and draining ones; does not wait, for the hot path."""
         return self._live
 
     def heartbeat_age_ms(self, server: ServerRef) -> int:
-        """How long the server's heartbeats have stood still as far as this one saw; 0 for this one."""
+        """Return how long (ms) this server has seen no new heartbeat of `server`; 0 for this server."""
         return self._watcher.age_ms(server, _now_ms())
 
     def has_peers(self) -> bool:
-        """Whether clients of this server could go to another one: it is live, not draining, and listens for the same protocol."""
+        """Whether clients of this server can use another server: one that is live, not draining, and listens for the same protocol."""
         own = set(self._own.endpoints) - {"admin"}
         return any(
             server.ref.node_id != self.node_id and not server.is_draining and not own.isdisjoint(server.endpoints)
@@ -149,7 +149,7 @@ class Member:
         )
 
     async def run(self) -> None:
-        """Heartbeats until cancelled. Ends after `on_fenced` was called only by waiting for its cancellation."""
+        """Send heartbeats until cancelled; after `on_fenced` was called, only wait for cancellation."""
         is_fenced = False
         while not is_fenced:
             await asyncio.sleep(self._settings.heartbeat_ms / 1000)
@@ -166,7 +166,7 @@ class Member:
         return False
 
     async def beat(self) -> bool:
-        """One heartbeat with its retries, then a fresh view; returns whether the store answered. Raises `Fenced`."""
+        """Send one heartbeat with its retries, then refresh the view; returns whether the store answered. Raises `Fenced`."""
         for _ in range(1 + self._settings.heartbeat_retry_count):
             try:
                 async with asyncio.timeout(self._settings.timeout_ms / 2000):
@@ -182,8 +182,8 @@ class Member:
         return False
 
     async def refresh(self) -> None:
-        """Read who is live now; those who ask while one reads share the next read. Raises `Unavailable`."""
-        wanted = self._read_count + 1 + self._reading.locked()  # a read under way may have begun too early
+        """Read which servers are live; callers during a read share the next read. Raises `Unavailable`."""
+        wanted = self._read_count + 1 + self._reading.locked()  # a read in progress may have begun too early
         async with self._reading:
             if self._read_count < wanted:
                 started_ms = _now_ms()
@@ -194,7 +194,7 @@ class Member:
                 self._read_count += 1
 
     async def _lapse(self, server: Server) -> bool:
-        """Declare that a server's heartbeats have stopped; whether the store knows of none that was missed."""
+        """Declare that a server's heartbeats have stopped; returns whether it has lapsed with the watched count."""
         has_lapsed = await self._store.lapse(server.ref, server.heartbeat_count)
         if has_lapsed:
             log.warning(
@@ -218,14 +218,14 @@ class Member:
         self._live = servers
 
     async def drain(self) -> None:
-        """Tell everybody that clients should go elsewhere. Raises `Fenced`, `Unavailable`."""
+        """Announce that clients should use other servers. Raises `Fenced`, `Unavailable`."""
         metrics.SERVER_DRAINING.set(1)
         self._own = replace(self._own, is_draining=True)
         await self._store.drain(self.server)
         await self.refresh()
 
     async def leave(self) -> None:
-        """Stop being live and give up all leases. Raises `Unavailable`."""
+        """End the registration and give up all leases. Raises `Unavailable`."""
         await self.tenure.close()
         await self._store.leave(self.server)
 
@@ -245,7 +245,7 @@ def _now_ms() -> float:
 
 
 def default_name(endpoints: Mapping[str, str]) -> str:
-    """Host name and the first endpoint's port: one name per process of a host, the same after a restart."""
+    """Return host name and the first endpoint's port: unique per process of a host, the same after a restart."""
     first = next(iter(endpoints.values()), "")
     return f"{socket.gethostname()}:{first.rpartition(':')[2]}"
 

@@ -1,11 +1,11 @@
-"""How the C allocator treats large buffers, and how often Python looks for cycles; set once at start.
+"""How the C allocator treats large buffers, and how often Python looks for cycles; configured once at start.
 
-By default glibc takes a buffer of 128 KiB or more from the kernel and gives it back when freed, so that each use pays a page
-fault per 4 KiB again (2.5 to 7.5 µs each, dearer than the copy). Higher thresholds keep such memory in the process. One or two
-arenas keep threads from each holding freed memory of their own. Best effort: without effect on other systems and C libraries.
+By default glibc takes a buffer of 128 KiB or more from the kernel and returns it when it is freed. Each use then pays a page
+fault per 4 KiB again (2.5 to 7.5 µs each, more than the copy). Higher thresholds keep such memory in the process. One or two
+arenas keep threads from each holding freed memory of their own. Best effort: no effect on other systems and C libraries.
 
-The write path makes some ten small objects per batch, none of them in a cycle. With CPython's thresholds the cycle collector ran every
-few requests over all slices that the index keeps: 7.2 us per batch against 4.1 (1,000 partitions), growing with the index.
+The write path makes about ten small objects per batch, none of them in a cycle. With CPython's thresholds the cycle collector ran every
+few requests over all slices in the index: 7.2 us per batch instead of 4.1 (1,000 partitions), growing with the index.
 
 Source: mallopt(3), glibc; gc.set_threshold, CPython.
 """
@@ -42,7 +42,7 @@ class MemorySettings:
 
 
 def tune_allocator(settings: MemorySettings) -> bool:
-    """Apply the settings to this process; returns whether the C library took all of them."""
+    """Apply the settings to this process; returns whether the C library accepted all of them."""
     if not sys.platform.startswith("linux"):
         return False
     try:
@@ -61,7 +61,7 @@ def tune_allocator(settings: MemorySettings) -> bool:
 
 
 def tune_collector(settings: MemorySettings) -> None:
-    """Collect what the start left behind, exempt what it made from later looks, and apply the settings' thresholds."""
+    """Collect garbage of the start, exempt the remaining objects from later collections, and apply the settings' thresholds."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(settings.collector_allocation_count, 20, settings.collector_full_factor)

@@ -1,10 +1,10 @@
-"""One client connection's pace: how fast its socket is read and written, and when a client that stalls is disconnected.
+"""The pace of one client connection: how fast its socket is read and written, and when a client that stalls is disconnected.
 
-- Backpressure is not reading. A protocol's connection says when it must wait (`_must_wait`); its socket is paused exactly while it must,
-  also while the write path is over its byte budget and while memory for the next frame is short (`serving/receiving.py`).
-- A client that began a frame must send it whole within `stall_ms`, not counting the time in which this server did not read. A client
-  that does not take what it is sent must take some of it within `stall_ms`.
-- A task that fails is a bug: it closes its connection, with the reason in the log and in a metric, and no other.
+- Backpressure means that the server stops reading. A protocol's connection says when it must wait (`_must_wait`), and its socket is
+  paused exactly then; also while the write path is over its byte budget or memory for the next frame is short (`serving/receiving.py`).
+- A client that began a frame must send all of it within `stall_ms`, not counting the time in which this server did not read. A client
+  that does not read what it is sent must read some of it within `stall_ms`.
+- A task that fails is a bug. It closes its own connection only, with the reason in the log and in a metric.
 
 A protocol's `Connection` adds its frames and commands: `_process`, `_must_wait`, `check`.
 """
@@ -28,7 +28,7 @@ C_contra = TypeVar("C_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionMeters:
-    """What a protocol server counts of its connections."""
+    """Metrics of a protocol server's connections."""
 
     open: Gauge
     opened: Counter
@@ -43,7 +43,7 @@ class ConnectionMeters:
 
 
 class Register(Protocol[C_contra]):
-    """Where connections register: `serving.connections.Connections`."""
+    """The register of connections: `serving.connections.Connections`."""
 
     loop: asyncio.AbstractEventLoop
 
@@ -56,25 +56,25 @@ class Register(Protocol[C_contra]):
         """Metrics of the protocol's connections."""
 
     def add(self, connection: C_contra) -> bool:
-        """Count an open connection; returns False when there are too many."""
+        """Count an open connection; returns False if there are too many."""
 
     def remove(self, connection: C_contra) -> None:
-        """Forget a connection that is closed."""
+        """Remove a closed connection."""
 
     def run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run a task; it is cancelled when the server closes."""
 
 
 class Budget(Protocol):
-    """The bound on bytes that wait to be written, and what is known of the log: `streams.service.Streams`."""
+    """The bound on bytes that wait to be written, and the known end of the log: `streams.service.Streams`."""
 
     @property
     def seen(self) -> LogPosition:
-        """The newest log position that this server knows of."""
+        """The newest log position that this server knows."""
 
     @property
     def is_over_budget(self) -> bool:
-        """Whether connections must take no more records."""
+        """Whether connections must accept no more records."""
 
     def on_relief(self, resume: Callable[[], None]) -> None:
         """Call `resume` once when there is room again."""
@@ -84,7 +84,7 @@ class PacedConnection(Receiver, ABC):
     """Protocol object of one accepted socket."""
 
     JOIN_BYTES = 16 * 1024
-    """Chunks of fewer bytes in all are joined before they are written: copying them is cheaper than gathering them."""
+    """Chunks of fewer bytes in total are joined before the write: a copy is cheaper than a gathering write."""
 
     def __init__(self, register: Register[Self], budget: Budget, listener: str, stall_ms: int) -> None:
         """`listener` is the name of the endpoint that accepted the connection, such as `kafka:EXTERNAL`."""
@@ -101,18 +101,18 @@ class PacedConnection(Receiver, ABC):
         self._tasks: set[asyncio.Task[None]] = set()
         """Tasks that are cancelled when the connection closes."""
         self._last_heard = self._loop.time()
-        """When the last frame was taken, or reading was resumed (s, the loop's clock)."""
+        """When the last frame was taken, or reading resumed (s, the loop's clock)."""
         self._frame_since = 0.0
-        """When the frame that is incomplete began to arrive (s, the loop's clock); 0 without such a frame."""
+        """When the incomplete frame began to arrive (s, the loop's clock); 0 if there is none."""
         self._is_processing = False
-        """Set by a protocol whose frames may call `_go_on` while `_process` takes them."""
+        """Set by a protocol whose frames may call `_go_on` while `_process` runs."""
         self._waits_for_budget = False
         self._is_reading_paused = False
         self._is_write_paused = False
         self._unsent_bytes = 0
         """Bytes in the transport at the last check while writing was paused."""
         self._unsent_since = 0.0
-        """When the client last took some of what it is sent (s, the loop's clock), while writing is paused."""
+        """When the client last read some of its unsent bytes (s, the loop's clock), while writing is paused."""
 
     # -- life-cycle ----------------------------------------------------------------------------------------------
 
@@ -144,11 +144,11 @@ class PacedConnection(Receiver, ABC):
 
     @property
     def is_open(self) -> bool:
-        """Whether the client can still be sent anything."""
+        """Whether anything can still be sent to the client."""
         return self._transport is not None and not self._transport.is_closing()
 
     def close(self, why: str, reason: str) -> None:
-        """Close at once; `reason` is the metric's label, `why` explains it to a human. Safe to repeat."""
+        """Close at once; `reason` is the metric's label, `why` explains it to people. Safe to repeat."""
         if self._transport is not None and not self._transport.is_closing():
             self._meters.closed.labels(reason).inc()
             log.info("connection closed", extra={"peer": self.peer, "listener": self.listener, "why": why})
@@ -156,7 +156,7 @@ class PacedConnection(Receiver, ABC):
 
     @abstractmethod
     def check(self, now: float) -> None:
-        """Check for stalls and idleness; called every few seconds, `now` by the loop's clock (s)."""
+        """Check for stalls and idleness; called every few seconds, with the loop's clock as `now` (s)."""
 
     def _close_if_stalled(self, now: float) -> None:
         self._note_if_empty()
@@ -183,10 +183,10 @@ class PacedConnection(Receiver, ABC):
 
     @abstractmethod
     def _process(self) -> None:
-        """Take whole frames from the slab while there is room for them; call `_processed` at the end."""
+        """Take whole frames from the slab while there is room for them; calls `_processed` at the end."""
 
     def _processed(self, first: int) -> None:
-        """Frames from position `first` of the slab on were taken, as far as they are whole."""
+        """Note that whole frames from position `first` of the slab on were taken."""
         now = self._loop.time()
         self._last_heard = now
         if self._low == self._high:
@@ -207,7 +207,7 @@ class PacedConnection(Receiver, ABC):
         """Whether no more frames may be taken now."""
 
     def _pace(self) -> None:
-        """Read the socket exactly while more frames can be taken."""
+        """Read the socket if and only if more frames can be taken."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -224,7 +224,7 @@ class PacedConnection(Receiver, ABC):
             self._meters.paused.inc(-1)
             self._last_heard = self._loop.time()
             if self._frame_since:
-                self._frame_since = self._last_heard  # this server paused the frame, not its client
+                self._frame_since = self._last_heard  # this server caused the pause, not the client
             transport.resume_reading()
 
     def _wait_for_budget(self) -> None:
@@ -247,7 +247,7 @@ class PacedConnection(Receiver, ABC):
     # -- send ----------------------------------------------------------------------------------------------------
 
     def _write(self, transport: asyncio.Transport, chunks: Sequence[bytes | bytearray | memoryview], size: int) -> None:
-        """Give `chunks` of `size` bytes in all to the transport, with one call."""
+        """Pass `chunks` of `size` bytes in total to the transport, with one call."""
         self._meters.sent_bytes.inc(size)
         if len(chunks) == 1:
             transport.write(chunks[0])
@@ -257,7 +257,7 @@ class PacedConnection(Receiver, ABC):
             transport.writelines(chunks)
 
     def pause_writing(self) -> None:
-        """Called by the event loop: the client does not take what it is sent."""
+        """Called by the event loop: the client does not read what it is sent."""
         self._is_write_paused = True
         if self._transport is not None:
             self._note_unsent(self._transport.get_write_buffer_size())
@@ -265,7 +265,7 @@ class PacedConnection(Receiver, ABC):
         self._pace()
 
     def resume_writing(self) -> None:
-        """Called by the event loop: the client has taken what it was sent."""
+        """Called by the event loop: the client has read what it was sent."""
         self._is_write_paused = False
         self._note_unsent(0)
 
@@ -277,7 +277,7 @@ class PacedConnection(Receiver, ABC):
     def start(self, work: Coroutine[None, None, None], *, is_cancelled_on_close: bool = True) -> asyncio.Task[None]:
         """Run the work of a request. An error that it raises is a bug, and closes the connection.
 
-        `is_cancelled_on_close` False: the work goes on when the client has gone.
+        `is_cancelled_on_close` False: the work continues after the client has gone.
         """
         task = self._register.run(work)
         if is_cancelled_on_close:

@@ -1,13 +1,13 @@
-"""Where a connection's bytes arrive: a slab, the part of it that holds bytes not consumed yet, and its growth.
+"""The receive buffer of a connection: a slab, the part of it that holds unconsumed bytes, and its growth.
 
-    slab   …consumed… | low: bytes of frames that are not consumed … high | room for what comes
+    slab   …consumed… | low: bytes of frames that are not consumed … high | room for new bytes
 
-A connection begins with a small slab and grows with its traffic. Bytes of a frame under way move along; consumed ones stay where
-they are while somebody holds the slab. When memory is short, a frame that needs a larger slab waits for it in line
+A connection begins with a small slab and grows with its traffic. When it moves to another slab, the bytes of an incomplete frame move
+along; consumed bytes stay while there are holders of the old slab. When memory is short, a frame that needs a larger slab waits in line
 (`serving/slabs.py`), and its socket is not read meanwhile.
 
-A request must not seem younger than it is (`AppendCall.seen`, decision 94), also when it waited unread in the socket. So bytes count as
-arrived right behind the moment at which the socket was last known to be empty: a read that got less than it asked for has emptied it.
+A request must not seem younger than it is (`AppendCall.seen`, decision 94), even if it waited unread in the socket. So bytes count as
+arrived right after the moment at which the socket was last known to be empty: a read that got less than it asked for has emptied it.
 """
 
 import asyncio
@@ -32,27 +32,27 @@ class LogPosition(Protocol):
 
 
 class Receiver(asyncio.BufferedProtocol):
-    """The receiving half of a connection; a protocol's `Connection` adds what to do with frames."""
+    """The receiving half of a connection; a protocol's `Connection` adds the handling of frames."""
 
     def __init__(self, slabs: SlabPool, seen: LogPosition) -> None:
         self.arrived = 0
-        """A log position that this server knew of before the first byte that is not consumed arrived; 0: none."""
+        """A log position that this server knew before the first unconsumed byte arrived; 0: none."""
         self._seen = seen
         self._emptied = 0  # the position when the socket was last known to be empty
-        self._last_arrived = 0  # as `arrived`, of what the last read got
-        self._last_bytes = 0  # how much that was
+        self._last_arrived = 0  # as `arrived`, for the bytes of the last read
+        self._last_bytes = 0  # number of these bytes
         self._descriptor = -1  # the socket's; -1: not known
         self._is_encrypted = False
         self._slabs = slabs
         self._slab: Slab | None = None
-        self._low = 0  # first byte that is not consumed
-        self._high = 0  # first byte that is not received
-        self._need = 0  # bytes from _low on that the frame under way has, 0 while its size is unknown
+        self._low = 0  # first unconsumed byte
+        self._high = 0  # first byte after those received
+        self._need = 0  # size of the incomplete frame, counted from _low; 0 while unknown
         self._size_class = 0
         self._wish: Wish | None = None
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Called by the event loop: where the next bytes go."""
+        """Called by the event loop; returns the memory for the next bytes."""
         slab = self._slab
         if slab is None:
             slab = self._slab = self._slabs.take_small()
@@ -65,7 +65,7 @@ class Receiver(asyncio.BufferedProtocol):
         return slab.view[self._high : self._high + _READ_BYTES]
 
     def _received(self, nbytes: int) -> None:
-        """`nbytes` more are in the slab."""
+        """Note that the slab has `nbytes` more bytes."""
         slab, high = self._slab, self._high
         if high == self._low:
             self.arrived = self._emptied
@@ -79,17 +79,17 @@ class Receiver(asyncio.BufferedProtocol):
             self._emptied = self._seen.position
 
     def _is_socket_empty(self) -> bool:
-        """Ask the kernel. With TLS, what was read from the socket may wait for its decryption all the same."""
+        """Ask the kernel. With TLS, bytes read from the socket may still wait for decryption."""
         if self._descriptor < 0:
             return False
         try:
             unread = fcntl.ioctl(self._descriptor, termios.FIONREAD, bytes(_UNREAD.size))
-        except OSError:  # it is closed
+        except OSError:  # the socket is closed
             return False
         return _UNREAD.unpack(unread) == (0,)
 
     def _note_if_empty(self) -> None:
-        """A connection that is quiet looks into its socket, so that its next request does not seem older than it is."""
+        """A quiet connection checks its socket, so that its next request does not seem older than it is."""
         if not self._is_encrypted and self._is_socket_empty():
             self._emptied = self._seen.position
 
@@ -100,7 +100,7 @@ class Receiver(asyncio.BufferedProtocol):
         return slab.size - self._high < _ROOM_BYTES_MIN
 
     def _settle(self) -> None:
-        """After frames were consumed: let go of memory that is not needed."""
+        """After frames were consumed, release memory that is not needed."""
         slab = self._slab
         if slab is None or self._low != self._high:
             return
@@ -110,7 +110,7 @@ class Receiver(asyncio.BufferedProtocol):
             self._low = self._high = 0
 
     def _prepare(self) -> None:
-        """Before more bytes come: room for the frame under way, or (`_wish` is set then) a place in the line for it."""
+        """Before more bytes arrive: get room for the incomplete frame, or wait in line for it (then `_wish` is set)."""
         if self._slab is not None and self._lacks_room(self._slab):
             self._make_room()
 
@@ -127,12 +127,10 @@ class Receiver(asyncio.BufferedProtocol):
             return
         if self._size_class + 1 < len(SIZES):
             self._size_class += 1
-        # Beyond the largest size, memory grows with what has come, not with what was announced.
+        # Beyond the largest size, memory grows with the bytes received, not with the announced size.
         some = min(whole, max(SIZES[-1], 4 * have))
         fresh = self._slabs.try_take(max(SIZES[self._size_class], some))
-        if (
-            fresh is None
-        ):  # memory is short: ask once, for all that the frame needs, since who waits twice may wait for ever
+        if fresh is None:  # memory is short: ask once for the whole frame, because a second wait may never end
             self._size_class = 0
             fresh = self._slabs.try_take(whole, is_needed=True)
         if fresh is None:
@@ -146,7 +144,7 @@ class Receiver(asyncio.BufferedProtocol):
         self._go_on()
 
     def _move(self, fresh: Slab) -> None:
-        """Go on in a fresh slab, with the bytes of the frame under way."""
+        """Continue in a fresh slab, with the bytes of the incomplete frame."""
         old = self._slab
         assert old is not None
         have = self._high - self._low
@@ -155,7 +153,7 @@ class Receiver(asyncio.BufferedProtocol):
         old.release()
 
     def _release(self) -> None:
-        """Let go of the slab."""
+        """Release the slab."""
         if self._wish is not None:
             self._slabs.cancel(self._wish)
             self._wish = None
@@ -165,11 +163,11 @@ class Receiver(asyncio.BufferedProtocol):
             slab.release()
 
     def release_idle_memory(self) -> None:
-        """Give the slab back while nothing is in it; for connections that are quiet."""
+        """Give the slab back while it is empty; for quiet connections."""
         slab = self._slab
         if slab is not None and self._low == self._high and slab.holders == 1:
             self._release()
 
     def _go_on(self) -> None:
-        """There is room again."""
+        """Called when there is room again."""
         raise AssertionError("the protocol says what to do")

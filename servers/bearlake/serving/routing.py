@@ -1,7 +1,7 @@
-"""Which server a client is sent to for a key: rendezvous hashing, so that servers agree without talking.
+"""Which server clients use for a key: rendezvous hashing, so that servers agree without communication.
 
-Every server takes every partition, so this is about locality only: readers of a partition that meet on one server share its
-cache, and a server's death or arrival moves only the keys that it had or gets.
+Every server accepts every partition, so routing only affects locality. Readers of a partition that share one server share its cache, and
+when a server joins or dies, only the keys that it gets or had move.
 
 Source: Thaler and Ravishankar, "Using Name-Based Mappings to Increase Hit Rates", 1998; the mixer is SplitMix64 (Steele et al., 2014).
 """
@@ -15,9 +15,9 @@ _MASK = (1 << 64) - 1
 
 
 def candidates(servers: Sequence[Server], endpoint: str, zone: str | None = None) -> list[Server]:
-    """Servers that a client may be told, by node id: they have `endpoint` (`kafka`, `kafka:EXTERNAL`) and do not drain.
+    """Return servers that a client may be sent to, by node id: they have `endpoint` (`kafka`, `kafka:EXTERNAL`) and are not draining.
 
-    With a `zone`, only those in it, as long as it has any. When all drain, the draining ones: better late than nowhere.
+    With a `zone`, only servers in that zone, if there are any. If all servers are draining, return these: better late than nowhere.
     """
     reachable = sorted((server for server in servers if endpoint in server.endpoints), key=lambda s: s.ref.node_id)
     staying = [server for server in reachable if not server.is_draining] or reachable
@@ -26,7 +26,7 @@ def candidates(servers: Sequence[Server], endpoint: str, zone: str | None = None
 
 
 def choose(key: int, servers: Sequence[Server]) -> Server:
-    """The server for `key` (0 <= key < 2**63) among `servers` (at least one), whatever their order."""
+    """Return the server for `key` (0 <= key < 2**63) among `servers` (at least one), in any order."""
     assert servers
     if len(servers) == 1:
         return servers[0]
@@ -34,12 +34,12 @@ def choose(key: int, servers: Sequence[Server]) -> Server:
 
 
 def key_of(name: str) -> int:
-    """A key for a name, such as a group's."""
+    """Return a key for a name, such as a group's."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest()) >> 1
 
 
 def weight(key: int, node_id: int) -> int:
-    """How much `node_id` wants `key`: 64 evenly spread bits, the same in every process."""
+    """Return the weight of `node_id` for `key`: 64 evenly distributed bits, the same in every process."""
     mixed = (key * 0x9E3779B97F4A7C15 + (node_id + 1) * 0xD1B54A32D192ED03) & _MASK
     mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK

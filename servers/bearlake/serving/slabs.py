@@ -1,14 +1,15 @@
-"""Pooled receive buffers: memory that is already resident, and a bound on how much of it there is.
+"""Pooled receive buffers: memory that is already resident, with a bound on its total size.
 
-A first touch of fresh anonymous memory costs 2.5-7.5 us per 4 KiB, which is slower than the network; so sockets are read into recycled
-slabs, and batches stay there, as views, until they are copied into a WAL object. A slab goes back to the pool when its last
+The first touch of fresh anonymous memory costs 2.5-7.5 us per 4 KiB, which is slower than the network. So sockets are read into recycled
+slabs, and batches stay there, as views, until they are copied into a WAL object. A slab returns to the pool when its last
 holder has released it.
 
-Slabs come in three sizes: a quiet connection owns a small one, which everybody gets at once (their number is bounded by that of
-connections), a busy one grows into larger ones. A request larger than the largest size gets a slab of its own that is not kept.
+Slabs come in three sizes. A quiet connection owns a small slab, which is always granted at once (the number of connections bounds the
+number of small slabs). A busy connection grows into larger slabs. A request above the largest size gets its own slab, which is not kept.
 
-Larger slabs are bounded by `bytes_max`. Beyond it, who needs one waits in line; the first in line gets one over the bound when nobody
-else has such a one, so that requests that were begun are always finished: no connection waits for memory that only waiting ones hold.
+Larger slabs are bounded by `bytes_max`. Beyond the bound, connections wait in line. The first in line gets a slab over the bound if no
+other connection holds such a slab. So requests that were begun always finish: no connection waits for memory that only waiting
+connections hold.
 """
 
 import mmap
@@ -30,15 +31,15 @@ class Slab:
         self.size = size
         self.holders = 1
         self.is_extra = False
-        """Whether it was given over the pool's bound."""
+        """Whether the slab was granted over the pool's bound."""
         self.view = memoryview(mmap.mmap(-1, size))
 
     def acquire(self, count: int = 1) -> None:
-        """`count` more holders."""
+        """Add `count` holders."""
         self.holders += count
 
     def release(self, count: int = 1) -> None:
-        """`count` holders less; the last one gives the slab back."""
+        """Remove `count` holders; the last one returns the slab to the pool."""
         self.holders -= count
         if self.holders == 0:
             self._pool.give_back(self)
@@ -55,7 +56,7 @@ class SlabSettings:
 
 
 class Wish:
-    """A place in the line for a slab of `size` bytes; `grant` gets it, with one holder."""
+    """A place in the line for a slab of `size` bytes; `grant` receives the slab, with one holder."""
 
     __slots__ = ("grant", "size")
 
@@ -74,23 +75,23 @@ class SlabPool:
         self._has_extra = False
         self._large_bytes = 0
         self.used_bytes = 0
-        """Bytes of slabs that somebody holds."""
+        """Bytes of slabs that have holders."""
         self.idle_bytes = 0
         """Bytes of slabs that wait for reuse."""
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody waits for a slab: give back what can be given back."""
+        """Whether a connection waits for a slab, so that others should return unneeded slabs."""
         return bool(self._wishes)
 
     def take_small(self) -> Slab:
-        """A slab of the smallest size, which everybody gets at once."""
+        """Return a slab of the smallest size; always granted at once."""
         return self._take(SMALL_BYTES)
 
     def try_take(self, size_min: int, *, is_needed: bool = False) -> Slab | None:
-        """A slab of at least `size_min` bytes; None when it must be waited for.
+        """Return a slab of at least `size_min` bytes; None if the caller must wait.
 
-        `is_needed`: without it a request cannot be finished, so that it may be one over the bound.
+        `is_needed`: a request cannot finish without the slab, so the slab may be the one over the bound.
         """
         size = _size_of(size_min)
         if size == SMALL_BYTES:
@@ -101,19 +102,19 @@ class SlabPool:
         return self._grant(size, is_extra=not fits)
 
     def wish(self, size_min: int, grant: Callable[[Slab], None]) -> Wish:
-        """Stand in line for a slab of at least `size_min` bytes, which `try_take` refused."""
+        """Wait in line for a slab of at least `size_min` bytes, which `try_take` refused."""
         wish = Wish(_size_of(size_min), grant)
         self._wishes.append(wish)
         return wish
 
     def cancel(self, wish: Wish) -> None:
-        """Leave the line; without effect when the wish was granted."""
+        """Leave the line; no effect if the wish was granted."""
         if wish in self._wishes:
             self._wishes.remove(wish)
             self._serve()
 
     def give_back(self, slab: Slab) -> None:
-        """Called by a slab whose last holder has gone."""
+        """Called by a slab whose last holder released it."""
         self.used_bytes -= slab.size
         if slab.size > SMALL_BYTES:
             self._large_bytes -= slab.size

@@ -1,7 +1,7 @@
-"""The owner of a process's background tasks: none is lost, and none dies unnoticed.
+"""The owner of a process's background tasks: no task is lost, and no task dies unnoticed.
 
-A background task runs for the whole life of the process. When one ends on its own, by an error or by returning, the process is not
-what it seems to be any more: the task is logged by name, everything else is cancelled and the owner's block raises `TaskDied`.
+A background task runs for the whole life of the process. If one ends on its own, by an error or by returning, the process is
+incomplete: the owner logs the task by name, cancels all others, and its block raises `TaskDied`.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class TaskDied(Exception):
-    """A background task ended on its own: stop the process. `name` says which one."""
+    """A background task ended on its own: stop the process. `name` is the task's name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"background task {name!r} ended unexpectedly")
@@ -22,7 +22,7 @@ class TaskDied(Exception):
 
 
 class Tasks:
-    """`async with Tasks() as tasks: tasks.own("heartbeats", …)`; all are cancelled and awaited at the block's end."""
+    """`async with Tasks() as tasks: tasks.own("heartbeats", …)`; all tasks are cancelled and awaited at the end of the block."""
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
@@ -44,16 +44,16 @@ class Tasks:
             raise died or group.exceptions[0] from None
 
     def own(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work`, which is expected to run until it is cancelled, under this name."""
+        """Run `work` under this name; it is expected to run until it is cancelled."""
         task = self._group.create_task(_watched(name, work), name=name)
-        task.add_done_callback(lambda _: work.close())  # for a task that is cancelled before it ever ran
+        task.add_done_callback(lambda _: work.close())  # for a task that is cancelled before it ran
         self._tasks.append(task)
 
 
 async def _watched(name: str, work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
-    except Exception as error:  # boundary: whatever it was, the process stops
+    except Exception as error:  # boundary: after any error the process stops
         log.exception("background task failed, stopping the server", extra={"task": name})
         raise TaskDied(name) from error
     log.error("background task returned, stopping the server", extra={"task": name})

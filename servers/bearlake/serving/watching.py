@@ -1,11 +1,12 @@
-"""Which servers have stopped: an observer watches their heartbeat counts on its own clock (I13). No I/O.
+"""Detection of stopped servers: an observer watches their heartbeat counts on its own clock (I13). No I/O.
 
     reads        |--0--|      |--1--|      |--2--|      |--3--|          count 7 in each of them
     stood still        |<--------------------------------->|             from the end of the first to the start of the last
 
-A count that has stood still for the server's own `timeout_ms` is reported, to be declared in the store (`Membership.lapse`). An observer
-that did not look for a while (it was suspended, or the store did not answer) starts over: what kept it from looking may have kept the
-others from beating. Nothing here is safety: a wrong report costs a live server a look at its leases.
+If a count has not changed for the server's own `timeout_ms`, it is reported, to be declared in the store (`Membership.lapse`). An observer
+that has not read for a while (it was suspended, or the store did not answer) starts over: whatever kept the observer from reading may
+have kept the other servers from sending heartbeats. Safety does not depend on this: after a wrong report, a live server must only look
+up its leases.
 """
 
 from collections.abc import Sequence
@@ -20,14 +21,17 @@ class _Sighting:
     seen_ms: float
     """End of the first read that showed this count."""
     moved_ms: float
-    """The same, but not started over after a pause: for what is shown."""
+    """The same, but not reset after a pause; for display."""
 
 
 class Watcher:
     """One observer's view. Times are milliseconds on its monotonic clock."""
 
     def __init__(self, own: ServerRef, interval_ms: float) -> None:
-        """`own` is not watched. The observer reads once per `interval_ms`; it has not looked when two of them passed between reads."""
+        """`own` is not watched. The observer reads once per `interval_ms`.
+
+        It starts over for a server if a gap between reads exceeds two intervals and half of the server's timeout.
+        """
         self._own = own
         self._interval_ms = interval_ms
         self._sightings: dict[ServerRef, _Sighting] = {}
@@ -35,9 +39,9 @@ class Watcher:
         """Start of the last read."""
 
     def saw(self, started_ms: float, ended_ms: float, servers: Sequence[Server]) -> list[Server]:
-        """Take in one read of the live servers, which began and ended then; returns those whose heartbeats have stopped.
+        """Process one read of the live servers, with its start and end; returns those whose heartbeats have stopped.
 
-        A read must have begun after the one before had ended. Reported servers are reported again by later reads, until they are gone.
+        A read must begin after the previous read has ended. Reported servers are reported again by later reads, until they are gone.
         """
         gap_ms, self._read_ms = ended_ms - self._read_ms, started_ms
         before, self._sightings = self._sightings, {}
@@ -56,6 +60,6 @@ class Watcher:
         return stopped
 
     def age_ms(self, server: ServerRef, now_ms: float) -> int:
-        """How long the server's count has stood still as far as this observer saw; 0 for one that it does not watch."""
+        """Return how long (ms) this observer has seen no change of the server's count; 0 for a server that it does not watch."""
         sighting = self._sightings.get(server)
         return 0 if sighting is None else max(0, round(now_ms - sighting.moved_ms))

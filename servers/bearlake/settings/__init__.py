@@ -1,1 +1,1 @@
-"""One document of settings for every server: `settings/document.py` composes what the packages declare, `load.py` reads it."""
+"""One settings document for every server: `settings/document.py` composes the packages' declarations, `load.py` reads it."""

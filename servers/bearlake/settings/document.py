@@ -1,6 +1,6 @@
-"""The settings document of a server: what each package declares, composed, and what must hold between them.
+"""The settings document of a server: the sections that packages declare, and the rules between sections.
 
-The same document serves `bearlake up` (where nothing needs to be set) and a pod of a cluster (one YAML file and the environment).
+The same document serves `bearlake up` (where every setting has a default) and a pod of a cluster (one YAML file and the environment).
 `bearlake config show` prints it with units, sources and meanings.
 """
 

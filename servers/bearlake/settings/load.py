@@ -1,8 +1,8 @@
-"""Read the settings once: defaults, then the file, then the environment, then the command line; the last one wins.
+"""Read the settings once: defaults, then the file, then the environment, then the command line; the last value wins.
 
-A name that no setting has is an error that gives its full path and a near name. All problems are reported at once. The environment's
-form is `BEARLAKE_SECTION__KEY` (`BEARLAKE_KAFKA__PORT=9092`): two underscores between the names, so that neither the variables
-of the command line (`BEARLAKE_ADMIN`) nor those that Kubernetes makes for a Service called `bearlake` are taken for settings.
+An unknown name is an error that gives its full path and a similar known name. All problems are reported at once. Environment variables
+have the form `BEARLAKE_SECTION__KEY` (`BEARLAKE_KAFKA__PORT=9092`), with two underscores between the names. So neither variables
+of the command line (`BEARLAKE_ADMIN`) nor those that Kubernetes sets for a Service called `bearlake` pass for settings.
 """
 
 import difflib
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What somebody said about a setting: a raw value, or text that is yet to be parsed, and who said it."""
+    """A given value of a setting: a raw value, or text to parse, and its source."""
 
     raw: object
     source: str
@@ -36,7 +36,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded(Generic[T]):
-    """The settings, and for each path where its value came from (`default`, `file …`, `environment …`, an option's name)."""
+    """The settings, and the source of each value by path (`default`, `file …`, `environment …`, an option's name)."""
 
     settings: T
     sources: Mapping[Path, str]
@@ -51,11 +51,11 @@ def load(
 ) -> Loaded[T]:
     """Read `document` from `file` (YAML) and `environ`.
 
-    `options` maps dotted paths to (value, name of the command line's option) and wins over all; `defaults` to (value, who chose it)
-    and gives way to all.
+    `options` maps dotted paths to (value, name of the command-line option) and overrides all other sources; `defaults` maps them to
+    (value, source) and is overridden by all.
 
     Raises:
-        Invalid: with one line per problem: unknown names, wrong types or ranges, contradictions, unreadable file.
+        Invalid: one line per problem: unknown names, wrong types or ranges, contradictions, unreadable file.
     """
     known = {setting.path: setting for setting in schema.walk(document)}
     problems: list[str] = []
@@ -114,7 +114,7 @@ def _flattened(
             yield here, Given(value, source)
         elif isinstance(value, dict):
             yield from _flattened(value, inner, here, source, problems)  # type: ignore[arg-type]
-        elif value is not None:  # a section that is only named has its defaults
+        elif value is not None:  # a section without content has its defaults
             problems.append(f"{'.'.join(here)} is a section: expected a mapping, not {value!r} ({source})")
 
 
@@ -149,7 +149,7 @@ def _converted(known: Mapping[Path, Setting], given: Mapping[Path, Given], probl
 
 
 def _built(defaults: T, path: Path, values: Mapping[Path, object], problems: list[str]) -> T:
-    """The section `defaults` with these values; one whose own checks fail keeps its defaults, and is reported."""
+    """Return the section `defaults` with these values; a section whose own checks fail keeps its defaults, and the failure is reported."""
     changes: dict[str, Any] = {}
     for field in fields(defaults):  # type: ignore[arg-type]
         here = (*path, field.name)

@@ -1,7 +1,7 @@
-"""What settings there are: a walk over frozen dataclasses that are declared next to their users.
+"""The list of settings: a walk over frozen dataclasses that are declared next to their users.
 
 A package declares its settings as a dataclass whose fields all have a default and, below them, a docstring of one or two
-sentences. The rest follows from the declaration: the unit from the name's end (`linger_ms`, `bytes_max`), the type from the
+sentences. The rest follows from the declaration: the unit from the end of the name (`linger_ms`, `bytes_max`), the type from the
 annotation, limits from rules by name (`port`: 0 … 65535; `…fraction…`: 0 … 1; `…_max`: at least 1; other numbers: at least 0),
 or from the field itself: `field(default=3, metadata={"min": 1, "max": 9})`. `__post_init__` may raise `ValueError` or `Invalid`.
 
@@ -66,7 +66,7 @@ class Setting:
 
     @property
     def unit(self) -> str:
-        """Unit by the name's end; empty when it has none."""
+        """Unit from the end of the name; empty if there is none."""
         return next((unit for end, unit in _UNITS if self.path[-1].endswith(end)), "")
 
     @property
@@ -76,7 +76,7 @@ class Setting:
 
 
 def walk(section: Any, path: Path = ()) -> Iterator[Setting]:
-    """All settings of a section (a class, or an instance whose values are the defaults), in order of declaration."""
+    """Yield all settings of a section (a class, or an instance whose values are the defaults), in order of declaration."""
     defaults = section() if isinstance(section, type) else section
     owner = type(defaults)
     hints = get_type_hints(owner)
@@ -90,7 +90,7 @@ def walk(section: Any, path: Path = ()) -> Iterator[Setting]:
 
 
 def sections(section: type, path: Path = ()) -> Iterator[tuple[Path, type]]:
-    """All sections below a section class, outer ones first."""
+    """Yield all sections below a section class, outer sections first."""
     hints = get_type_hints(section)
     for field in dataclasses.fields(section):
         if is_section(hints[field.name]):
@@ -100,18 +100,18 @@ def sections(section: type, path: Path = ()) -> Iterator[tuple[Path, type]]:
 
 
 def is_section(annotation: Any) -> bool:
-    """Whether the annotation is a dataclass."""
+    """Return whether the annotation is a dataclass."""
     return isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
 
 
 def section_doc(section: type) -> str:
-    """First paragraph of the section's docstring, in one line."""
+    """Return the first paragraph of the section's docstring, in one line."""
     return " ".join((inspect.getdoc(section) or "").split("\n\n")[0].split())
 
 
 @cache
 def attribute_docs(section: type) -> dict[str, str]:
-    """Docstrings below the fields of a class and its bases, from their source; empty where there is none."""
+    """Return the docstrings below the fields of a class and its bases, from their source; empty if a field has none."""
     docs: dict[str, str] = {}
     for owner in reversed(section.__mro__[:-1]):
         docs.update(_own_docs(owner))

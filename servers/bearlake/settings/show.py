@@ -1,4 +1,4 @@
-"""Show settings to people (a YAML file with comments, which can be used as one) and to programs.
+"""Show settings to people (as a commented YAML file that is itself a valid settings file) and to programs.
 
 Secrets do not appear: they are never values of settings (only `…_file` paths are), and a password inside a URL is masked.
 """
@@ -21,7 +21,7 @@ _URL_PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):[^/@\s]*@")
 
 
 def as_rows(loaded: Loaded[Any]) -> list[dict[str, object]]:
-    """One mapping per setting: `setting`, `value`, `default`, `unit`, `source`, `doc`; JSON can hold it."""
+    """Return one mapping per setting, ready for JSON: `setting`, `value`, `default`, `unit`, `source`, `doc`."""
     return [
         {
             "setting": setting.name,
@@ -36,7 +36,7 @@ def as_rows(loaded: Loaded[Any]) -> list[dict[str, object]]:
 
 
 def as_yaml(loaded: Loaded[Any], *, only_changed: bool = False) -> str:
-    """A settings file with all present values, each below its doc and beside its unit and source."""
+    """Return a settings file with all current values, each below its doc and beside its unit and source."""
     wanted = [
         setting
         for setting in schema.walk(type(loaded.settings))
@@ -53,7 +53,7 @@ def as_yaml(loaded: Loaded[Any], *, only_changed: bool = False) -> str:
 
 
 def as_tree(loaded: Loaded[Any]) -> dict[str, Any]:
-    """All present values as nested mappings; JSON can hold it."""
+    """Return all current values as nested mappings, ready for JSON."""
     tree: dict[str, Any] = {}
     for setting in schema.walk(type(loaded.settings)):
         branch = tree
@@ -64,7 +64,7 @@ def as_tree(loaded: Loaded[Any]) -> dict[str, Any]:
 
 
 def value_at(settings: object, path: Path) -> object:
-    """The value under a path."""
+    """Return the value under a path."""
     for name in path:
         settings = getattr(settings, name)
     return settings
@@ -106,7 +106,7 @@ def _flow(value: object) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON and YAML can hold it, without passwords."""
+    """Return the value in a form that JSON and YAML can hold, without passwords."""
     if isinstance(value, str):
         return without_password(value)
     if is_dataclass(value) and not isinstance(value, type):
@@ -117,10 +117,10 @@ def _plain(value: Any) -> Any:
 
 
 def without_password(url: str) -> str:
-    """The text with `***` for the password of a URL in it."""
+    """Return the text with `***` for the password of a URL in it."""
     return _URL_PASSWORD.sub(r"\1:***@", url)
 
 
 def as_json(loaded: Loaded[Any]) -> str:
-    """`as_rows` as one JSON text."""
+    """Return `as_rows` as JSON text."""
     return json.dumps(as_rows(loaded), indent=2, ensure_ascii=False)

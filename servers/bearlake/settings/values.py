@@ -1,7 +1,7 @@
-"""From what a file or the environment says to a value of the declared type, or a message that says what is expected.
+"""Converts text of a file or the environment to a value of the declared type, or raises an error that says what is expected.
 
-Nothing is guessed: a whole number is not a string and `1` is not `true`, except that text from the environment is read as
-YAML first, unless the setting is text itself.
+Nothing is guessed: a whole number is not a string and `1` is not `true`. However, text from the environment is first parsed as
+YAML, unless the setting is a string.
 """
 
 import dataclasses
@@ -25,10 +25,10 @@ class Unfit(Exception):
 
 
 def convert(raw: object, annotation: Any, limits: Limits) -> object:
-    """The value that `raw` (as YAML has it) stands for.
+    """Convert `raw` (a YAML value) to the declared type.
 
     Raises:
-        Unfit: with what is expected.
+        Unfit: says what is expected.
     """
     origin = get_origin(annotation)
     if origin in (Union, UnionType):
@@ -46,10 +46,10 @@ def convert(raw: object, annotation: Any, limits: Limits) -> object:
 
 
 def parse_text(text: str, annotation: Any) -> object:
-    """What a text from the environment or the command line says, as YAML would have it.
+    """Parse text from the environment or the command line as YAML.
 
     Raises:
-        Unfit: it is not even YAML.
+        Unfit: the text is not YAML.
     """
     kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     if str in kinds or any(get_origin(kind) is Literal for kind in kinds):
@@ -89,7 +89,7 @@ def _is_within(number: float, limits: Limits) -> bool:
 
 
 def expectation(kind: type, limits: Limits) -> str:
-    """What a number must be, in words."""
+    """Describe in words what a number must be."""
     noun = "a whole number" if kind is int else "a number"
     if limits.low is not None and limits.high is not None:
         return f"{noun} from {limits.low:.0f} to {limits.high:.0f}"
@@ -111,7 +111,7 @@ def _convert_list(raw: object, kind: Any, limits: Limits) -> list[object]:
 
 
 def _convert_section(raw: object, section: type) -> object:
-    """A section inside a list (elsewhere the loader merges sections field by field)."""
+    """Convert a section inside a list (elsewhere the loader merges sections field by field)."""
     if not isinstance(raw, dict):
         raise Unfit(f"expected a mapping, not {raw!r}")
     known = {setting.path[0]: setting for setting in walk(section)}
@@ -127,7 +127,7 @@ def _convert_section(raw: object, section: type) -> object:
 
 
 def build(section: type, values: dict[str, Any]) -> object:
-    """Make the section; what its own checks say becomes `Unfit`."""
+    """Build the section; errors of its own checks become `Unfit`."""
     assert dataclasses.is_dataclass(section)
     try:
         return section(**values)

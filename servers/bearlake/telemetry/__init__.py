@@ -1,1 +1,1 @@
-"""What the process tells about itself: metrics (`telemetry/metrics.py`) and logs (`telemetry/logs.py`)."""
+"""Observability of the process: metrics (`telemetry/metrics.py`) and logs (`telemetry/logs.py`)."""

@@ -1,11 +1,11 @@
-"""One subject's fault stops that subject (I11): for loops over many streams, tasks or pages.
+"""A fault in one subject stops only that subject (I11): for loops over many streams, tasks or pages.
 
     async for stream in all_streams(metadata, page_count):
         async with isolation.of(stream.name):
             await keep_up(stream)
 
-Every `BearlakeError` of a step is counted, logged once per change, and ends that step alone. Only what concerns everybody ends the
-round: after an `Unavailable` or `Overloaded` step the metadata store is asked for a trifle, and its own error is raised.
+Every `BearlakeError` of a step is counted, logged once per change, and ends only that step. Only a failure of the metadata store ends
+the round: after an `Unavailable` or `Overloaded` step, a cheap probe of the store runs, and its own error is raised.
 """
 
 import logging
@@ -17,11 +17,11 @@ from bearlake.errors import BearlakeError, Overloaded, Unavailable
 from bearlake.telemetry import metrics
 
 FAILING_COUNT_MAX = 1_000
-"""Failing subjects that are remembered; beyond that, the oldest are logged again."""
+"""Number of failing subjects that are remembered; beyond that, the oldest are logged again."""
 
 
 class Isolation:
-    """Used by one job, from one thread. `probe` asks the metadata store something cheap; `job` is a metric's label."""
+    """Used by one job, from one thread. `probe` makes a cheap request to the metadata store; `job` is a metric's label."""
 
     def __init__(self, logger: logging.Logger, job: str, probe: Callable[[], Awaitable[object]]) -> None:
         self._logger = logger
@@ -32,12 +32,12 @@ class Isolation:
 
     @property
     def failing(self) -> list[str]:
-        """Subjects whose last step failed."""
+        """Return subjects whose last step failed."""
         return list(self._failing)
 
     @asynccontextmanager
     async def of(self, subject: str) -> AsyncIterator[None]:
-        """Do the step for `subject` inside. Raises `Unavailable` and `Overloaded` of the metadata store."""
+        """Run the step for `subject` in the block. Raises `Unavailable` and `Overloaded` of the metadata store."""
         try:
             yield
         except BearlakeError as error:
@@ -48,21 +48,21 @@ class Isolation:
             self._succeeded(subject)
 
     def end_round(self) -> None:
-        """A round is over: subjects that did not fail in it are not failing any more (they may be gone)."""
+        """End a round: subjects that did not fail in it no longer count as failing (they may be gone)."""
         for subject in self._failing.keys() - self._failed_now:
             del self._failing[subject]
         self._failed_now.clear()
         self._measure()
 
     def forget(self, *subjects: str) -> None:
-        """These are gone, or nobody looks at them any more: they are not failing. For loops that have no rounds."""
+        """Subjects that are gone or no longer processed do not count as failing. For loops without rounds."""
         for subject in subjects:
             self._failing.pop(subject, None)
             self._failed_now.discard(subject)
         self._measure()
 
     def clear(self) -> None:
-        """The job ends here, perhaps to go on elsewhere: nothing is failing."""
+        """The job ends here, perhaps to continue elsewhere: no subject counts as failing."""
         self.forget(*self._failing)
 
     def _failed(self, subject: str, error: BearlakeError) -> None:

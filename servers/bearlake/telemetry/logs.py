@@ -1,11 +1,11 @@
 """Logging of a server process: readable lines on a terminal, JSON lines for collectors.
 
-A log call has a constant message and its data in `extra`; both formats print that data behind the message. Values are cut to
-`VALUE_LENGTH_MAX` characters. Record contents and secrets are never passed to a log call; what is called like a secret
-(`password`, `token`, …) is masked here in case somebody forgets.
+A log call has a constant message and its data in `extra`; both formats print that data after the message. Values are cut to
+`VALUE_LENGTH_MAX` characters. Record contents and secrets must never be passed to a log call. As a safeguard, values with names of
+secrets (`password`, `token`, …) are masked here.
 
-Libraries that talk to stores log a broken connection with its traceback, each time. Our own lines say once per outage what could not be
-done, so a library's line says in one line what it met (`error`), and those that repeat while the outage lasts are not logged.
+Libraries that talk to stores log every broken connection with its traceback. Our own log reports each outage once. So a library's log
+entry is reduced to one line with its error (`error`), and repeats during the outage are not logged.
 """
 
 import json
@@ -18,9 +18,9 @@ from typing import Literal, TextIO
 VALUE_LENGTH_MAX = 500
 SECRET_WORDS = ("password", "secret", "token", "credential", "access_key")
 FOREIGN = ("asyncpg", "pg8000", "py4j", "pyiceberg", "root", "sqlalchemy")
-"""Loggers of libraries that talk to stores, and what lies below them. py4j logs to the root logger, too."""
+"""Loggers of libraries that talk to stores, and their child loggers. py4j also logs to the root logger."""
 QUIET = {"asyncpg.pool": logging.ERROR, "sqlalchemy.pool": logging.CRITICAL}
-"""Loggers with nothing to say below this level: a pool tries to connect each second, or drops a connection that it knows is dead."""
+"""Loggers without useful messages below this level: a pool retries each second, or drops a connection that it knows is dead."""
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -35,7 +35,7 @@ class LogSettings:
 
 
 def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """Send the log of this process to `stream` (standard error), replacing what was set up before."""
+    """Send the log of this process to `stream` (standard error), replacing any earlier setup."""
     target = sys.stderr if stream is None else stream
     is_text = settings.format == "text" or (settings.format == "auto" and target.isatty())
     handler = logging.StreamHandler(target)
@@ -53,7 +53,7 @@ def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
 
 
 def without_foreign_traceback(record: logging.LogRecord) -> bool:
-    """A filter that lets all pass: in a library's line the exception becomes the field `error`."""
+    """Filter that passes every record: in a library's record, the exception becomes the field `error`."""
     if record.exc_info and record.name.partition(".")[0] in FOREIGN:
         record.error = repr(record.exc_info[1])
         record.exc_info, record.exc_text = None, None
@@ -61,7 +61,7 @@ def without_foreign_traceback(record: logging.LogRecord) -> bool:
 
 
 def extras(record: logging.LogRecord) -> dict[str, object]:
-    """The data of a log call, masked and cut, in the order in which it was given."""
+    """Return the data of a log call, masked and cut, in its original order."""
     return {key: _shown(key, value) for key, value in vars(record).items() if key not in _STANDARD}
 
 
@@ -78,7 +78,7 @@ class TextFormatter(logging.Formatter):
     """`12:34:56.789 INFO  bearlake.app: ready  kafka=127.0.0.1:9092`, local time."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, with the traceback below it if there is one."""
+        """Return one line, followed by the traceback, if any."""
         moment = time.strftime("%H:%M:%S", time.localtime(record.created))
         line = f"{moment}.{int(record.msecs):03d} {record.levelname:<7} {record.name}: {record.getMessage()}"
         fields = " ".join(f"{key}={value}" for key, value in extras(record).items())
@@ -90,7 +90,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object per line: `time` (UTC, RFC 3339), `level`, `logger`, `message`, then the call's data."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; a traceback is the string `error`."""
+        """Return one line; a traceback is the string `error`."""
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, object] = {
             "time": f"{moment}.{int(record.msecs):03d}Z",

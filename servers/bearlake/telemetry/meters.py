@@ -1,8 +1,8 @@
 """Counters, gauges and histograms that cost a tenth of a microsecond, exposed through prometheus_client.
 
-A value is a plain attribute (`child.value += 1` is the hot path), because a server does all its work in one thread: the event
-loop's. prometheus_client only reads the values, when somebody scrapes; its own classes take a lock per change, five times as
-long. Every family is bounded: past `children_max` label sets, further ones share the child whose labels are all `other`.
+A value is a plain attribute (`child.value += 1` is the hot path), because a server does all its work in one thread, the event
+loop's. prometheus_client only reads the values during a scrape; its own classes take a lock per change, which is five times
+slower. Every family is bounded: past `children_max` label sets, further ones share a child whose labels are all `other`.
 
 Source: Prometheus, "Metric and label naming" and "Writing client libraries".
 """
@@ -19,7 +19,7 @@ OTHER = "other"
 
 
 class Counter:
-    """A number that only grows since the process started."""
+    """A number that only grows while the process runs."""
 
     __slots__ = ("value",)
 
@@ -32,7 +32,7 @@ class Counter:
 
 
 class Gauge:
-    """A number that goes up and down, set by its owner or asked of a function at every scrape."""
+    """A number that goes up and down; its owner sets it, or a function returns it at every scrape."""
 
     __slots__ = ("function", "value")
 
@@ -49,11 +49,11 @@ class Gauge:
         self.value += amount
 
     def set_function(self, function: Callable[[], float]) -> None:
-        """Ask `function` at every scrape from now on; it must be quick and must not raise."""
+        """Call `function` at every scrape from now on; it must be quick and must not raise."""
         self.function = function
 
     def read(self) -> float:
-        """The value now."""
+        """Return the current value."""
         return self.value if self.function is None else self.function()
 
 
@@ -68,7 +68,7 @@ class Histogram:
         self.sum: float = 0
 
     def observe(self, amount: float, count: int = 1) -> None:
-        """Count an observation, made `count` times."""
+        """Count `count` observations of `amount`."""
         self.counts[bisect_left(self.bounds, amount)] += count
         self.sum += amount * count
 
@@ -82,7 +82,7 @@ M = TypeVar("M", Counter, Gauge, Histogram)
 
 
 class Family(Collector, Generic[M]):
-    """All children of one metric name, by label values. Bind a child once and keep it: `labels` is a dictionary look-up."""
+    """All children of one metric name, by label values. Bind a child once and keep it: `labels` is a dictionary lookup."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Family(Collector, Generic[M]):
         registry.register(self)
 
     def labels(self, *values: str) -> M:
-        """The child with these label values, in the order of `label_names`; the shared `other` child when the family is full."""
+        """Return the child with these label values, in the order of `label_names`; the shared `other` child if the family is full."""
         child = self._children.get(values)
         if child is None:
             if len(values) != len(self.label_names):
@@ -113,15 +113,15 @@ class Family(Collector, Generic[M]):
         return child
 
     def remove(self, *values: str) -> None:
-        """Forget a child, so that it is not exposed any more; absent is fine."""
+        """Remove a child, so that it is no longer exposed; no effect if it is absent."""
         self._children.pop(values, None)
 
     def describe(self) -> Iterator[Metric]:
-        """The family without samples (prometheus_client asks for it on registration)."""
+        """Yield the family without samples (prometheus_client calls this on registration)."""
         yield self._family()
 
     def collect(self) -> Iterator[Metric]:
-        """The family with the present values (prometheus_client asks for it on a scrape)."""
+        """Yield the family with its current values (prometheus_client calls this on a scrape)."""
         family = self._family()
         for values, child in self._children.items():
             add_sample(family, values, child)
@@ -137,7 +137,7 @@ class Family(Collector, Generic[M]):
 
 
 def add_sample(family: Metric, values: Sequence[str], child: Counter | Gauge | Histogram) -> None:
-    """Add the present value of `child` to a family of its type."""
+    """Add the current value of `child` to a family of its type."""
     if isinstance(child, Counter):
         assert isinstance(family, CounterMetricFamily)
         family.add_metric(values, child.value)
@@ -150,7 +150,7 @@ def add_sample(family: Metric, values: Sequence[str], child: Counter | Gauge | H
 
 
 def cumulated(histogram: Histogram) -> Iterator[tuple[str, float]]:
-    """Pairs of (upper bound as text, observations up to it), ending with `+Inf`: Prometheus' form of a histogram."""
+    """Yield pairs (upper bound as text, observations up to it), ending with `+Inf`: Prometheus' histogram format."""
     total = 0
     for bound, count in zip((*histogram.bounds, float("inf")), histogram.counts, strict=True):
         total += count

@@ -1,7 +1,7 @@
-"""All metrics of a server, by part. This file is their reference: what is not here is not measured.
+"""All metrics of a server, by part. This file is their complete reference.
 
 Names are `bearlake_<part>_<what>_<unit>[_total]`. Labels are bounded: names of operations, outcomes and error kinds, never keys,
-streams or client ids. Without labels a name below is the counter itself; with labels it is a family whose children are bound
+streams or client ids. A name below without labels is the counter itself; a name with labels is a family whose children are bound
 once, outside the hot path: `PUT_ERRORS.labels("Unavailable")`. Latencies are in seconds, sizes in bytes, in shared buckets.
 
 `expose` renders everything, together with the process's own CPU, memory and file descriptors (`process_…`, Linux).
@@ -38,7 +38,7 @@ SIZE_BYTES = tuple(float(1 << power) for power in range(10, 27, 2))  # 1 KiB, 4 
 
 
 def expose() -> bytes:
-    """All metrics in Prometheus' text format (`CONTENT_TYPE`)."""
+    """Return all metrics in Prometheus' text format (`CONTENT_TYPE`)."""
     return generate_latest(REGISTRY)
 
 
@@ -292,7 +292,7 @@ GROUP_PEER_OPEN_MAX = gauge(
 LEASE_ACQUIRES = counters("bearlake_lease_acquires_total", "Attempts to take a lease by outcome.", "outcome")
 MAINTENANCE_ENTRIES = counter("bearlake_log_rolled_up_entries_total", "Log entries rolled up by this server's upkeep.")
 
-# Compaction (the label `stream` is bounded: past 256 streams further ones share `other`)
+# Compaction (the label `stream` is bounded: beyond 256 streams, further streams share `other`)
 COMPACTION_PLANNING = gauge("bearlake_compaction_planning_boolean", "1 while this worker plans for all.")
 COMPACTION_OFFERED = counter("bearlake_compaction_offered_tasks_total", "Tasks that this worker's planner queued.")
 COMPACTION_TASKS = counters(

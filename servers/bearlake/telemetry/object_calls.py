@@ -1,4 +1,4 @@
-"""What the metered object store reports, counted: it satisfies `bearlake.objects.metered.Recorder`."""
+"""Counts the observations of the metered object store; implements `bearlake.objects.metered.Recorder`."""
 
 from bearlake.telemetry import metrics
 
@@ -7,7 +7,7 @@ class ObjectCalls:
     """Counts attempts, their time, and bytes written and read."""
 
     def observe(self, operation: str, outcome: str, seconds: float, size_bytes: int) -> None:
-        """One attempt ended; see `Recorder.observe`."""
+        """Record the end of one attempt; see `Recorder.observe`."""
         metrics.OBJECTS_CALLS.labels(operation, outcome).value += 1
         metrics.OBJECTS_SECONDS.labels(operation).observe(seconds)
         if outcome != "ok":

@@ -1,9 +1,9 @@
 """The commit of a WAL object: arrays in, one call of `commit_object`, outcomes out. Pure functions on both sides of the call.
 
-Batches without producer that lie back to back in one partition share their fate, so they go as one *run*; a batch of a producer, or
-one that expects an offset, is a run of its own. Runs go ordered by partition, because the function locks partitions in that order.
-The slices that the entry holds are those of the accepted runs, joined where they lie back to back; they are computed here again for
-the answer.
+Adjacent batches of one partition without a producer have the same outcome, so they form one *run*. A batch of a producer, or one that
+expects an offset, is a run of its own. Runs are ordered by partition, because the function locks partitions in that order.
+The slices of the entry are those of the accepted runs, with adjacent ones joined. They are computed here a second time for the
+result.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,14 +22,14 @@ from bearlake.metadata.model import (
 )
 
 GROUP_BITS = 5
-"""32 partitions share a row (`partition_group`)."""
+"""2**5 = 32 partitions share a row (`partition_group`)."""
 
 ACCEPTED = OutcomeKind.ACCEPTED
 _KINDS = tuple(OutcomeKind)
 
 
 class Runs(NamedTuple):
-    """The arrays of a commit, one element per run, ordered by partition; `of_batch`: run and records before, per batch."""
+    """The arrays of a commit, one element per run, ordered by partition; `of_batch`: each batch's run, and the records before it."""
 
     partitions: list[PartitionKey]
     positions: list[int]
@@ -37,25 +37,25 @@ class Runs(NamedTuple):
     record_counts: list[int]
     timestamps: list[int]
     producers: list[int]
-    """Index (from 1) of the run's producer in `pairs`, 0 without."""
+    """Index (from 1) of the run's producer in `pairs`; 0: no producer."""
     epochs: list[int]
     sequences: list[int]
     named: list[int]
-    """1 for a named producer, 2 for one that goes in step, else 0."""
+    """1 for a named producer, 2 for an in-step named producer, else 0."""
     expected: list[int]
     """The end offset that a run expects, -1: any."""
     afters: list[int]
-    """Of a named producer's run the sequence that it is sent behind, -1: none."""
+    """For a named producer's run: the sequence that was sent before it; -1: none."""
     pairs: list[tuple[PartitionKey, int]]
     """Each partition and producer id once."""
     of_batch: list[tuple[int, int]]
 
     def some_named(self) -> list[int] | None:
-        """`named`, None when there is none: then the function need not look."""
+        """`named`; None if no run is named, so that the function can skip the check."""
         return self.named if any(self.named) else None
 
     def some_expected(self) -> list[int] | None:
-        """`expected`, None when there is none."""
+        """`expected`; None if no run expects an offset."""
         return self.expected if any(offset >= 0 for offset in self.expected) else None
 
     def groups(self) -> list[int]:
@@ -106,7 +106,7 @@ def _by_partition(batches: Sequence[BatchCommit]) -> Iterable[int]:
 
 
 def arguments(commit: ObjectCommit, runs: Runs) -> tuple[object, ...]:
-    """What `commit_object` takes."""
+    """Return the arguments of `commit_object`."""
     named = runs.some_named()
     return (
         commit.token,
@@ -130,7 +130,7 @@ def arguments(commit: ObjectCommit, runs: Runs) -> tuple[object, ...]:
 
 
 def outcomes_of(runs: Runs, decided: Sequence[int]) -> list[Outcome]:
-    """Outcomes per batch, from (kind, base offset, start offset) per run."""
+    """Return outcomes per batch, from (kind, base offset, start offset) per run."""
     rows = list(zip(decided[0::3], decided[1::3], decided[2::3], strict=True))
     outcomes = []
     for run, before in runs.of_batch:
@@ -140,7 +140,7 @@ def outcomes_of(runs: Runs, decided: Sequence[int]) -> list[Outcome]:
 
 
 def slices_of(runs: Runs, decided: Sequence[int]) -> list[Slice]:
-    """The slices that the commit's entry holds, by position in the object."""
+    """Return the slices of the commit's entry, by position in the object."""
     slices: list[Slice] = []
     end, last = -1, -1
     rows = zip(runs.partitions, runs.positions, runs.lengths, runs.record_counts, runs.timestamps, strict=True)

@@ -1,18 +1,18 @@
-"""One connection to PostgreSQL: it leads to a primary, and never asks the database to cancel or end anything.
+"""One connection to a PostgreSQL primary, which never asks the database to cancel or end anything.
 
-A backend whose commit waits for a synchronous standby has committed already; only the wait hides the commit. `pg_cancel_backend`,
+A backend whose commit waits for a synchronous standby has already committed; only the wait hides the commit. `pg_cancel_backend`,
 `pg_terminate_backend` and the protocol's CancelRequest end this wait, and the commit becomes visible, but on the primary alone: a
-fail-over loses what clients have read meanwhile. Nobody can tell from outside whether a backend is about to enter the wait, so nothing
-here sends any of them. The driver sends a CancelRequest when a statement times out or its task is cancelled; this class closes the
+fail-over then loses data that clients have read. A client cannot tell whether a backend is about to enter the wait, so this package
+sends none of them. The driver sends a CancelRequest if a statement times out or its task is cancelled; this class closes the
 connection instead.
 
-What ends a backend that its client gave up: `statement_timeout`, `lock_timeout`, and `client_connection_check_interval`.
+These settings end a backend that its client gave up: `statement_timeout`, `lock_timeout`, and `client_connection_check_interval`.
 
 - PostgreSQL raises `client_connection_check_interval`, `idle_in_transaction_session_timeout` and `transaction_timeout` where it checks for
-  interrupts, and a commit is not such a place.
+  interrupts. It does not check during a commit.
 - `statement_timeout` and `lock_timeout` cancel as a CancelRequest does. In the extended protocol PostgreSQL stops the statement's timer
-  and drops a pending cancellation before it reads the Sync message, which commits. A lock that the commit itself takes (NOTIFY) must
-  be awaited without `lock_timeout`: `migrations/0020_lazy_sessions.sql`. A script with COMMIT (simple protocol) must switch both off first:
+  and drops a pending cancellation before it reads the Sync message, which commits. So a lock that the commit itself takes (NOTIFY) needs
+  a wait without `lock_timeout`: `migrations/0020_lazy_sessions.sql`. A script with COMMIT (simple protocol) must first switch both off:
   `migrate.py`.
 
 Source: PostgreSQL, `SyncRepWaitForLSN` (syncrep.c), `ProcessInterrupts`, `PostgresMain` and `exec_execute_message` (postgres.c),
@@ -25,19 +25,19 @@ from typing import Any
 import asyncpg
 
 LOOK = "select pg_is_in_recovery(), a.pid, a.backend_start from pg_stat_get_activity(pg_backend_pid()) a"
-"""What a new connection leads to; the last two columns name the backend."""
+"""Identifies the server and the backend of a new connection; the last two columns name the backend."""
 
 
 class Connection(asyncpg.Connection):  # type: ignore[misc] # the driver has no types
-    """A connection of the driver."""
+    """A connection of the driver that closes instead of cancelling."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # Any: the driver's own
         super().__init__(*arguments, **options)
         self.session = 0
-        """The id of the session that was begun on it (`sessions.py`); 0 before its first write."""
+        """The id of the connection's session (`sessions.py`); 0 before its first write."""
 
         self.backend: tuple[object, ...] = ()
-        """Process id and start of the backend that it was made with."""
+        """Process id and start time of the connection's backend."""
 
     @property
     def itself(self) -> "Connection":
@@ -45,7 +45,7 @@ class Connection(asyncpg.Connection):  # type: ignore[misc] # the driver has no 
         return self
 
     def _cancel_current_command(self, *_: Any) -> None:  # Any: the driver's futures, which closing completes
-        """Close instead of sending a CancelRequest; at once, but not inside of the protocol's own step."""
+        """Close instead of sending a CancelRequest; soon, but not inside the protocol's own step."""
         self._loop.call_soon(self.terminate)
 
 
@@ -56,9 +56,9 @@ class Connections:
         self._made: weakref.WeakSet[Connection] = weakref.WeakSet()
 
     async def connect(self, *arguments: Any, **options: Any) -> Connection:  # Any: those of asyncpg.connect
-        """A connection to a primary, with a backend of its own. The caller closes it.
+        """Return a connection to a primary, with a backend of its own. The caller closes it.
 
-        Raises what the driver raises; `asyncpg.InterfaceError` where the address leads to a standby, or to a pooler that gives one backend
+        Raises what the driver raises; `asyncpg.InterfaceError` if the address leads to a standby, or to a pooler that gives one backend
         to several connections: sessions belong to backends.
         """
         connection: Connection = await asyncpg.connect(*arguments, **{"connection_class": Connection, **options})
@@ -79,7 +79,7 @@ class Connections:
 
 
 def _refuse_standby(is_standby: bool) -> None:
-    """A hot standby takes no writes, and its answers to reads may be old.
+    """Refuse a hot standby: it takes no writes, and its reads may be stale.
 
     An address may lead to a standby for a moment during a switch-over. A primary becomes a standby only by a restart, which ends its
     connections, so one look per connection is enough.

@@ -1,16 +1,16 @@
-"""Connections to PostgreSQL: the pool, time limits, repeats, and the door through which every statement goes.
+"""Connections to PostgreSQL: the pool, time limits and repeats; every statement goes through this module.
 
-Statements are written with the schema name `bearlake.`, which `Database` replaces by the configured one. Each runs in a transaction
-of its own (one statement, often one stored function).
+Statements use the schema name `bearlake.`, which `Database` replaces with the configured name. Each statement runs in its own
+transaction (one statement, often one stored function).
 
 I12: a write that was given up cannot happen later. A statement without an answer (timeout, cancellation, broken connection) closes its
 connection, and this process begins no write before the connection's session has ended (`sessions.py`). Then the outcome of the write is
-final, and a repeat finds what it did. Nothing here cancels a statement or ends a backend (`connection.py`).
+final, and a repeat finds its effect. Nothing here cancels a statement or ends a backend (`connection.py`).
 
-Reads have connections of their own, on which PostgreSQL refuses writes: they need no session, write nothing, and do not queue behind
-writes that hang. So they go on while the database cannot write (no space, a standby that is away, read-only).
+Reads have separate connections, on which PostgreSQL refuses writes. They need no session, write nothing, and do not queue behind
+writes that hang. So reads continue while the database cannot write (no space, a missing standby, read-only).
 
-A pooler between must be in session mode: a session belongs to one connection of the database.
+A pooler in front of the database must be in session mode: a session belongs to one connection of the database.
 """
 
 import asyncio
@@ -31,19 +31,19 @@ from bearlake.metadata.postgresql.sessions import Sessions
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 
 ATTEMPTS_MAX = 3
-"""Tries of a step that had no effect (deadlock) or may be repeated (connection lost): the caller retries beyond."""
+"""Attempts of a step that had no effect (deadlock) or may be repeated (connection lost); after that the caller must retry."""
 
 GRACE_S = 1.0
-"""How much longer than the database's own limit this process waits for an answer."""
+"""This process waits this much longer than the database's own limit for an answer."""
 
 MALFORMED = "the metadata URL is malformed; expected postgresql://user:password@host:port/database"
 
 
 def split_url(url: str, schema: str) -> tuple[str, str]:
-    """The URL for the driver, and the schema that it names with `?schema=` (default: the one given).
+    """Return the URL for the driver, and the schema that it names with `?schema=` (default: the given schema).
 
     Raises:
-        Invalid: not a PostgreSQL URL. The message does not repeat it, since it may hold a password.
+        Invalid: not a PostgreSQL URL. The message does not include the URL, since it may hold a password.
     """
     try:
         parts = urlsplit(url)
@@ -70,7 +70,7 @@ class Database:
         self._sessions = Sessions(self._end_sessions)
 
     async def open(self) -> None:
-        """Make the pools, with one connection each to show that they work. Raises `Unavailable`, `Denied`, `NotFound`, `Invalid`."""
+        """Create the pools, with one connection each to show that they work. Raises `Unavailable`, `Denied`, `NotFound`, `Invalid`."""
         settings = self.settings
         try:
             self._readers = await self._pool(settings.read_connections_max, _refuse_writes)
@@ -95,7 +95,7 @@ class Database:
         )
 
     async def connect(self, statement_timeout_ms: int) -> "Session":
-        """A connection beside the pools, with its own time limit; the caller closes it. Raises as `open`."""
+        """Open a connection outside the pools, with its own time limit; the caller closes it. Raises as `open`."""
         try:
             return Session(await self._connections.connect(**self._arguments(statement_timeout_ms)), self.sql)
         except failures.FOREIGN as error:
@@ -110,13 +110,13 @@ class Database:
             "statement_timeout": str(statement_timeout_ms),
             "lock_timeout": str(min(settings.lock_timeout_ms, statement_timeout_ms)),
             "idle_in_transaction_session_timeout": str(settings.idle_transaction_timeout_ms),
-            "idle_session_timeout": "0",  # the role's; the pools close what is idle for long
+            "idle_session_timeout": "0",  # overrides the role's; the pools close connections that are idle for long
             "client_connection_check_interval": str(settings.client_check_interval_ms),
             "tcp_keepalives_idle": str(max(1, settings.client_silence_ms // 2000)),
             "tcp_keepalives_interval": str(max(1, settings.client_silence_ms // 6000)),
             "tcp_keepalives_count": "3",
             "default_transaction_isolation": "read committed",
-            # Every statement here goes by an index, also when the planner's statistics are of the time when all was empty.
+            # Every statement here must use an index, even if the planner's statistics date from when all tables were empty.
             "jit": "off",
             "enable_seqscan": "off",
             "enable_hashjoin": "off",
@@ -135,21 +135,21 @@ class Database:
         }
 
     def _password(self) -> str:
-        """The driver asks for it with every new connection. Raises `Unavailable`: the file may come back."""
+        """Return the password; the driver calls this for every new connection. Raises `Unavailable`: the file may come back."""
         try:
             return Path(self.settings.password_file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise Unavailable(f"metadata.postgresql.password_file cannot be read: {error}") from error
 
     def _translated(self, error: BaseException) -> BearlakeError:
-        """As `failures.translated`; but who was let in once is not sent away by a password that is being rotated."""
+        """Like `failures.translated`, except that a wrong password after a first success is not final: it may be in rotation."""
         kind = failures.translated(error)
         if self._was_let_in and failures.is_unknown_user(error):
             return Unavailable(str(kind))
         return kind
 
     def sql(self, statement: str) -> str:
-        """The statement with the schema's real name."""
+        """Return the statement with the configured schema name."""
         return _with_schema(statement, self.settings.schema)
 
     async def rows(
@@ -157,13 +157,13 @@ class Database:
     ) -> list[asyncpg.Record]:
         """Run one statement and return its rows. `is_read`: it changes nothing, so it need not wait until sessions have ended.
 
-        A step that surely had no effect (deadlock, serialization failure, ended session) is repeated; one whose connection broke
-        only if `is_repeatable`: it changes nothing, or changes it once however often it runs.
+        A step that certainly had no effect (deadlock, serialization failure, ended session) is repeated. A step whose connection broke is
+        repeated only if `is_repeatable`: it changes nothing, or has the same effect however often it runs.
 
         Raises:
             Unavailable: no connection, no answer in time, or the connection broke. A write may have happened, or may happen until
                 the next write of this process begins, but not later.
-            BearlakeError: the kind that the statement itself raised; of a write, only if no attempt before may have happened.
+            BearlakeError: the statement's own error; for a write, only if no earlier attempt may have happened.
         """
         attempt, was_lost = 1, False
         while True:
@@ -181,12 +181,12 @@ class Database:
     async def row(
         self, statement: str, *values: object, is_repeatable: bool = True, is_read: bool = False
     ) -> asyncpg.Record | None:
-        """The first row, or None."""
+        """Return the first row, or None."""
         rows = await self.rows(statement, *values, is_repeatable=is_repeatable, is_read=is_read)
         return rows[0] if rows else None
 
     async def value(self, statement: str, *values: object, is_repeatable: bool = True, is_read: bool = False) -> Any:
-        """The first field of the first row, which must exist. (Any: its type is the statement's.)"""
+        """Return the first field of the first row, which must exist. (Any: its type depends on the statement.)"""
         return (await self.rows(statement, *values, is_repeatable=is_repeatable, is_read=is_read))[0][0]
 
     async def _run(self, statement: str, values: Sequence[object], is_read: bool) -> list[asyncpg.Record]:
@@ -198,7 +198,7 @@ class Database:
             async with self._acquired(self._writers) as connection:
                 if not connection.session and not self._sessions.lost():
                     await self._begin_session(connection)
-                if not self._sessions.lost():  # a connection may have closed while this one was awaited
+                if not self._sessions.lost():  # a connection may have closed while this step waited for one
                     return await self._fetched(connection, statement, values)
 
     @asynccontextmanager
@@ -209,7 +209,7 @@ class Database:
             yield connection.itself
 
     async def _fetched(self, connection: Connection, statement: str, values: Sequence[object]) -> list[asyncpg.Record]:
-        """The statement's rows. A connection that owes an answer, or whose session has ended, is closed and never used again."""
+        """Return the statement's rows. A connection without an answer, or whose session has ended, is closed and never used again."""
         try:
             rows: list[asyncpg.Record] = await connection.fetch(statement, *values)
         except BaseException as error:
@@ -218,12 +218,12 @@ class Database:
             elif failures.is_session_over(error):
                 connection.terminate()
                 if self._writers is not None:
-                    await self._writers.expire_connections()  # the sessions of the others may have ended with it
+                    await self._writers.expire_connections()  # the sessions of the other connections may have ended too
             raise
         return rows
 
     async def _begin_session(self, connection: Connection) -> None:
-        """Raises what the driver raises; the connection is closed then, so that no pool hands out one that cannot write."""
+        """Raises what the driver raises, and then closes the connection, so that the pool never hands out one that cannot write."""
         statement = self.sql("select bearlake.begin_session($1::bigint)")
         try:
             await self._sessions.begin(connection, lambda session: self._fetched(connection, statement, [session]))
@@ -232,12 +232,12 @@ class Database:
             raise
 
     async def _end_sessions(self, sessions: Sequence[int]) -> None:
-        """On a connection as it is: were a session begun first, each attempt could leave one more backend that waits for a standby."""
+        """Use a connection without a session: a new session per attempt could leave one more backend that waits for a standby."""
         async with self._acquired(self._writers) as connection:
             await self._fetched(connection, self.sql("select bearlake.end_sessions($1)"), [sessions])
 
     async def close(self) -> None:
-        """Close all connections; those still busy after a statement's time limit are cut."""
+        """Close all connections; those that are still busy after a statement's time limit are cut."""
         pools = [pool for pool in (self._writers, self._readers) if pool is not None]
         self._writers = self._readers = None
         await self._sessions.close()
@@ -251,7 +251,7 @@ class Database:
 
 
 class Session:
-    """One connection of its own; errors are translated as the pool's are."""
+    """A separate connection; errors are translated as the pool's are."""
 
     def __init__(self, connection: asyncpg.Connection, sql: Any) -> None:
         self.connection = connection
@@ -265,21 +265,21 @@ class Session:
             raise failures.translated(error) from error
 
     async def value(self, statement: str, *values: object) -> Any:
-        """The first field of the first row. (Any: its type is the statement's.)"""
+        """Return the first field of the first row. (Any: its type depends on the statement.)"""
         try:
             return await self.connection.fetchval(self._sql(statement), *values)
         except failures.FOREIGN as error:
             raise failures.translated(error) from error
 
     async def column(self, statement: str, *values: object) -> list[Any]:
-        """The first field of each row."""
+        """Return the first field of each row."""
         try:
             return [row[0] for row in await self.connection.fetch(self._sql(statement), *values)]
         except failures.FOREIGN as error:
             raise failures.translated(error) from error
 
     async def close(self) -> None:
-        """Close, or cut when the other side does not answer."""
+        """Close, or cut the connection if the database does not answer."""
         try:
             await self.connection.close(timeout=GRACE_S)
         except failures.FOREIGN:
@@ -287,7 +287,7 @@ class Session:
 
 
 async def _refuse_writes(connection: asyncpg.Connection) -> None:
-    """Let PostgreSQL refuse writes. Not as a parameter of the connection: `target_session_attrs=read-write` in the URL looks at that."""
+    """Let PostgreSQL refuse writes. Not as a connection parameter, because `target_session_attrs=read-write` in the URL checks that."""
     await connection.execute("set default_transaction_read_only = on")
 
 

@@ -30,7 +30,7 @@ class PostgresqlDefaults(DefaultsStore):
     async def set(self, group: str, configs: Mapping[str, str], *, version: int) -> Defaults:
         check_group_name(group)
         text = json.dumps(dict(configs), sort_keys=True)
-        # Not repeatable: a second change finds another version.
+        # Not repeatable: a second change finds a newer version.
         if version:
             row = await self._database.row(CHANGE, group, text, version, is_repeatable=False)
         else:

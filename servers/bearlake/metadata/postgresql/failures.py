@@ -1,6 +1,6 @@
 """Translation of the driver's errors into the kinds of `bearlake.errors`; nothing of asyncpg leaves `metadata/postgresql/`.
 
-Messages name the database's error code and text; both are free of passwords (the driver's complaints about a URL are not: see `store.py`).
+Messages contain the database's error code and text. Both are free of passwords (the driver's errors about a URL are not: see `store.py`).
 """
 
 import asyncpg
@@ -20,18 +20,18 @@ from bearlake.errors import (
 from bearlake.metadata.tokens import Forgotten
 
 FOREIGN = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
-"""What a call of the driver may raise."""
+"""The errors that a call of the driver may raise."""
 
 BROKEN = (asyncpg.InterfaceError, asyncpg.InternalClientError, ConnectionError)
-"""What the driver raises for a connection that broke. The internal error is that of a statement after PostgreSQL has ended an idle
-connection with a FATAL message (a restart, a fail-over), and before its socket is closed; the statement is not sent."""
+"""Errors of the driver for a connection that broke. The driver raises the internal error for a statement after PostgreSQL has ended an
+idle connection with a FATAL message (a restart, a fail-over) and before its socket is closed; the statement is not sent."""
 
 TOKEN_KNOWN = "BL009"  # noqa: S105 (an error code)
-"""`commit_object`: the token has a result already."""
+"""`commit_object`: the token already has a result."""
 
 
 class TokenKnown(Conflict):
-    """Never leaves the package: the commit asks for the first result instead."""
+    """Never leaves the package: the commit fetches the first result instead."""
 
 
 _OWN = {
@@ -42,52 +42,52 @@ _OWN = {
     "BL006": Invalid,
     TOKEN_KNOWN: TokenKnown,
     "BL011": Forgotten,
-    "BL012": Unsupported,  # `begin_session` of a layout that programs before it cannot use (decision 101)
+    "BL012": Unsupported,  # `begin_session` of a layout that older programs cannot use (decision 101)
 }
 
 _SESSION_OVER = "BL010"
 """`check_session`: the session of this connection was ended."""
 
 _ROLLED_BACK = ("40001", "40P01", _SESSION_OVER)
-"""Serialization failure, deadlock, ended session: surely without effect."""
+"""Serialization failure, deadlock, ended session: certainly without effect."""
 
 
 def is_rolled_back(error: BaseException) -> bool:
-    """Whether the step surely had no effect and may succeed when it is repeated at once."""
+    """Return whether the step certainly had no effect and may succeed if it is repeated at once."""
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _ROLLED_BACK
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the statement refused to change anything: that says nothing of an attempt before it."""
+    """Return whether the statement refused to change anything; an earlier attempt may still have had an effect."""
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate in ("BL001", "BL002", "BL004", "BL005", "BL006")
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the connection broke, so that the step may or may not have happened."""
+    """Return whether the connection broke, so that the step may or may not have happened."""
     if isinstance(error, asyncpg.PostgresError):
         return str(error.sqlstate).startswith(("08", "57P0"))
     return isinstance(error, BROKEN) and not isinstance(error, ValueError)
 
 
 def is_answer(error: BaseException) -> bool:
-    """Whether the database answered, or was never asked: the statement can have no effect after this."""
+    """Return whether the database answered, or the statement was never sent: it can have no effect after this."""
     if isinstance(error, asyncpg.PostgresError):
         return not is_lost(error)
     return isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)
 
 
 def is_session_over(error: BaseException) -> bool:
-    """Whether the store refuses every write of this connection."""
+    """Return whether the store refuses every write of this connection."""
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate == _SESSION_OVER
 
 
 def is_unknown_user(error: BaseException) -> bool:
-    """Whether the database did not let us in: no such user, or a wrong password."""
+    """Return whether the database refused the login: no such user, or a wrong password."""
     return isinstance(error, asyncpg.PostgresError) and str(error.sqlstate).startswith("28")
 
 
 def translated(error: BaseException) -> BearlakeError:
-    """The kind for a foreign error; raise it chained."""
+    """Translate a foreign error into its kind; raise the result chained."""
     if isinstance(error, asyncpg.PostgresError):
         return _of_database(error)
     if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):

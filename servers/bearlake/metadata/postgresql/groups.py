@@ -35,7 +35,7 @@ class PostgresqlGroups(GroupStore):
 
     @override
     async def commit_offsets(self, group: str, offsets: Mapping[PartitionKey, CommittedOffset], lease: Lease) -> None:
-        """`committed_ms` is the store's time of this call, whatever the values say."""
+        """`committed_ms` is the store's time of this call; the given values are ignored."""
         await self._database.rows(
             "select bearlake.commit_group_offsets($1, $2, $3, $4, $5, $6, $7, $8, $9)",
             *lease_values(lease),
@@ -73,7 +73,7 @@ class PostgresqlGroups(GroupStore):
 
     @override
     async def delete(self, group: str, lease: Lease) -> None:
-        # Not repeatable: the second time there is nothing to delete.
+        # Not repeatable: the second time, there is nothing to delete.
         await self._database.rows(
             "select bearlake.delete_group($1, $2, $3, $4, $5)", *lease_values(lease), group, is_repeatable=False
         )

@@ -1,4 +1,4 @@
-"""The commit log in PostgreSQL: commits, swaps, following, look-ups, trims and upkeep. See `migrations/`, where the steps are."""
+"""The commit log in PostgreSQL: commits, swaps, following, lookups, trims and upkeep. The steps themselves are in `migrations/`."""
 
 from collections.abc import Collection
 
@@ -33,7 +33,7 @@ from bearlake.metadata.postgresql.watch import Watch
 SEQUENCE_MASK = 0x7FFF_FFFF
 
 RETAIN_PARTITION_COUNT_MAX = 256
-"""Partitions that one step trims by rule: what a commit may have to wait for."""
+"""Partitions that one step trims by rule; a commit may have to wait for the step."""
 
 COMMIT = f"select log_position, outcomes from bearlake.commit_object({', '.join(f'${i}' for i in range(1, 20))})"
 SWAP = f"select bearlake.swap_rows({', '.join(f'${i}' for i in range(1, 25))})"
@@ -65,12 +65,12 @@ class PostgresqlLog(CommitLog):
 
     @override
     async def commit(self, commit: ObjectCommit) -> ObjectCommitted:
-        """: one round trip; repeated here with the same token when the connection broke."""
+        """Takes one round trip; repeated with the same token if the connection breaks."""
         runs = runs_of(commit.batches)
         try:
             row = await self._database.row(COMMIT, *arguments(commit, runs))
         except failures.TokenKnown:
-            # Not as a read: only a session's answers are known to be on the synchronous standby (`sessions.py`).
+            # Not as a read: only the answers of a session are certain to be on the synchronous standby (`sessions.py`).
             row = await self._database.row("select log_position, outcomes from bearlake.token_result($1)", commit.token)
         assert row is not None
         position, decided = row[0], row[1] or ()
@@ -81,7 +81,7 @@ class PostgresqlLog(CommitLog):
 
     @override
     async def follow(self, after: int, *, limit: int) -> Entries:
-        """Entries and head are of one snapshot."""
+        """Entries and head come from one snapshot."""
         rows = await self._database.rows(FOLLOW, after, limit, is_read=True)
         head, truncated = rows[0]["head"], rows[0]["truncated"]
         if after < truncated:
@@ -160,7 +160,7 @@ class PostgresqlLog(CommitLog):
 
     @override
     async def slices(self, ranges: Collection[OffsetRange]) -> list[LocatedSlice]:
-        """As of one moment."""
+        """The result is as of one moment."""
         rows = await self._database.rows(
             "select * from bearlake.slices_of($1, $2, $3)",
             [range_.partition for range_ in ranges],
@@ -172,7 +172,7 @@ class PostgresqlLog(CommitLog):
 
     @override
     async def swap(self, swap: Swap) -> int:
-        """: one round trip, and one more for each round of rolling up that it needs first."""
+        """Takes one round trip, and one more for each round of roll-up that must come first."""
         settings = self._database.settings
         arguments = (
             *swaps.arguments(swap),
@@ -190,7 +190,7 @@ class PostgresqlLog(CommitLog):
     async def retain(
         self, stream: Stream, indexes: Collection[int], *, before_ms: int | None, size_max: int | None
     ) -> dict[PartitionKey, PartitionBounds]:
-        """One transaction for every 256 partitions."""
+        """Uses one transaction for every 256 partitions."""
         ordered = sorted({stream.partition(index) for index in indexes})
         moved: dict[PartitionKey, PartitionBounds] = {}
         for at in range(0, len(ordered), RETAIN_PARTITION_COUNT_MAX):
@@ -208,7 +208,7 @@ class PostgresqlLog(CommitLog):
 
     @override
     async def maintain(self, *, entry_count_min: int) -> int:
-        """Three short transactions, each bounded by the settings."""
+        """Runs three short transactions, each bounded by the settings."""
         database, settings = self._database, self._database.settings
         rolled: int = await database.value(
             "select bearlake.roll_up($1, $2, $3, $4)",

@@ -1,14 +1,14 @@
 """Versioned layout: `migrations/NNNN_name.sql`, applied in order, each once, under a lock, when the store is opened.
 
-Many servers may start at once: the first makes the changes in one transaction, the others wait for it and find them made. The lock is an
-advisory one of the database, numbered by the schema's name; it ends with the transaction.
+Many servers may start at once: the first makes the changes in one transaction, and the others wait and find the changes made. The lock is
+an advisory lock of the database, numbered by the schema's name. It ends with the transaction.
 
-Changes of tables take locks that stop their readers, until the commit has ended: it waits for the synchronous standby. So the migrating
-process first commits a row that nobody waits for. While the standby is away it waits there, with the advisory lock alone, and servers
-go on reading. (A standby that goes away between the two commits still stops readers until it is back.)
+Table changes take locks that block readers until the commit has ended, and the commit waits for the synchronous standby. So the migrating
+process first commits a row that no other process waits for. While the standby is away, it waits there with only the advisory lock, and
+servers go on reading. (A standby that goes away between the two commits still blocks readers until it is back.)
 
-Commits of running servers touch `partition_group` first. So the migrating process locks this table before all others: commits under way
-end, and those that come wait without a lock that a migration wants. A deadlock with another function is still possible, and tried again.
+Commits of running servers touch `partition_group` first. So the migrating process locks this table before all others: running commits
+end, and new ones wait without a lock that a migration needs. A deadlock with another function is still possible, and is retried.
 """
 
 import zlib
@@ -30,15 +30,15 @@ GATE_VERSION = 1
 """The migration that makes `partition_group`."""
 
 ATTEMPTS_MAX = 10
-"""Tries of a migration that is the victim of a deadlock with running servers."""
+"""Attempts of a migration that loses a deadlock with running servers."""
 
 HAS_TABLE = """
 select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = 'migration')"""
-"""Whether schema $1 has a layout. Not by `to_regclass`: it may answer from a cache that is as old as the transaction."""
+"""Whether schema $1 has a layout. `to_regclass` is unsuitable: its cached answer may be as old as the transaction."""
 
 
 class Migration(NamedTuple):
-    """One step of the layout."""
+    """One migration of the layout."""
 
     version: int
     name: str
@@ -46,7 +46,7 @@ class Migration(NamedTuple):
 
 
 def available() -> list[Migration]:
-    """The migrations that this program knows, oldest first."""
+    """Return the migrations that this program knows, oldest first."""
     folder = resources.files("bearlake.metadata.postgresql").joinpath("migrations")
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
     return [Migration(int(file.name[:4]), file.name[:-4], file.read_text("utf-8")) for file in files]
@@ -55,11 +55,11 @@ def available() -> list[Migration]:
 async def migrate(database: Database, known: Sequence[Migration]) -> None:
     """Bring the layout up to date: all missing migrations in one transaction. Takes no lock if none is missing.
 
-    Waits for another process that migrates for `migrate_timeout_ms`, and for the lock of a table for `migrate_lock_timeout_ms`.
+    Waits at most `migrate_timeout_ms` for another process that migrates, and at most `migrate_lock_timeout_ms` for a table's lock.
 
     Raises:
         Unsupported: a newer program has used this store; nothing was changed.
-        Unavailable: the store does not answer, or another transaction holds a lock for too long; the message names it. Try again.
+        Unavailable: the store does not answer, or another transaction holds a lock too long; the message names it. Try again.
     """
     session = await database.connect(database.settings.migrate_timeout_ms)
     try:
@@ -85,20 +85,20 @@ async def migrate(database: Database, known: Sequence[Migration]) -> None:
 
 @asynccontextmanager
 async def _turn(database: Database, session: Session) -> AsyncIterator[None]:
-    """A transaction of the one process that may migrate; what others of them did is visible in it."""
+    """Run the block as a transaction of the only process that may migrate now; it sees the migrations of earlier processes."""
     settings = database.settings
     number = zlib.crc32(settings.schema.encode()) - 0x8000_0000
     await session.execute(f"begin; set local lock_timeout = {settings.migrate_timeout_ms}")
     await session.value("select pg_advisory_xact_lock($1, $2)", LOCK_CLASS, number)
     await session.execute(f"set local lock_timeout = {settings.migrate_lock_timeout_ms}")
     yield
-    # COMMIT is a script, so its limits would hold while it waits for a standby, and show it too early (`connection.py`).
+    # COMMIT is in a script, so the limits would apply while it waits for a standby, and make it visible too early (`connection.py`).
     await session.execute("set local statement_timeout = 0; set local lock_timeout = 0")
     await session.execute("commit")
 
 
 async def _missing(session: Session, schema: str, known: Sequence[Migration]) -> list[Migration]:
-    """The migrations to make. Raises `Unsupported` if there are some that this program does not know."""
+    """Return the migrations to run. Raises `Unsupported` if the store has migrations that this program does not know."""
     present = 0
     if await session.value(HAS_TABLE, schema):
         present = await session.value("select coalesce(max(version), 0) from bearlake.migration")
@@ -111,9 +111,9 @@ async def _missing(session: Session, schema: str, known: Sequence[Migration]) ->
 
 
 async def _write_one_row(session: Session, schema: str) -> None:
-    """Change something that nobody waits for, so that a synchronous standby that is away is awaited before the first strong lock."""
+    """Change a row that no other process waits for, so that the wait for a missing standby comes before the first strong lock."""
     if not await session.value(HAS_TABLE, schema):
-        # A user who may not create schemas can be given one.
+        # An administrator can create the schema for a user who may not create schemas.
         if not await session.value("select exists (select from pg_namespace where nspname = $1)", schema):
             await session.execute(f'create schema "{schema}"')
         await session.execute(

@@ -1,6 +1,6 @@
-"""The register of objects in PostgreSQL: which ones the index names, which ones nothing names any more.
+"""The register of objects in PostgreSQL: which objects the index names, and which it has stopped naming.
 
-A row outlives its object's bytes (`PostgresqlSettings.forbidden_keep_ms`): a commit asked again late must not pass for a new one.
+A row outlives its object's bytes (`PostgresqlSettings.forbidden_keep_ms`): a late repeat of a commit must not pass for a new commit.
 """
 
 from collections.abc import Collection, Sequence
@@ -58,7 +58,7 @@ class PostgresqlObjects(ObjectRegister):
 
     @override
     async def data_files(self, stream_number: int, *, after: int = 0, limit: int = 1000) -> Sequence[DataFileEntry]:
-        """Segments are told as they were swapped in, also those that were trimmed since."""
+        """Segments are listed as they were swapped in, including those that were trimmed since."""
         rows = await self._database.rows(DATA_FILES, stream_number, after, limit, is_read=True)
         return [_data_file(row) for row in rows]
 

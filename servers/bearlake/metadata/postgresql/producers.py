@@ -1,4 +1,4 @@
-"""Producers in PostgreSQL: ids from one counter, names, the partitions' epochs, and the expiry of what producers left behind."""
+"""Producers in PostgreSQL: ids from one counter, names, the partitions' epochs, and the expiry of producer states."""
 
 from typing_extensions import override
 
@@ -19,7 +19,7 @@ class PostgresqlProducerIds(ProducerIds):
 
     @override
     async def allocate(self, count: int) -> range:
-        """Raises `Invalid` for a count below 1. A lost reply loses ids, which are plenty."""
+        """Raises `Invalid` for a count below 1. A lost reply wastes ids, of which there are plenty."""
         if count < 1:
             raise Invalid(f"cannot allocate {count} producer ids")
         end: int = await self._database.value(

@@ -36,7 +36,7 @@ class PostgresqlSchemas(SchemaStore):
 
     @override
     async def subject(self, subject: SubjectKey, body: bytes | None = None) -> SubjectState:
-        """One round trip."""
+        """Takes one round trip."""
         rows = await self._database.rows(
             "select * from bearlake.schema_subject_state($1, $2, $3)", *subject, body, is_read=True
         )
@@ -80,7 +80,7 @@ class PostgresqlSchemas(SchemaStore):
     @override
     async def register(self, registration: Registration) -> VersionRow:
         one = registration
-        # Repeatable: the second time the revision is another one.
+        # Repeatable: the second time, the revision is a newer one.
         row = await self._database.row(
             "select version, schema_id from bearlake.register_schema($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
             *one.subject,
@@ -118,7 +118,7 @@ class PostgresqlSchemas(SchemaStore):
         await self._set(subject, "mode", mode, revision)
 
     async def _set(self, subject: SubjectKey, what: str, value: str | None, revision: int) -> None:
-        # Repeatable: the second time the revision is another one.
+        # Repeatable: the second time, the revision is a newer one.
         await self._database.rows(
             "select bearlake.set_schema_rule_at($1, $2, $3, $4, $5)", *subject, revision, what, value
         )

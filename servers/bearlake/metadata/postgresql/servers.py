@@ -1,4 +1,4 @@
-"""Servers and leases in PostgreSQL. Who is live: `migrations/0019_liveness.sql`; leases live and die with their holder."""
+"""Servers and leases in PostgreSQL. `migrations/0019_liveness.sql` decides who is live; a lease ends with its holder."""
 
 import json
 from collections.abc import Mapping
@@ -35,8 +35,8 @@ class PostgresqlServers(Membership):
         timeout_ms: int,
         after: int = 0,
     ) -> Registration:
-        """Epochs grow over all servers, node ids start at 0."""
-        # Not repeatable: the second time the first is the last epoch.
+        """Epochs grow over all servers; node ids start at 0."""
+        # Not repeatable: the second time, the first registration is the last epoch.
         row = await self._database.row(
             "select r.node_id, r.epoch, c.id"
             " from bearlake.register_server_after($1, $2, $3, $4, $5, $6) r, bearlake.cluster c",
@@ -53,7 +53,7 @@ class PostgresqlServers(Membership):
 
     @override
     async def heartbeat(self, server: ServerRef) -> int:
-        """Raises `Fenced` too when the server has left."""
+        """Also raises `Fenced` if the server has left."""
         count: int = await self._database.value("select bearlake.beat_server($1, $2)", server.node_id, server.epoch)
         return count
 
@@ -148,5 +148,5 @@ class PostgresqlLeases(Leases):
 
 
 def lease_values(lease: Lease) -> tuple[str, int, int, int]:
-    """The lease as the stored functions take it: name, epoch, node id, server epoch."""
+    """Return the lease as arguments of the stored functions: name, epoch, node id, server epoch."""
     return lease.name, lease.epoch, lease.holder.node_id, lease.holder.epoch

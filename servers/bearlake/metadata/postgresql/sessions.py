@@ -1,15 +1,15 @@
-"""The sessions of one process in the store: begun before a connection's first write, ended before the next write after one was lost.
+"""The sessions of one process in the store: begun before a connection's first write, ended before the write that follows a lost session.
 
-I12: a write that was given up cannot happen later. A connection that writes has a session in the store, and the store refuses the
-writes of a session that was ended (`migrations/0017_sessions.sql`, `0020_lazy_sessions.sql`). A session is *lost* when its connection is
-closed: a statement of it may still be on its way, or in the middle. No write begins while a session is lost.
+I12: a write that was given up cannot happen later. A connection that writes has a session in the store, and the store refuses writes of
+an ended session (`migrations/0017_sessions.sql`, `0020_lazy_sessions.sql`). A session is *lost* when its connection is closed: one of its
+statements may still be on its way, or half done. No write begins while a session is lost.
 
-A session's id is chosen here, before the store is asked to begin it, so that a beginning without an answer can be ended, too: the
-number of backends that this process gave up is bounded by its number of connections.
+This process chooses a session's id before it asks the store to begin the session. So it can also end a session whose begin was not
+answered, and the number of backends that this process gave up is bounded by its number of connections.
 
-When a session has begun, all that is visible to its connection is as durable as the database promises: its row was committed later, so
-a synchronous standby that has the row has everything before it. So no write, and no repeat of a write, is answered from a commit that
-a restart of the primary showed before the standby had it.
+Once a session has begun, all that is visible to its connection is as durable as the database promises: the session's row was committed
+later, so a synchronous standby that has the row has everything before it. So no write, and no repeat of a write, is answered from a
+commit that a restart of the primary made visible before the standby had it.
 """
 
 import asyncio
@@ -22,21 +22,21 @@ from bearlake.metadata.postgresql.connection import Connection
 
 
 class Sessions:
-    """Which connection has which session, and the one attempt to end those that are lost."""
+    """The sessions of the connections, and the single attempt to end lost sessions."""
 
     def __init__(self, end: Callable[[Sequence[int]], Awaitable[object]]) -> None:
-        """`end` lets the store end sessions on a connection that needs none; it returns when nothing of them can happen any more."""
+        """`end` ends sessions in the store, on a connection without a session; when it returns, they can have no further effect."""
         self._end = end
         self._connections: dict[int, Connection] = {}
         self._attempt: asyncio.Task[None] | None = None
 
     def lost(self) -> list[int]:
-        """Sessions whose connection is closed, and that have not ended yet."""
+        """Return sessions whose connection is closed and that have not ended yet."""
         return [session for session, connection in self._connections.items() if connection.is_closed()]
 
     async def begin(self, connection: Connection, begin: Callable[[int], Awaitable[object]]) -> None:
         """Begin a session for this connection, by asking the store with `begin`. Raises what `begin` raises."""
-        session = -1 - secrets.randbits(62)  # the store's own ids, those of older programs, are positive
+        session = -1 - secrets.randbits(62)  # ids that the store chose, for older programs, are positive
         self._connections[session] = connection
         try:
             await begin(session)
@@ -47,10 +47,10 @@ class Sessions:
         connection.session = session
 
     async def end_lost(self) -> None:
-        """Return when no session is lost. All callers that wait share one attempt and its outcome; none of them can cancel it.
+        """Return when no session is lost. All waiting callers share one attempt and its outcome; none of them can cancel it.
 
-        Raises what the driver raises; 55P03 when one of them is in the middle of a transaction for longer than the lock timeout;
-        `Unavailable` when the store is closed meanwhile.
+        Raises what the driver raises; 55P03 if a lost session is in the middle of a transaction for longer than the lock timeout;
+        `Unavailable` if the store is closed meanwhile.
         """
         while self.lost():
             if self._attempt is None:
@@ -71,10 +71,10 @@ class Sessions:
     def _attempted(self, attempt: asyncio.Task[None]) -> None:
         self._attempt = None
         if not attempt.cancelled():
-            attempt.exception()  # those who waited have raised it
+            attempt.exception()  # the waiting callers have raised it
 
     async def close(self) -> None:
-        """Stop an attempt that nobody waits for any more."""
+        """Stop an attempt that no caller waits for."""
         if self._attempt is not None:
             self._attempt.cancel()
             await asyncio.wait([self._attempt])

@@ -37,8 +37,8 @@ from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.subscriptions import CursorStore
 
 DURABLE = ("on", "remote_apply")
-"""Levels of `synchronous_commit` at which a commit is on the disk of the synchronous standby, if there is one. `begin_session` repeats
-them, and pins the level of its connection."""
+"""Levels of `synchronous_commit` at which a commit is on the disk of the synchronous standby, if there is one. `begin_session` has the same
+list, and fixes the level of its connection."""
 
 
 class PostgresqlMetadata(Metadata):
@@ -61,7 +61,7 @@ class PostgresqlMetadata(Metadata):
         self.defaults: DefaultsStore = PostgresqlDefaults(self._database)
 
     async def open(self, migrations: Sequence[Migration]) -> None:
-        """Connect, bring the layout up to date, make the cluster id if there is none. Raises as `open_postgresql`."""
+        """Connect, bring the layout up to date, and create the cluster id if there is none. Raises as `open_postgresql`."""
         await migrate(self._database, migrations)
         try:
             await self._database.open()
@@ -98,7 +98,7 @@ class PostgresqlMetadata(Metadata):
 
 
 def _new_cluster_id(new_uuid: Callable[[], uuid.UUID]) -> str:
-    """22 characters of URL-safe base64 that do not start with a dash (which command lines would take for an option)."""
+    """Return 22 characters of URL-safe base64 that do not start with a dash (command lines would take a dash for an option)."""
     while True:
         text = base64.urlsafe_b64encode(new_uuid().bytes).decode("ascii").rstrip("=")
         if not text.startswith("-"):
@@ -112,17 +112,17 @@ async def open_postgresql(
     new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
     migrations: Sequence[Migration] | None = None,
 ) -> PostgresqlMetadata:
-    """A store that is ready, in the database that the URL names.
+    """Return an opened store in the database that the URL names.
 
     `url` is a libpq URL (`postgresql://user:password@host:port/database?sslmode=verify-full&sslrootcert=…`); `?schema=name`
-    chooses the schema, other parameters of PostgreSQL are passed on to the sessions. `migrations`: all that are known (default).
+    chooses the schema; other parameters are passed on to PostgreSQL. `migrations`: all known migrations (default).
 
     Raises:
-        Invalid: not such a URL, or the database would not keep commits durably.
-        Denied: the database refuses this user; it must be allowed to create the schema, or own it.
-        NotFound: there is no such database.
+        Invalid: not a PostgreSQL URL, or the database would not keep commits durably.
+        Denied: the database refuses this user, who must be allowed to create the schema, or own it.
+        NotFound: the database does not exist.
         Unsupported: a newer program has used the store.
-        Unavailable: it does not answer.
+        Unavailable: the database does not answer.
     """
     settings = settings or PostgresqlSettings()
     driver_url, schema = split_url(url, settings.schema)

@@ -111,7 +111,7 @@ class PostgresqlStreams(StreamCatalog):
         return [_stream(row) for row in rows]
 
     async def _changed(self, call: str, *values: object, is_repeatable: bool = False) -> Stream:
-        # Most are not repeatable: a second creation finds the name taken, a second deletion finds nothing.
+        # Most calls are not repeatable: a second creation finds the name taken, a second deletion finds nothing.
         row = await self._database.row(f"select {COLUMNS} from {call}", *values, is_repeatable=is_repeatable)
         assert row is not None
         return self._saw(_stream(row))

@@ -1,7 +1,7 @@
-"""The swap of index rows: values in, arrays for `swap_rows` out. Pure; see `migrations/0006_swap.sql` for the step itself.
+"""The swap of index rows: converts values to the arrays of `swap_rows`. Pure; `migrations/0006_swap.sql` has the step itself.
 
-New slices go sorted by partition and offset. Those that lie back to back form a range; the rows that a range covers are replaced.
-A partition's first range is of turn 1, its second of turn 2, and so on: the store replaces one range per partition and statement.
+New slices are sorted by partition and offset. Adjacent slices form a range; the rows that a range covers are replaced.
+A partition's first range has turn 1, its second turn 2, and so on: the store replaces one range per partition and statement.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from bearlake.metadata.model import Slice
 
 
 class Range(NamedTuple):
-    """Offsets `[start, end)` that the new slices `first` to `last` (counted from 1) cover; `turn` counts the partition's ranges."""
+    """Offsets `[start, end)` that the new slices `first` to `last` (counted from 1) cover; `turn` numbers the partition's ranges."""
 
     partition: int
     start: int
@@ -24,7 +24,7 @@ class Range(NamedTuple):
 
 
 def arguments(swap: Swap) -> tuple[object, ...]:
-    """What `swap_rows` takes, but for the bounds of rolling up.
+    """Return the arguments of `swap_rows`, except the bounds of roll-up.
 
     Raises:
         Conflict: two of the new slices overlap.
@@ -49,7 +49,7 @@ def arguments(swap: Swap) -> tuple[object, ...]:
 
 
 def ranges_of(slices: Sequence[Slice]) -> list[Range]:
-    """The ranges that slices, sorted by partition and offset, cover. Raises `Conflict` if two overlap."""
+    """Return the ranges that the slices (sorted by partition and offset) cover. Raises `Conflict` if two overlap."""
     ranges: list[Range] = []
     for number, slice_ in enumerate(slices, 1):
         last = ranges[-1] if ranges and ranges[-1].partition == slice_.partition else None

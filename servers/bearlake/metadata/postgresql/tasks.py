@@ -1,4 +1,4 @@
-"""Compaction's task queue in PostgreSQL, each method one call. See `migrations/0007_tasks.sql`."""
+"""Compaction's task queue in PostgreSQL; each method is one call. See `migrations/0007_tasks.sql`."""
 
 from collections.abc import Collection, Sequence
 from itertools import accumulate
@@ -62,7 +62,7 @@ class PostgresqlTasks(TaskQueue):
 
     @override
     async def offer(self, offers: Sequence[TaskOffer], lease: Lease) -> list[Task]:
-        """Omits also ranges beyond the end, and inputs that are not data files of the stream.
+        """Also leaves out ranges beyond the end, and inputs that are not data files of the stream.
 
         A repeat after a lost reply creates nothing and returns nothing; `list` shows the tasks.
         """
@@ -90,7 +90,7 @@ class PostgresqlTasks(TaskQueue):
     ) -> list[Task]:
         """Stops at the first task that does not fit, so that no task is overtaken because of its size.
 
-        A repeat after a lost reply claims other tasks; this worker keeps the former ones, see `list`.
+        A repeat after a lost reply claims other tasks; this worker keeps the tasks of the first call, see `list`.
         """
         statement, values = CLAIM, [worker.node_id, worker.epoch, limit, bytes_max]
         chosen: list[Sequence[object]] = []
@@ -106,7 +106,7 @@ class PostgresqlTasks(TaskQueue):
 
     @override
     async def prepare(self, claim: TaskClaim, result: bytes | None, keys: Collection[str]) -> None:
-        """Raises `TooLarge` for a larger result."""
+        """Raises `TooLarge` if the result is too large."""
         if result is not None and len(result) > RESULT_BYTES_MAX:
             raise TooLarge(f"the result of task {claim.task_id}", len(result), RESULT_BYTES_MAX)
         await self._database.rows(
@@ -129,11 +129,11 @@ class PostgresqlTasks(TaskQueue):
 
     @override
     async def fail(self, claim: TaskClaim, error: str, *, retry_after_ms: int, is_quarantined: bool) -> None:
-        """A repeat, before anybody else claims the task, changes nothing."""
+        """A repeat, before another worker claims the task, changes nothing."""
         await self._database.rows(
             "select bearlake.fail_task($1, $2, $3, $4, $5, $6, $7)",
             *_claim_values(claim),
-            error.replace("\0", "\N{SYMBOL FOR NULL}"),  # which PostgreSQL's texts cannot hold
+            error.replace("\0", "\N{SYMBOL FOR NULL}"),  # PostgreSQL's text type cannot hold NUL
             retry_after_ms,
             is_quarantined,
         )
@@ -155,7 +155,7 @@ class PostgresqlTasks(TaskQueue):
 
     @override
     async def uncompacted(self, *, after: PartitionKey, limit: int) -> Sequence[PartitionBacklog]:
-        """`compacted` is the start offset where that has passed it."""
+        """`compacted` is the start offset if that is larger."""
         rows = await self._database.rows("select * from bearlake.uncompacted($1, $2)", after, limit, is_read=True)
         return [PartitionBacklog._make(row) for row in rows]
 

@@ -1,7 +1,7 @@
-"""Who holds the lock that a connection waits for: said in the log while the wait lasts, and in the error when it ends in vain.
+"""Reports which lock a connection waits for and who holds it: in the log during the wait, and in the error if the wait times out.
 
-PostgreSQL says neither in its error, and after the error nothing is left to ask for. So a second connection looks while the first waits;
-it is made only when a step takes longer than `LOOK_S`. It is a courtesy: without it the step has the same outcome.
+PostgreSQL reports neither in its error, and after the error it is too late to ask. So a second connection looks while the first waits.
+It is opened only if a step takes longer than `LOOK_S`. It only adds information: the step has the same outcome without it.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ select format('%s on %s, held by %s', l.mode, coalesce(l.relation::regclass::tex
 
 
 class Waiting:
-    """`async with`: an `Unavailable` of the block names the lock that was last seen to be awaited, and its holders."""
+    """`async with`: if the block raises `Unavailable`, the error names the lock that was last seen to be awaited, and its holders."""
 
     def __init__(self, look: Callable[[], Awaitable[Sequence[str]]], *, look_s: float = LOOK_S) -> None:
-        """`look` says which locks are awaited and by whom they are held; it runs every `look_s` seconds while the block lasts."""
+        """`look` returns the awaited locks with their holders; it runs every `look_s` seconds until the block ends."""
         self._look = look
         self._look_s = look_s
         self._seen = ""

@@ -1,8 +1,8 @@
-"""Hearing of new log entries: LISTEN on a connection of its own, polling where that does not work.
+"""Learning of new log entries: LISTEN on a separate connection, with polling as the fallback.
 
-Notifications are hints. A waiter that listens still asks for the head once in a while, and one that cannot listen asks often; so a
-lost notification, a lost connection or a pooler that does not pass them on costs time, never an entry. There is no background
-task: who waits keeps the listening connection alive, with a growing pause between attempts.
+Notifications are hints. A waiter that listens still polls the head now and then, and a waiter that cannot listen polls often. So a
+lost notification, a lost connection or a pooler that does not pass notifications on costs time, but never an entry. There is no
+background task: waiters keep the listening connection alive, with a growing pause between attempts.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from bearlake.metadata.postgresql import failures
 from bearlake.metadata.postgresql.database import Database, Session
 
 CHANNEL = "bearlake.log"
-"""Replaced as all names of the schema are: each schema has a channel of its own."""
+"""Replaced as all names of the schema are: each schema has its own channel."""
 
 
 class Watch:
-    """The newest position that was heard of, and the waiters for newer ones. Positions only grow."""
+    """The newest known position, and the waiters for newer positions. Positions only grow."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -33,7 +33,7 @@ class Watch:
         self._next_attempt = 0.0
 
     def saw(self, position: int) -> None:
-        """An entry with this position is committed: wake who waits for it."""
+        """Wake waiters: an entry with this position is committed."""
         if position > self._head:
             self._head = position
             for waiter in self._waiters:
@@ -41,7 +41,7 @@ class Watch:
                     waiter.set_result(None)
 
     async def wait(self, after: int, *, wait_ms: int) -> None:
-        """Return when an entry behind `after` is heard of, `wait_ms` later at the latest. Raises `Unavailable` like any step."""
+        """Return when an entry after `after` is known, or `wait_ms` later at the latest. Raises `Unavailable` like any step."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
         while self._head <= after:
@@ -68,9 +68,9 @@ class Watch:
             self._waiters.discard(waiter)
 
     async def _started_to_listen(self, timeout_s: float) -> bool:
-        """Make a connection listen if none does; True: look again, since something may have come while it was made.
+        """Open the listening connection if there is none. True: check the head again, since an entry may have arrived meanwhile.
 
-        Not for a wait that may be shorter than making it, not within the pause after a failure, and by one waiter at a time.
+        Not for a wait that may be shorter than the connect, not within the pause after a failure, and by one waiter at a time.
         """
         loop = asyncio.get_running_loop()
         is_due = loop.time() >= self._next_attempt and timeout_s * 1000 >= self._settings.listen_backoff_min_ms
@@ -85,7 +85,7 @@ class Watch:
             async with asyncio.timeout(timeout_s):
                 await self._connect()
         except (BearlakeError, TimeoutError):
-            return False  # polling goes on; its steps say what is wrong with the store
+            return False  # polling goes on; its steps report problems of the store
         finally:
             self._is_connecting = False
         return True

@@ -1,8 +1,8 @@
-"""What waits for compaction: partitions whose end is behind their compacted offset.
+"""The backlog of compaction: partitions whose end is past their compacted offset.
 
-Idle partitions cost nothing: those that are rolled up come from a partial index, the others from the ledger's list of partitions
-that entries behind the checkpoint have changed. Work is done in pages, so that no commit waits long behind it; ages, which
-need a look at each partition's oldest slice, are read on the reader's thread.
+Idle partitions cost nothing. Rolled-up partitions come from a partial index; the others come from the ledger's list of partitions
+that entries after the checkpoint have changed. Work is done in pages, so that no commit waits long for it. Ages need a read of each
+partition's oldest slice, so they are read on the reader's thread.
 """
 
 import heapq
@@ -23,7 +23,7 @@ from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.log import SqliteLog
 
 PAGE_PARTITION_COUNT = 2_000
-"""Partitions looked at in one step, some 10 ms."""
+"""Partitions read in one step, about 10 ms."""
 
 EXACT_AGE_COUNT = 32
 
@@ -34,7 +34,7 @@ FIND_ROWS = (
 
 
 class Pending(NamedTuple):
-    """A partition with offsets `[start, end)` that are not compacted, and their bytes."""
+    """A partition with uncompacted offsets `[start, end)`, and their bytes."""
 
     partition: PartitionKey
     start: int
@@ -43,7 +43,7 @@ class Pending(NamedTuple):
 
 
 class Backlog:
-    """The parts of `TaskQueue` that say what waits."""
+    """The parts of `TaskQueue` that report the backlog."""
 
     def __init__(self, database: Database, log: SqliteLog, clock: Clock) -> None:
         self._database = database
@@ -51,7 +51,7 @@ class Backlog:
         self._clock = clock
 
     async def uncompacted(self, after: PartitionKey, limit: int) -> list[PartitionBacklog]:
-        """The partitions behind `after` that have records to compact, at most `limit`."""
+        """Return at most `limit` partitions after `after` that have records to compact."""
         found: list[Pending] = []
         last: PartitionKey | None = after
         while last is not None and len(found) < limit:
@@ -61,7 +61,7 @@ class Backlog:
         return [PartitionBacklog(*pending, age_ms) for pending, age_ms in zip(found, ages, strict=True)]
 
     async def by_stream(self) -> list[StreamBacklog]:
-        """The backlog of each stream."""
+        """Return the backlog of each stream."""
         totals: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
         largest: defaultdict[int, list[tuple[int, Pending]]] = defaultdict(list)
         for pending in await self._all():
@@ -87,7 +87,7 @@ class Backlog:
         ]
 
     async def _all(self) -> list[Pending]:
-        """All that waits: first what entries behind the checkpoint changed, then what the checkpoint has besides."""
+        """Return the whole backlog: first what entries after the checkpoint changed, then the rest of the checkpoint."""
         changed = await self._database.run(self._changed)
         known = set(changed)
         found: list[Pending] = []
@@ -106,7 +106,7 @@ class Backlog:
         return ages
 
     def _page(self, after: PartitionKey, limit: int) -> tuple[list[Pending], PartitionKey | None]:
-        """Pending ones among the next `limit` partitions behind `after` that may be, and where to go on (None: nowhere)."""
+        """Return the pending ones of the next `limit` candidates after `after`, and where to continue (None: at the end)."""
         with self._database.looking() as connection:
             self._log.follower.catch_up()
             rows = {row[0]: row for row in connection.execute(FIND_ROWS, (after, limit))}
@@ -126,7 +126,7 @@ class Backlog:
         return self._read([key for key in rows if key not in known], rows), last
 
     def _read(self, keys: Sequence[PartitionKey], rows: Mapping[PartitionKey, tuple[int, ...]]) -> list[Pending]:
-        """Those of `keys` that wait; `rows` are those of table `partitions` that were read already."""
+        """Return those of `keys` that are pending; `rows` are the rows of table `partitions` that were already read."""
         found = []
         with self._database.looking() as connection:
             self._log.follower.catch_up()
@@ -154,7 +154,7 @@ class Backlog:
 
 
 def read_compacted(connection: sqlite3.Connection, partition: PartitionKey) -> int:
-    """The partition's compacted offset, 0 when nothing is compacted yet."""
+    """Return the partition's compacted offset, 0 if nothing is compacted yet."""
     row = connection.execute("SELECT compacted FROM partitions WHERE partition = ?", (partition,)).fetchone()
     return row[0] if row else 0
 
@@ -174,7 +174,7 @@ def _pending(
 
 
 def _indexed_ms(connection: sqlite3.Connection, pending: Pending, committed: dict[int, int]) -> int | None:
-    """When the slice that holds the first pending offset was committed, if it is rolled up; `committed` remembers objects."""
+    """Return when the slice of the first pending offset was committed, if it is rolled up; `committed` caches objects."""
     first = next(index.slices_from(connection, pending.partition, pending.start), None)
     if first is None:
         return None
@@ -186,7 +186,7 @@ def _indexed_ms(connection: sqlite3.Connection, pending: Pending, committed: dic
 
 
 def _logged_ms(connection: sqlite3.Connection, starts: dict[PartitionKey, int]) -> dict[int, int]:
-    """The same for those that are not: one pass over the entries behind the checkpoint."""
+    """Return the same for slices that are not rolled up: one pass over the entries after the checkpoint."""
     found: dict[int, int] = {}
     for created_ms, blob in connection.execute(
         "SELECT created_ms, slices FROM log WHERE position > ? AND kind = ? ORDER BY position",

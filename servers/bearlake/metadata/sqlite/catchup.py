@@ -1,7 +1,7 @@
 """From the file to the ledger: states from the checkpoint's tables, entries of other processes from the log.
 
-`catch_up` is the first step of every transaction that uses the ledger. It needs the transaction's snapshot: what it applies
-is committed, so the ledger stays right also when the transaction is rolled back later.
+`catch_up` is the first step of every transaction that uses the ledger. It needs the transaction's snapshot. It applies only committed
+entries, so the ledger stays correct even if the transaction is rolled back later.
 """
 
 import sqlite3
@@ -21,7 +21,7 @@ COMMIT, TRIM, STREAM, SWAP = (
 
 
 class Heads(NamedTuple):
-    """The log's ends in one snapshot: newest position, newest rolled up, newest truncated, counts of forgettings and of raised epochs;
+    """The log's ends in one snapshot: newest position, newest rolled up, newest truncated, counts of expiries and of raised epochs,
     the largest id of an idempotent producer whose state expired, and the position floor (`metadata/producers.py`)."""
 
     head: int
@@ -34,7 +34,7 @@ class Heads(NamedTuple):
 
 
 def read_heads(connection: sqlite3.Connection) -> Heads:
-    """The log's ends as of the connection's snapshot."""
+    """Return the log's ends as of the connection's snapshot."""
     return Heads._make(
         connection.execute(
             "SELECT coalesce((SELECT max(position) FROM log), rolled_position), rolled_position, truncated_position, forgotten_count,"
@@ -51,7 +51,7 @@ class SqliteCheckpoint:
         self._connection = connection
 
     def stream(self, number: int) -> StreamState | None:
-        """The stream as it is in the snapshot."""
+        """Return the stream as it is in the snapshot."""
         row = self._connection.execute(
             "SELECT partition_count, is_deleted, is_terminated, former_producer_id FROM streams WHERE number = ?",
             (number,),
@@ -61,7 +61,7 @@ class SqliteCheckpoint:
         return StreamState(row[0], is_deleted=bool(row[1]), is_terminated=bool(row[2]), former_producer_id=row[3])
 
     def partition(self, key: PartitionKey, stream: StreamState) -> PartitionState:
-        """The partition with all its producers; both empty when nothing was rolled up yet."""
+        """Return the partition with all its producers; empty if nothing was rolled up yet."""
         epoch, start, end, size, size_before = self._connection.execute(
             "SELECT coalesce((SELECT epoch FROM partition_epochs WHERE partition = k.partition), 0), start, end, size, size_before"
             " FROM (SELECT ? AS partition) k LEFT JOIN partitions USING (partition)",
@@ -80,7 +80,7 @@ class SqliteCheckpoint:
         )
 
     def floor_of(self, key: PartitionKey, producer_id: int) -> int | None:
-        """The floor of the name that has this id. Only looked at for the first batch of a named producer."""
+        """Return the floor of the name that has this id. Only read for the first batch of a named producer."""
         row = self._connection.execute(
             "SELECT floor FROM producer_names WHERE partition = ? AND producer_id = ?", (key, producer_id)
         ).fetchone()
@@ -88,23 +88,23 @@ class SqliteCheckpoint:
 
 
 class Follower:
-    """Keeps a ledger abreast of the file."""
+    """Keeps a ledger in step with the file."""
 
     def __init__(self, connection: sqlite3.Connection, *, partition_count_max: int) -> None:
         self._connection = connection
-        self.forgotten_count = -1  # as if all were stale: the first step starts at the checkpoint
+        self.forgotten_count = -1  # treats all state as stale: the first step starts at the checkpoint
         self.raised_count = 0
         self.ledger = Ledger(SqliteCheckpoint(connection), partition_count_max=partition_count_max)
 
     def catch_up(self) -> Heads:
-        """Apply what other processes (and other steps of this one) have done until the present snapshot."""
+        """Apply the changes of other processes (and of other steps of this process) up to the current snapshot."""
         heads = read_heads(self._connection)
         ledger = self.ledger
         ledger.evict()
         ledger.expired_id = heads.expired_producer_id
         ledger.position_floor = heads.position_floor
         if heads.forgotten_count != self.forgotten_count or ledger.applied < heads.truncated:
-            ledger.reset(heads.rolled)  # cached producers are stale, or entries that were not applied are gone
+            ledger.reset(heads.rolled)  # cached producers are stale, or entries that were not applied are truncated
             self.forgotten_count = heads.forgotten_count
         elif self.raised_count < heads.raised_count:
             self._raise_epochs()

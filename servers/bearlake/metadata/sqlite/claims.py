@@ -1,4 +1,4 @@
-"""The fence of what a worker writes for a task, and a task's end: parts of `TaskQueue` and of the swap."""
+"""The fence of a worker's writes for a task, and the end of a task: parts of `TaskQueue` and of the swap."""
 
 import sqlite3
 
@@ -14,7 +14,7 @@ OWNED = ("task_partitions", "task_inputs", "task_results", "task_objects")
 def check_claim(connection: sqlite3.Connection, claim: TaskClaim) -> None:
     """Raise `Fenced` unless the claim is the task's newest, not given back, and its worker neither replaced nor gone.
 
-    A worker that missed heartbeats may still write: nobody took over yet, and who does gets a larger epoch.
+    A worker that missed heartbeats may still write: no other worker has taken over, and a new claim gets a larger epoch.
     """
     check_server(connection, claim.worker)
     check_newest(connection, claim)
@@ -32,14 +32,14 @@ def check_newest(connection: sqlite3.Connection, claim: TaskClaim) -> None:
 
 
 def close_task(connection: sqlite3.Connection, task_id: int) -> None:
-    """Forget the task and what it owned."""
+    """Delete the task and its rows."""
     for table in OWNED:
         connection.execute(f"DELETE FROM {table} WHERE task_id = ?", (task_id,))
     connection.execute("DELETE FROM tasks WHERE id = ?", (task_id,))
 
 
 def close_tasks_of(connection: sqlite3.Connection, stream_number: int) -> None:
-    """Forget the tasks of a deleted stream that were quarantined: nobody will claim them."""
+    """Delete the quarantined tasks of a deleted stream: no worker will claim them."""
     for (task_id,) in connection.execute(
         "SELECT id FROM tasks WHERE stream_number = ? AND state = ?", (stream_number, TaskState.QUARANTINED)
     ).fetchall():

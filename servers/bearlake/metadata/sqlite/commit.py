@@ -1,8 +1,7 @@
 """The commit of a WAL object: one transaction, one row.
 
-The ledger decides in memory, the row carries what was decided (slices, producers' batches, outcomes), and the tables of the
-checkpoint are brought up to date by `rollup.py` later. A repeated token finds the outcomes of the first time, in its row, or with its
-object when the row is truncated.
+The ledger decides in memory, and the row stores the decision (slices, producers' batches, outcomes). `rollup.py` later brings the tables
+of the checkpoint up to date. A repeated token finds its first outcomes in its row or, once the row is truncated, with its object.
 """
 
 import sqlite3
@@ -32,12 +31,12 @@ from bearlake.metadata.sqlite.catchup import COMMIT
 
 
 def first_result(connection: sqlite3.Connection, commit: ObjectCommit) -> ObjectCommitted | None:
-    """The result of the commit that had this token, None when there was none. Nothing was accepted by a result of position 0.
+    """Return the result of the commit that had this token, None if there was none. Position 0 means that nothing was accepted.
 
     Raises:
         Fenced: the token is forbidden.
-        Forgotten: it is so old that it is never decided any more, and may have been decided.
-        Conflict: it was committed or refused, but so long ago that its result is forgotten.
+        Forgotten: the token is too old to be decided, and may have been decided before.
+        Conflict: the token was committed or refused, but the store has forgotten the result.
     """
     token = commit.token
     row = connection.execute("SELECT position, slices, outcomes FROM log WHERE token = ?", (token,)).fetchone()
@@ -63,7 +62,7 @@ def first_result(connection: sqlite3.Connection, commit: ObjectCommit) -> Object
 
 
 def accepted_slices(batches: Sequence[BatchCommit], outcomes: Sequence[Outcome]) -> list[Slice]:
-    """The slices of a commit's entry, by what became of its batches: `Ledger.decide` made the same."""
+    """Return the slices of a commit's entry, derived from the outcomes of its batches: the same as `Ledger.decide` made."""
     slices: list[Slice] = []
     for batch, (kind, base, _) in zip(batches, outcomes, strict=True):
         if kind is not OutcomeKind.ACCEPTED:
@@ -101,11 +100,11 @@ WRITE_IF_NOTHING_CHANGED = (
     " AND NOT EXISTS (SELECT 1 FROM forbidden_tokens WHERE token = ?4)"
     " AND NOT EXISTS (SELECT 1 FROM objects WHERE key = ?4)"
 )
-"""A whole commit in one statement: it writes the entry if all that the decision was made of still holds, else nothing."""
+"""A whole commit in one statement: it writes the entry if every input of the decision is still true, else nothing."""
 
 
 def row_of(position: int, now_ms: int, commit: ObjectCommit, decision: Decision) -> tuple[object, ...]:
-    """The entry of a commit of which something was accepted, as `WRITE_IF_NOTHING_CHANGED` wants it."""
+    """Return the entry of a commit with accepted batches, as the parameters of `WRITE_IF_NOTHING_CHANGED`."""
     return (
         position,
         COMMIT,
@@ -119,7 +118,7 @@ def row_of(position: int, now_ms: int, commit: ObjectCommit, decision: Decision)
 
 
 def write_refusal(connection: sqlite3.Connection, now_ms: int, commit: ObjectCommit, decision: Decision) -> None:
-    """Remember a commit of which nothing was accepted: no entry, but a repeat gets the same answer. Its bytes are an orphan's."""
+    """Remember a commit without accepted batches: no entry, but a repeat gets the same answer. Its object becomes an orphan."""
     connection.execute(
         "INSERT INTO forbidden_tokens (token, forbidden_ms, is_refused, outcomes) VALUES (?, ?, 1, ?)",
         (commit.token, now_ms, pack_rows(decision.outcomes, OUTCOME_WIDTH)),
@@ -129,7 +128,7 @@ def write_refusal(connection: sqlite3.Connection, now_ms: int, commit: ObjectCom
 def write_commit(
     connection: sqlite3.Connection, position: int, now_ms: int, commit: ObjectCommit, decision: Decision
 ) -> None:
-    """Append the entry of a commit of which something was accepted."""
+    """Append the entry of a commit with accepted batches."""
     connection.execute(
         f"INSERT INTO log ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row_of(position, now_ms, commit, decision)
     )

@@ -1,4 +1,4 @@
-"""Cursors of durable subscriptions in SQLite. Every move checks its lease in its transaction."""
+"""Cursors of durable subscriptions in SQLite. Every move checks the lease in its transaction."""
 
 import json
 import sqlite3
@@ -43,7 +43,7 @@ COUNT = "INSERT INTO cursor_deletions VALUES (?, 1) ON CONFLICT DO UPDATE SET de
 
 
 class Move(NamedTuple):
-    """An update of one cursor, packed."""
+    """A packed update of one cursor."""
 
     name: str
     generation: int
@@ -170,7 +170,7 @@ def _moves(save: CursorSave) -> list[Move]:
 
 
 def _move(connection: sqlite3.Connection, partition: PartitionKey, move: Move) -> bool:
-    """Move a cursor if it may be; returns whether the store has what the update says."""
+    """Move a cursor if allowed; returns whether the store has the content of the update."""
     row = connection.execute(FIND_PLACE, (partition, move.name)).fetchone()
     if row is None:
         return False

@@ -1,11 +1,12 @@
-"""Connections, threads and transactions of one SQLite file; sqlite3's errors end here.
+"""Connections, threads and transactions of one SQLite file; sqlite3's errors are translated here.
 
-A file has two connections: one for writes and for reads that need the ledger, on a thread of its own, and one for plain reads on
-another, which do not wait behind a commit's fsync. In memory there is one connection, and steps run at once in the caller's
+A file has two connections. One has its own thread, for writes and for reads that need the ledger. The other has another thread, for
+plain reads, which do not wait for a commit's fsync. In memory there is one connection, and steps run at once in the caller's
 thread: no threads, no waits, deterministic.
 
-A step is a function that runs as a whole on its thread, also when its caller is cancelled meanwhile; one that has not begun then never
-runs. Steps that write take turns in the order in which they began to wait, so none that was given up happens later (I12).
+A step is a function. Once it has begun, it runs to its end on its thread, even if its caller is cancelled; a step of a cancelled caller
+that has not begun never runs. Write steps take turns in the order in which they began to wait, so no step that was given up happens
+later (I12).
 """
 
 import asyncio
@@ -30,7 +31,7 @@ DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 def translated(error: sqlite3.Error, path: str) -> BearlakeError:
-    """The kind that the caller can act on: `Corrupt` for a damaged file, else `Unavailable`."""
+    """Return the error kind that the caller can act on: `Corrupt` for a damaged file, else `Unavailable`."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is not None and code & 0xFF in DAMAGED:
         return Corrupt(f"the metadata store {path} is damaged or no SQLite file: {error}")
@@ -52,9 +53,9 @@ class Database:
         self.is_shared = path is not None
         self._pending_count = 0
         self._turn = threading.Lock()
-        """Held by whoever uses the writing connection."""
+        """Held by the user of the writing connection."""
         self._next = threading.Lock()
-        """Held by whoever waits for the turn: later steps queue behind."""
+        """Held by the step that waits for the turn: later steps queue behind it."""
         self._executors: list[ThreadPoolExecutor] = []
         self.writer: sqlite3.Connection
         self.reader: sqlite3.Connection
@@ -73,7 +74,7 @@ class Database:
             raise
 
     async def close(self) -> None:
-        """Finish the steps under way, then close connections and threads. Safe to repeat."""
+        """Finish the running steps, then close connections and threads. Safe to repeat."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -81,7 +82,7 @@ class Database:
             await asyncio.get_running_loop().run_in_executor(self._executors[1], lambda: None)
             await asyncio.get_running_loop().run_in_executor(self._executors[0], self._disconnect)
             for executor in self._executors:
-                executor.shutdown()  # both are idle: this waits for the end of two threads only
+                executor.shutdown()  # both are idle, so this only waits for two threads to end
         else:
             self._disconnect()
 
@@ -95,7 +96,7 @@ class Database:
         return await self._run(0, step, *arguments)
 
     async def run_read(self, step: Callable[..., Result], *arguments: object) -> Result:
-        """Run a step on the reader's thread; raises as `run`."""
+        """Run a step on the reader's thread; raises like `run`."""
         return await self._run(-1, step, *arguments)
 
     async def _run(self, thread: int, step: Callable[..., Result], *arguments: object) -> Result:
@@ -112,7 +113,7 @@ class Database:
         return await future
 
     def run_here(self, step: Callable[..., Result], *arguments: object) -> Result:
-        """Run a step in the calling thread, which is not the event loop's; blocks while another step runs. Raises as `run`."""
+        """Run a step in the calling thread, which is not the event loop's; blocks while another step runs. Raises like `run`."""
         with self._in_turn():
             if self._is_closed:
                 raise Unavailable(f"the metadata store {self.path} is closed")
@@ -142,7 +143,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction with the write lock from the start; rolled back when the block or the commit fails."""
+        """Run the block in one transaction that has the write lock from the start; rolled back if the block or the commit fails."""
         connection = self.writer
         self._patiently(connection, "BEGIN IMMEDIATE")
         try:
@@ -153,32 +154,32 @@ class Database:
             raise
 
     def looking(self) -> AbstractContextManager[sqlite3.Connection]:
-        """One snapshot on the writing connection, for reads that use the ledger."""
+        """Run the block in one snapshot on the writing connection, for reads that use the ledger."""
         return self._snapshot(self.writer)
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """One snapshot on the reading connection."""
+        """Run the block in one snapshot on the reading connection."""
         return self._snapshot(self.reader)
 
     @contextmanager
     def _snapshot(self, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         connection.execute("BEGIN")
         try:
-            self._patiently(connection, "SELECT 1 FROM store")  # from here on the snapshot is ours, and no read waits
+            self._patiently(connection, "SELECT 1 FROM store")  # fixes the snapshot: no later read waits
             yield connection
         finally:
             self._roll_back(connection)
 
     def write_at_once(self, statement: str, parameters: Sequence[object]) -> bool:
-        """One statement that is a transaction of its own, on the writing connection; whether it changed a row."""
+        """Run one statement as its own transaction on the writing connection; returns whether it changed a row."""
         return self._patiently(self.writer, statement, parameters).rowcount > 0
 
     def _patiently(
         self, connection: sqlite3.Connection, statement: str, parameters: Sequence[object] = ()
     ) -> sqlite3.Cursor:
-        """Execute what takes the lock, again and again until it is free.
+        """Execute a statement that takes the lock; try again until the lock is free.
 
-        SQLite's own waiting sleeps longer and longer (up to 100 ms), so that of several busy processes one starves.
+        SQLite's own retry sleeps longer each time (up to 100 ms), so one of several busy processes would starve.
         """
         deadline = time.monotonic() + self._settings.busy_timeout_ms / 1000
         while True:
@@ -208,7 +209,7 @@ class Database:
         self.writer.execute(f"PRAGMA busy_timeout = {BUSY_POLL_MS}")
 
     def _turn_to_wal(self) -> None:
-        """Write-ahead logging. SQLite refuses the change at once, without its own waiting, while another process makes it too."""
+        """Switch to write-ahead logging. SQLite refuses this at once, without waiting, while another process does the same."""
         deadline = time.monotonic() + self._settings.busy_timeout_ms / 1000
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Reading the commit log's entries from SQLite: no ledger is needed, so it happens on the reader's thread, beside a commit."""
+"""Reading the commit log's entries from SQLite: no ledger is needed, so reads run on the reader's thread, in parallel with commits."""
 
 from bearlake.errors import OutOfRange
 from bearlake.metadata.model import Entries, Entry, EntryKind, PartitionKey
@@ -8,7 +8,7 @@ from bearlake.metadata.sqlite.database import Database
 
 
 def follow(database: Database, after: int, limit: int) -> Entries:
-    """At most `limit` entries behind position `after`. Raises `OutOfRange` when some of them are truncated."""
+    """Return at most `limit` entries after position `after`. Raises `OutOfRange` if some of them are truncated."""
     with database.reading() as connection:
         heads = read_heads(connection)
         if after < heads.truncated:
@@ -24,7 +24,7 @@ def follow(database: Database, after: int, limit: int) -> Entries:
 
 
 def head(database: Database) -> int:
-    """Position of the newest entry."""
+    """Return the position of the newest entry."""
     with database.reading() as connection:
         return read_heads(connection).head
 

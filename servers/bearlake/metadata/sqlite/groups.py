@@ -29,7 +29,7 @@ class SqliteGroups(GroupStore):
 
     @override
     async def commit_offsets(self, group: str, offsets: Mapping[PartitionKey, CommittedOffset], lease: Lease) -> None:
-        """`committed_ms` is the store's time of this call, whatever the values say."""
+        """`committed_ms` is the store's time of this call; the given values are ignored."""
         await self._database.run(self._commit_offsets, group, offsets, lease)
 
     @override

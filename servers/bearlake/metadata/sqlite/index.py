@@ -1,7 +1,7 @@
-"""The index of what is rolled up: pages of slices per partition, and the objects that they name.
+"""The index of rolled-up slices: pages of slices per partition, and the objects that they name.
 
 A page is a row with the partition, the offsets `[base_offset, end_offset)`, the newest timestamp, the bytes of the partition below it
-and its slices packed (`packing.PAGE_WIDTH`). A look-up descends to the page that holds the offset and walks on from there.
+and its packed slices (`packing.PAGE_WIDTH`). A lookup descends to the page that holds the offset and continues from there.
 """
 
 import sqlite3
@@ -15,7 +15,7 @@ FROM_OFFSET = (
     "partition = ?1 AND end_offset > ?2 AND base_offset >="
     " coalesce((SELECT max(base_offset) FROM index_pages WHERE partition = ?1 AND base_offset <= ?2), 0)"
 )
-"""Pages from the one that holds offset ?2, or the first behind it."""
+"""Pages from the one that holds offset ?2, or the first after it."""
 
 
 class IndexedSlice(NamedTuple):
@@ -27,7 +27,7 @@ class IndexedSlice(NamedTuple):
 
 
 def slices_from(connection: sqlite3.Connection, partition: PartitionKey, offset: int) -> Iterator[IndexedSlice]:
-    """Rolled-up slices whose end is > `offset`, in offset order; reads a page when it gets there."""
+    """Yield rolled-up slices whose end is > `offset`, in offset order; reads pages lazily."""
     pages = connection.execute(
         f"SELECT size_before, slices FROM index_pages WHERE {FROM_OFFSET} ORDER BY base_offset", (partition, offset)
     )
@@ -38,7 +38,7 @@ def slices_from(connection: sqlite3.Connection, partition: PartitionKey, offset:
 def slices_with_timestamp(
     connection: sqlite3.Connection, partition: PartitionKey, start: int, timestamp: int
 ) -> Iterator[IndexedSlice]:
-    """Rolled-up slices behind `start` whose newest timestamp is >= `timestamp`, in offset order."""
+    """Yield rolled-up slices after `start` whose newest timestamp is >= `timestamp`, in offset order."""
     pages = connection.execute(
         f"SELECT size_before, slices FROM index_pages WHERE {FROM_OFFSET} AND max_timestamp >= ?3 ORDER BY base_offset",
         (partition, start, timestamp),
@@ -50,7 +50,7 @@ def slices_with_timestamp(
 
 
 def max_timestamp(connection: sqlite3.Connection, partition: PartitionKey, start: int) -> int | None:
-    """The newest timestamp of the rolled-up slices behind `start`, None when there is none."""
+    """Return the newest timestamp of the rolled-up slices after `start`, None if there are none."""
     first = next(slices_from(connection, partition, start), None)
     if first is None:
         return None
@@ -67,10 +67,10 @@ def max_timestamp(connection: sqlite3.Connection, partition: PartitionKey, start
 
 
 def slices_between(connection: sqlite3.Connection, partition: PartitionKey, start: int, end: int) -> list[LocatedSlice]:
-    """Rolled-up slices that overlap `[start, end)`, with their objects, in offset order."""
+    """Return rolled-up slices that overlap `[start, end)`, with their objects, in offset order."""
     objects = Objects(connection)
     found = []
-    new = tuple.__new__  # a third of the price of calling the class: a task has 100,000 slices
+    new = tuple.__new__  # a third of the cost of calling the class: a task has 100,000 slices
     for (blob,) in connection.execute(
         f"SELECT slices FROM index_pages WHERE {FROM_OFFSET} AND base_offset < ?3 ORDER BY base_offset",
         (partition, start, end),
@@ -83,13 +83,13 @@ def slices_between(connection: sqlite3.Connection, partition: PartitionKey, star
 
 
 def with_objects(connection: sqlite3.Connection, found: list[IndexedSlice]) -> list[LocatedSlice]:
-    """The slices together with their objects' keys, sizes and kinds."""
+    """Return the slices with their objects' keys, sizes and kinds."""
     objects = Objects(connection)
     return [LocatedSlice(slice_, *objects[position]) for slice_, position, _ in found]
 
 
 class Objects(dict[int, tuple[str, int, ObjectKind]]):
-    """Key, size and kind of objects by number, each read once."""
+    """Key, size and kind of objects by number; each is read once."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__()

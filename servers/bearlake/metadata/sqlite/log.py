@@ -1,7 +1,7 @@
-"""The commit log in SQLite: commits, look-ups, following.
+"""The commit log in SQLite: commits, lookups, following.
 
-Steps that use the ledger run on the writer's thread, each in one transaction that starts by catching up with other processes;
-`follow` and `head` (`entries.py`) need no ledger and run on the reader's thread, beside a commit.
+Steps that use the ledger run on the writer's thread, each in one transaction that first catches up with other processes.
+`follow` and `head` (`entries.py`) do not need the ledger and run on the reader's thread, in parallel with commits.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ from bearlake.metadata.sqlite.waiting import Waiting
 Result = TypeVar("Result")
 
 PARTITIONS_PER_STEP = 32
-"""Partitions whose slices are read in one step, a few ms: what a commit may have to wait for."""
+"""Partitions whose slices are read in one step (a few ms), for which a commit may have to wait."""
 
 
 class SqliteLog(CommitLog):
@@ -65,15 +65,15 @@ class SqliteLog(CommitLog):
         self._follower: Follower
         self.upkeep: Upkeep
         self._is_alone = False
-        """Whether the last commit found nothing that other processes had done: then what is in memory is probably the truth."""
+        """Whether the last commit found no changes by other processes: then the state in memory is probably current."""
 
     @property
     def follower(self) -> Follower:
-        """What keeps the ledger abreast of the file; for steps on the writer's thread."""
+        """Keeps the ledger in step with the file; for steps on the writer's thread."""
         return self._follower
 
     def prepare(self) -> None:
-        """Make the ledger; on the writer's thread, once the database is open."""
+        """Create the ledger; called on the writer's thread, once the database is open."""
         self._follower = Follower(self._database.writer, partition_count_max=self._settings.partition_count_cached_max)
         self.upkeep = Upkeep(self._database, self._settings, self._clock, self._follower)
 
@@ -85,7 +85,7 @@ class SqliteLog(CommitLog):
 
     @override
     def blocking_commit(self) -> Callable[[ObjectCommit], ObjectCommitted] | None:
-        """Must be called inside the event loop. It takes turns with the steps of the writer's thread."""
+        """Must be called inside the event loop. The returned function takes turns with the steps of the writer's thread."""
         if not self._database.is_shared:
             return None
         loop = asyncio.get_running_loop()
@@ -103,7 +103,7 @@ class SqliteLog(CommitLog):
 
     @override
     async def wait(self, after: int, *, wait_ms: int) -> None:
-        """: woken by commits of this process, and by looking every `poll_interval_ms` for those of others."""
+        """Commits of this process wake the waiter; for commits of other processes it polls every `poll_interval_ms`."""
         await self._waiting.wait(after, wait_ms)
 
     @override
@@ -116,7 +116,7 @@ class SqliteLog(CommitLog):
 
     @override
     async def usage(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionUsage]:
-        """A slice counts as a whole until the start has passed its end."""
+        """A slice counts as a whole until the start offset has passed its end."""
         return await self._database.run(self._each, partitions, _usage)
 
     @override
@@ -147,7 +147,7 @@ class SqliteLog(CommitLog):
 
     @override
     async def slices(self, ranges: Collection[OffsetRange]) -> list[LocatedSlice]:
-        """True for each partition as of some moment, not for all as of the same."""
+        """The result is true for each partition as of some moment, not for all partitions as of the same moment."""
         ordered = sorted(ranges)
         found: list[LocatedSlice] = []
         for at in range(0, len(ordered), PARTITIONS_PER_STEP):
@@ -156,7 +156,7 @@ class SqliteLog(CommitLog):
 
     @override
     async def swap(self, swap: Swap) -> int:
-        """What must be rolled up first is, one round at a time: commits go on in between."""
+        """Entries that the swap needs are rolled up first, one round at a time, so that commits can run in between."""
         while await self._database.run(self._roll_up_for, swap):
             pass
         position = await self._database.run(self._swap, swap)
@@ -167,7 +167,7 @@ class SqliteLog(CommitLog):
     async def retain(
         self, stream: Stream, indexes: Collection[int], *, before_ms: int | None, size_max: int | None
     ) -> dict[PartitionKey, PartitionBounds]:
-        """One transaction for every 32 partitions."""
+        """Uses one transaction for every 32 partitions."""
         ordered = sorted({stream.partition(index) for index in indexes})
         moved: dict[PartitionKey, PartitionBounds] = {}
         for at in range(0, len(ordered), PARTITIONS_PER_STEP):
@@ -182,7 +182,7 @@ class SqliteLog(CommitLog):
         return await self._database.run(self.upkeep.maintain, entry_count_min)
 
     def notify(self, position: int) -> None:
-        """Tell waiting followers of this process that the log has reached `position` (stream changes do)."""
+        """Wake waiting followers of this process: the log has reached `position` (for stream changes)."""
         self._waiting.notify(position)
 
     # Steps, on the writer's thread.
@@ -212,7 +212,7 @@ class SqliteLog(CommitLog):
         return ObjectCommitted(position=position, outcomes=decision.outcomes, slices=decision.slices)
 
     def _commit_at_once(self, commit: ObjectCommit) -> ObjectCommitted | None:
-        """The commit as one statement, decided by what is in memory; None, with nothing done, when that is out of date or not enough."""
+        """Commit with one statement, decided from memory; returns None without an effect if the memory is stale or not sufficient."""
         ledger = self._follower.ledger
         ledger.evict()
         now_ms = self._clock.now_ms()
@@ -245,7 +245,7 @@ class SqliteLog(CommitLog):
     def _append_trim(
         self, connection: sqlite3.Connection, position: int, partition: PartitionKey, state: PartitionState, start: int
     ) -> None:
-        # A segment may begin below the present start: what was trimmed already stays so.
+        # A segment may begin below the current start: offsets that were trimmed stay trimmed.
         size_before = max(state.size_before, lookup.size_before(connection, partition, state, start))
         connection.execute(
             "INSERT INTO log (position, kind, created_ms, partition, start_offset, size_before) VALUES (?, ?, ?, ?, ?, ?)",
@@ -256,7 +256,9 @@ class SqliteLog(CommitLog):
         self, stream: Stream, partitions: Collection[PartitionKey], before_ms: int | None, size_max: int | None
     ) -> tuple[dict[PartitionKey, PartitionBounds], int]:
         oldest_ms = None if before_ms is None else self._clock.now_ms() - before_ms
-        with self._database.looking() as connection:  # mostly nothing is to be trimmed: find out without the write lock
+        with (
+            self._database.looking() as connection
+        ):  # usually there is nothing to trim: find out without the write lock
             self._follower.catch_up()
             require_version(connection, stream)
             if not self._starts(connection, partitions, oldest_ms, size_max):
@@ -264,7 +266,7 @@ class SqliteLog(CommitLog):
         moved = {}
         with self._database.writing() as connection:
             position = self._follower.catch_up().head
-            require_version(connection, stream)  # I12: it may have changed in between
+            require_version(connection, stream)  # I12: the stream may have changed in between
             for key, (state, start) in self._starts(connection, partitions, oldest_ms, size_max).items():
                 position += 1
                 self._append_trim(connection, position, key, state, start)
@@ -278,7 +280,7 @@ class SqliteLog(CommitLog):
         oldest_ms: int | None,
         size_max: int | None,
     ) -> dict[PartitionKey, tuple[PartitionState, int]]:
-        """Those partitions that shall start later, with their state and new start."""
+        """Return the partitions to trim, with their state and new start."""
         starts = {}
         for key in partitions:
             state = self._follower.ledger.existing(key)
@@ -300,7 +302,7 @@ class SqliteLog(CommitLog):
             ]
 
     def _roll_up_for(self, swap: Swap) -> bool:
-        """One round of what the swap needs; False when all is rolled up."""
+        """Run one round of roll-up for the swap; returns False once all is rolled up."""
         with self._database.looking() as connection:
             self._follower.catch_up()
             ledger = self._follower.ledger
@@ -326,7 +328,7 @@ class SqliteLog(CommitLog):
         return position
 
     def append_stream_change(self, connection: sqlite3.Connection, number: int) -> int:
-        """Within a transaction that changes stream `number`: write the log's entry for it; returns its position."""
+        """Within a transaction that changes stream `number`: write its log entry; returns the entry's position."""
         position = read_heads(connection).head + 1
         connection.execute(
             "INSERT INTO log (position, kind, created_ms, stream_number) VALUES (?, ?, ?, ?)",

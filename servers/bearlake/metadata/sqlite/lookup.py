@@ -1,6 +1,6 @@
-"""Look-ups in a partition: first the index of what is rolled up, then the log entries behind it.
+"""Lookups in a partition: first the index of rolled-up slices, then the later log entries.
 
-Both are read in one snapshot, so nothing is missed or seen twice. Of the log only the entries that touched the partition are read:
+Both are read in one snapshot, so nothing is missed or seen twice. Only the log entries that touched the partition are read:
 the ledger remembers their positions (`PartitionState.tail`).
 """
 
@@ -19,7 +19,7 @@ from bearlake.metadata.sqlite import index
 def locate(
     connection: sqlite3.Connection, ledger: Ledger, key: PartitionKey, state: PartitionState, offset: int, limit: int
 ) -> Located:
-    """At most `limit` slices from the one that holds `offset` (or the first behind it) on."""
+    """Return at most `limit` slices, from the one that holds `offset` (or the first after it)."""
     offset = max(offset, state.start)
     found = index.with_objects(connection, list(islice(index.slices_from(connection, key, offset), limit)))
     if len(found) < limit:
@@ -30,7 +30,7 @@ def locate(
 def between(
     connection: sqlite3.Connection, key: PartitionKey, state: PartitionState, start: int, end: int
 ) -> list[LocatedSlice]:
-    """All slices that overlap `[start, end)`, but for what lies wholly below the partition's start."""
+    """Return all slices that overlap `[start, end)`, except those wholly below the partition's start."""
     start = max(start, state.start)
     if start >= end:
         return []
@@ -42,7 +42,7 @@ def between(
 def locate_timestamp(
     connection: sqlite3.Connection, ledger: Ledger, key: PartitionKey, state: PartitionState, timestamp: int
 ) -> Located:
-    """The first slice whose newest timestamp is >= `timestamp`."""
+    """Return the first slice whose newest timestamp is >= `timestamp`."""
     rolled = index.slices_with_timestamp(connection, key, state.start, timestamp)
     found = index.with_objects(connection, list(islice(rolled, 1)))
     if not found:
@@ -54,7 +54,7 @@ def locate_timestamp(
 def locate_max_timestamp(
     connection: sqlite3.Connection, ledger: Ledger, key: PartitionKey, state: PartitionState
 ) -> Located:
-    """The first slice with the largest timestamp of the partition."""
+    """Return the first slice with the largest timestamp of the partition."""
     known = [index.max_timestamp(connection, key, state.start)]
     known += [one.slice.max_timestamp for one in unrolled_from(connection, key, state, state.start)]
     timestamps = [timestamp for timestamp in known if timestamp is not None]
@@ -64,7 +64,7 @@ def locate_max_timestamp(
 
 
 def size_before(connection: sqlite3.Connection, key: PartitionKey, state: PartitionState, offset: int) -> int:
-    """Bytes of the partition below the slice that holds `offset` (start <= offset <= end)."""
+    """Return the bytes of the partition below the slice that holds `offset` (start <= offset <= end)."""
     if offset == state.end:
         return state.size
     for found in index.slices_from(connection, key, offset):
@@ -75,7 +75,7 @@ def size_before(connection: sqlite3.Connection, key: PartitionKey, state: Partit
 def unrolled_from(
     connection: sqlite3.Connection, key: PartitionKey, state: PartitionState, offset: int
 ) -> Iterator[LocatedSlice]:
-    """Slices of entries that are not rolled up, whose end is > `offset`, in offset order."""
+    """Return slices of entries that are not rolled up and whose end is > `offset`, in offset order."""
     tail = state.tail
     first = max(0, bisect_right(range(len(tail) // 2), offset, key=lambda at: tail[2 * at]) - 1)
     for position in tail[2 * first + 1 :: 2]:

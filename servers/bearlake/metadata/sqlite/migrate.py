@@ -8,7 +8,7 @@ from bearlake.errors import Unsupported
 
 
 def available() -> list[tuple[int, str, str]]:
-    """Version, name and statements of every migration that this program knows, oldest first."""
+    """Return version, name and statements of every migration that this program knows, oldest first."""
     files = sorted(
         (
             file
@@ -50,7 +50,7 @@ def migrate(connection: sqlite3.Connection, now_ms: int) -> None:
 
 
 def statements(script: str) -> Iterator[str]:
-    """The statements of a script. (`executescript` would commit the transaction that holds them together.)"""
+    """Yield the statements of a script. (`executescript` would commit the surrounding transaction.)"""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

@@ -1,7 +1,7 @@
 """The register of objects in SQLite: a row per object that is rolled up or was swapped in, counted while index rows name it.
 
-A row outlives its bytes: outcomes of its commit must be answered for a while, and a commit asked again later still must not pass for
-a new one (`SqliteSettings.token_result_keep_ms`, `deleted_keep_ms`).
+A row outlives its bytes: the store must answer with the outcomes of its commit for a while, and a still later repeat of the commit must
+not pass for a new commit (`SqliteSettings.token_result_keep_ms`, `deleted_keep_ms`).
 """
 
 from collections.abc import Collection, Sequence
@@ -39,7 +39,7 @@ class SqliteObjects(ObjectRegister):
 
     @override
     async def data_files(self, stream_number: int, *, after: int = 0, limit: int = 1000) -> Sequence[DataFileEntry]:
-        """Segments are told as they were swapped in, also those that were trimmed since."""
+        """Segments are listed as they were swapped in, including those that were trimmed since."""
         return await self._database.run_read(self._data_files, stream_number, after, limit)
 
     def _unused(self, kind: ObjectKind, unused_ms: int, after: str, limit: int) -> Sequence[UnusedObject]:
@@ -78,7 +78,7 @@ class SqliteObjects(ObjectRegister):
             rows = connection.execute(
                 f"{find} > ? ORDER BY swap_position, key LIMIT ?", (stream_number, after, limit)
             ).fetchall()
-            if rows and len(rows) == limit:  # the last swap's files come together
+            if rows and len(rows) == limit:  # files of one swap are listed together
                 last = rows[-1]
                 rows += connection.execute(
                     f"{find} = ? AND key > ? ORDER BY key", (stream_number, last[3], last[0])

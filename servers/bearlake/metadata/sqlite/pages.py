@@ -1,7 +1,7 @@
-"""Rewriting index pages: rows leave them (trims, swaps, deletions) or are replaced, and the objects that they named are released.
+"""Rewriting index pages: rows are removed (trims, swaps, deletions) or replaced, and the objects that they named are released.
 
-A page's rows lie back to back, so `size_before` of the page and the lengths of its rows give the bytes below each. What changes rows
-keeps that true: pages behind a change never need another `size_before`.
+A page's rows lie back to back, so `size_before` of the page and the lengths of its rows give the bytes below each row. Every change of
+rows keeps this true: pages after a change never need another `size_before`.
 """
 
 import sqlite3
@@ -15,7 +15,7 @@ PageRow = tuple[int, ...]
 """The integers of one row: `packing.PAGE_WIDTH` of them."""
 
 Used = Counter[int]
-"""How many rows of which object (by its number)."""
+"""How many rows name each object (by its number)."""
 
 BASE, COUNT, POSITION, LENGTH, TIMESTAMP, OBJECT = range(PAGE_WIDTH)
 
@@ -23,17 +23,17 @@ base_of, length_of, object_of = itemgetter(BASE), itemgetter(LENGTH), itemgetter
 
 
 def end_of(row: PageRow) -> int:
-    """First offset behind the row."""
+    """Return the first offset after the row."""
     return row[BASE] + row[COUNT]
 
 
 def size_of(rows: Sequence[PageRow]) -> int:
-    """Bytes of the rows together."""
+    """Return the total bytes of the rows."""
     return sum(map(length_of, rows))
 
 
 def newest_of(rows: Sequence[PageRow]) -> int:
-    """The largest timestamp of the rows."""
+    """Return the largest timestamp of the rows."""
     newest: int = max(map(itemgetter(TIMESTAMP), rows))
     return newest
 
@@ -41,7 +41,7 @@ def newest_of(rows: Sequence[PageRow]) -> int:
 def write_pages(
     connection: sqlite3.Connection, partition: int, rows: Sequence[PageRow], size_before: int, slice_count_max: int
 ) -> None:
-    """Insert pages with the rows, each as full as may be; `size_before` is the bytes of the partition below them."""
+    """Insert pages with the rows, each as full as possible; `size_before` is the bytes of the partition below them."""
     for at in range(0, len(rows), slice_count_max):
         added = rows[at : at + slice_count_max]
         connection.execute(
@@ -61,7 +61,7 @@ def write_pages(
 
 
 def rewrite_page(connection: sqlite3.Connection, page_id: int, rows: Sequence[PageRow], size_before: int) -> None:
-    """Put these rows into the page instead of its own."""
+    """Replace the page's rows by these rows."""
     connection.execute(
         "UPDATE index_pages SET base_offset = ?, end_offset = ?, max_timestamp = ?, slice_count = ?, size_before = ?, slices = ?"
         " WHERE id = ?",
@@ -78,12 +78,12 @@ def rewrite_page(connection: sqlite3.Connection, page_id: int, rows: Sequence[Pa
 
 
 def drop_pages(connection: sqlite3.Connection, page_ids: Sequence[int]) -> None:
-    """Delete the pages; their rows were counted by the caller."""
+    """Delete the pages; the caller has counted their rows."""
     connection.executemany("DELETE FROM index_pages WHERE id = ?", [(page_id,) for page_id in page_ids])
 
 
 def trim_page(connection: sqlite3.Connection, page_id: int, size_before: int, blob: bytes, start: int) -> Used:
-    """Drop those rows of a page that end at `start` or before; at least one stays. Returns what they used."""
+    """Drop the rows of a page that end at or before `start`; at least one row stays. Returns the dropped rows' use of objects."""
     rows = list(unpack_rows(blob, PAGE_WIDTH))
     dropped = [row for row in rows if end_of(row) <= start]
     if dropped:
@@ -92,12 +92,12 @@ def trim_page(connection: sqlite3.Connection, page_id: int, size_before: int, bl
 
 
 def used_by(rows: Sequence[PageRow]) -> Used:
-    """How many of the rows name which object."""
+    """Return how many of the rows name each object."""
     return Counter(map(object_of, rows))
 
 
 def release(connection: sqlite3.Connection, used: Mapping[int, int], now_ms: int) -> None:
-    """So many rows do not name these objects any more; what no row names is unused from now on."""
+    """Reduce the objects' row counts; an object that no row names is unused from now on."""
     connection.executemany(
         "UPDATE objects SET slice_count = slice_count - ?1,"
         " unused_ms = CASE WHEN slice_count <= ?1 THEN ?2 ELSE NULL END WHERE position = ?3",

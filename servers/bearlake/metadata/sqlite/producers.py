@@ -1,7 +1,7 @@
 """Producers in SQLite: ids from one counter, names, and the partitions' epochs.
 
-What a producer has written is the ledger's (`ledger.py`); here is what is not in the log. An epoch that is raised counts for every
-process as soon as the transaction is over: each looks at `raised_count` before it decides anything (`catchup.py`).
+The ledger (`ledger.py`) knows what a producer has written; this module keeps what is not in the log. A raised epoch takes effect in every
+process as soon as the transaction ends: each process reads `raised_count` before it decides anything (`catchup.py`).
 """
 
 import sqlite3
@@ -65,7 +65,7 @@ class SqliteProducerIds(ProducerIds):
     def _named(self, partition: PartitionKey, name: str) -> NamedProducer:
         now_ms = self._clock.now_ms()
         find = "SELECT producer_id, floor, asked_ms FROM producer_names WHERE partition = ? AND name = ?"
-        with self._database.looking() as connection:  # mostly it is there: find it without the write lock
+        with self._database.looking() as connection:  # the name usually exists: find it without the write lock
             row = connection.execute(find, (partition, name)).fetchone()
             if row is not None and now_ms - row[2] < ASKED_STEP_MS:
                 return _described(self._existing(partition), *row[:2])
@@ -89,7 +89,9 @@ class SqliteProducerIds(ProducerIds):
             return _store(connection, partition, epoch_rules.raised(_held(connection, partition)))
 
     def _share_epoch(self, partition: PartitionKey, lease_name: str) -> int:
-        with self._database.looking() as connection:  # mostly nobody was ever alone: without the write lock
+        with (
+            self._database.looking() as connection
+        ):  # usually no producer was exclusive: find out without the write lock
             self._existing(partition)
             found = _held(connection, partition)
             if lease_of(connection, lease_name) is None and epoch_rules.shared(found) == found:

@@ -1,4 +1,4 @@
-"""Where partitions would start by rule: whole slices or segments go from the front, by age or by size."""
+"""The start of partitions by rule: whole slices or segments are dropped from the front, by age or by size."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -28,10 +28,10 @@ def retained_start(
     oldest_ms: int | None,
     size_max: int | None,
 ) -> int:
-    """The start offset that keeps what is not older than `oldest_ms` and no more than `size_max` bytes; the present one at least.
+    """Return the start that keeps what is not older than `oldest_ms` and no more than `size_max` bytes; never below the current start.
 
-    A slice goes when its newest timestamp is older, or when more than `size_max` bytes remain without it; the first that does
-    neither ends the search. None: no such rule.
+    A slice is dropped if its newest timestamp is older, or if more than `size_max` bytes remain without it. The first slice that is
+    kept ends the search. None: no such rule.
     """
     size = state.size - state.size_before
     start = state.start

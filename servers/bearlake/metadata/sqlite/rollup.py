@@ -1,7 +1,7 @@
-"""Rolling up: what the log holds moves into the index and the checkpoint.
+"""Rolling up: the log's contents move into the index and the checkpoint.
 
-Each round is one transaction with bounded work (`SqliteSettings.roll_*`); `sweep.py` cleans up behind it. The checkpoint rows
-are written from the ledger, which may be ahead of the entries of this round: replaying those entries later changes nothing
+Each round is one transaction with bounded work (`SqliteSettings.roll_*`); `sweep.py` cleans up afterwards. The checkpoint rows
+are written from the ledger, which may be ahead of the entries of this round; replaying those entries later changes nothing
 (`ledger.py`).
 """
 
@@ -27,7 +27,7 @@ from bearlake.metadata.sqlite.settings import SqliteSettings
 
 
 class RollUp:
-    """One round: reads entries behind the checkpoint, then writes what they touched, once per partition."""
+    """One round: read entries after the checkpoint, then write each touched partition once."""
 
     def __init__(self, connection: sqlite3.Connection, ledger: Ledger, settings: SqliteSettings) -> None:
         self._connection = connection
@@ -38,7 +38,7 @@ class RollUp:
         self._touched: dict[int, None] = {}
 
     def run(self, rolled: int, head: int) -> int:
-        """Roll up entries `(rolled, result]`, as many as one round may; returns the position that is rolled up then."""
+        """Roll up entries `(rolled, result]`, at most as many as one round may; returns the new rolled-up position."""
         last = min(head, rolled + self._settings.roll_entry_count_max)
         slice_count = 0
         for position, kind, slices, sequences, partition, start, number in self._connection.execute(
@@ -115,7 +115,7 @@ class RollUp:
         )
 
     def _append(self, partition: int, rows: list[PageRow]) -> int:
-        """Append slices to the partition's pages; returns the bytes that are rolled up then."""
+        """Append slices to the partition's pages; returns the rolled-up bytes afterwards."""
         row = self._connection.execute(
             "SELECT size_rolled FROM partitions WHERE partition = ?", (partition,)
         ).fetchone()

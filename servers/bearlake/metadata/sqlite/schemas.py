@@ -1,4 +1,4 @@
-"""The schema registry's state in SQLite. Each write checks the revision that it was decided on inside its transaction."""
+"""The schema registry's state in SQLite. Each write checks, inside its transaction, the revision that it was decided on."""
 
 import json
 import sqlite3
@@ -201,7 +201,7 @@ LIVE_REFERRERS = (
 
 
 def _rules(connection: sqlite3.Connection, subject: SubjectKey) -> tuple[int, tuple[Rules, Rules, Rules]]:
-    """The sum of the three levels' revisions (each only grows), and their rules."""
+    """Return the sum of the three levels' revisions (each only grows), and their rules."""
     found = []
     revisions = []
     for key in (subject, (subject.context, GLOBAL_SUBJECT), (DEFAULT_CONTEXT, GLOBAL_SUBJECT)):
@@ -237,7 +237,7 @@ def _next_version(connection: sqlite3.Connection, subject: SubjectKey) -> int:
 
 
 def _schema_id(connection: sqlite3.Connection, registration: Registration) -> int:
-    """The id of the schema, which is there when this returns."""
+    """Return the id of the schema, which exists when this returns."""
     context, given = registration.subject.context, registration.schema_id
     present: list[tuple[int, bytes]] = connection.execute(
         "SELECT id, fingerprint FROM schemas WHERE context = ? AND (CASE WHEN ?2 IS NULL THEN body = ?3 AND fingerprint = ?4"

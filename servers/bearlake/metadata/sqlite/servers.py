@@ -1,4 +1,4 @@
-"""Servers and leases in SQLite. Who is live is decided in `metadata/liveness.py`; leases live and die with their holder."""
+"""Servers and leases in SQLite. `metadata/liveness.py` decides who is live; a lease ends with its holder."""
 
 import json
 import sqlite3
@@ -14,7 +14,7 @@ from bearlake.metadata.sqlite.commit import check_server
 from bearlake.metadata.sqlite.database import Database
 
 IS_LIVE = "servers.has_left = 0 AND servers.has_lapsed = 0"
-"""`liveness.is_live` in SQL, for a row of `servers` in the epoch that is asked for."""
+"""`liveness.is_live` in SQL, for a row of `servers` in the given epoch."""
 
 
 class SqliteServers(Membership):
@@ -38,12 +38,12 @@ class SqliteServers(Membership):
         timeout_ms: int,
         after: int = 0,
     ) -> Registration:
-        """Epochs grow over all servers, node ids start at 0."""
+        """Epochs grow over all servers; node ids start at 0."""
         return await self._database.run(self._register, name, zone, endpoints, version, timeout_ms, after)
 
     @override
     async def heartbeat(self, server: ServerRef) -> int:
-        """Raises `Fenced` too when the server has left."""
+        """Also raises `Fenced` if the server has left."""
         return await self._database.run(self._heartbeat, server)
 
     @override
@@ -151,7 +151,7 @@ class SqliteServers(Membership):
 
 
 def last_epoch(connection: sqlite3.Connection, name: str) -> int:
-    """The newest epoch of the server of that name, 0 when it was never registered."""
+    """Return the newest epoch of the server of that name, 0 if it was never registered."""
     epoch: int
     (epoch,) = connection.execute("SELECT coalesce(max(epoch), 0) FROM servers WHERE name = ?", (name,)).fetchone()
     return epoch
@@ -204,7 +204,7 @@ class SqliteLeases(Leases):
 
 
 def standing_of(connection: sqlite3.Connection, node_id: int) -> Standing | None:
-    """The newest registration of a node id."""
+    """Return the newest registration of a node id."""
     row = connection.execute(
         "SELECT epoch, heartbeat_count, lapse_count, has_lapsed, has_left FROM servers WHERE node_id = ?", (node_id,)
     ).fetchone()
@@ -223,19 +223,19 @@ def _stand(connection: sqlite3.Connection, server: ServerRef, standing: Standing
 
 
 def check_live(connection: sqlite3.Connection, server: ServerRef) -> None:
-    """Raise `Fenced` unless the server may take leases and claims: it is its name's newest epoch, has not left and not lapsed."""
+    """Raise `Fenced` unless the server may take leases and claims: it is its name's newest epoch and has neither left nor lapsed."""
     check_server(connection, server)
     if not liveness.is_live(standing_of(connection, server.node_id), server.epoch):
         raise Fenced(f"server {server.node_id} is not live: its heartbeats stopped")
 
 
 def may_take(connection: sqlite3.Connection, holder: ServerRef) -> bool:
-    """Whether what this server holds may go to another one."""
+    """Return whether another server may take the leases and claims of this server."""
     return liveness.may_take(standing_of(connection, holder.node_id), holder.epoch)
 
 
 def lease_of(connection: sqlite3.Connection, name: str) -> Lease | None:
-    """The lease as it was last taken, unless it was released since; its holder may have gone."""
+    """Return the lease as it was last taken, unless it was released since; its holder may have gone."""
     row = connection.execute(
         "SELECT node_id, server_epoch, epoch FROM leases WHERE name = ? AND node_id IS NOT NULL", (name,)
     ).fetchone()
@@ -243,9 +243,9 @@ def lease_of(connection: sqlite3.Connection, name: str) -> Lease | None:
 
 
 def check_lease(connection: sqlite3.Connection, lease: Lease) -> None:
-    """Raise `Fenced` unless nobody else took the lease, it was not released, and its holder is neither replaced nor gone.
+    """Raise `Fenced` if another server took the lease, the lease was released, or its holder was replaced or is gone.
 
-    A holder that missed heartbeats may still write: nobody took over yet, and who does gets a larger epoch.
+    A holder that missed heartbeats may still write: no other server has taken over, and a new holder gets a larger epoch.
     """
     check_server(connection, lease.holder)
     held = (lease.name, lease.epoch, lease.holder.node_id, lease.holder.epoch)

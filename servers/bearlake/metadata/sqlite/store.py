@@ -38,7 +38,7 @@ from bearlake.metadata.subscriptions import CursorStore
 
 
 class SqliteMetadata(Metadata):
-    """`metadata.Metadata` on one SQLite file, or in memory (`path=None`). Made by `open_sqlite`."""
+    """`metadata.Metadata` in one SQLite file, or in memory (`path=None`). Made by `open_sqlite`."""
 
     def __init__(
         self, path: Path | None, settings: SqliteSettings, clock: Clock, new_uuid: Callable[[], uuid.UUID]
@@ -60,12 +60,12 @@ class SqliteMetadata(Metadata):
         self.defaults: DefaultsStore = SqliteDefaults(self._database)
 
     async def open(self) -> None:
-        """Connect, bring the layout up to date, make the cluster id if there is none.
+        """Connect, bring the layout up to date, and create the cluster id if there is none.
 
         Raises:
             Unsupported: a newer program has used the store.
-            Corrupt: the file is no SQLite file, or damaged.
-            Unavailable: it cannot be opened.
+            Corrupt: the file is not a SQLite file, or is damaged.
+            Unavailable: the file cannot be opened.
         """
         await self._database.open(self._prepare)
         await self._database.run(self._log.prepare)
@@ -99,7 +99,7 @@ class SqliteMetadata(Metadata):
 
 
 def new_cluster_id(new_uuid: Callable[[], uuid.UUID]) -> str:
-    """22 characters of URL-safe base64 that do not start with a dash (which command lines would take for an option)."""
+    """Return 22 characters of URL-safe base64 that do not start with a dash (command lines would take a dash for an option)."""
     while True:
         text = base64.urlsafe_b64encode(new_uuid().bytes).decode("ascii").rstrip("=")
         if not text.startswith("-"):
@@ -113,7 +113,7 @@ async def open_sqlite(
     clock: Clock,
     new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
 ) -> SqliteMetadata:
-    """A store that is ready; raises as `SqliteMetadata.open`."""
+    """Return an opened store; raises as `SqliteMetadata.open`."""
     metadata = SqliteMetadata(path, settings, clock, new_uuid)
     await metadata.open()
     return metadata

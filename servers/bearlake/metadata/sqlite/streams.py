@@ -29,7 +29,7 @@ class SqliteStreams(StreamCatalog):
 
     @override
     async def create(self, spec: StreamSpec) -> Stream:
-        """Raises `Invalid` too, when the partition count is not in 1 … 2**20."""
+        """Also raises `Invalid` if the partition count is not in 1 … 2**20."""
         return self._changed(await self._database.run(self._create, spec))
 
     @override
@@ -181,13 +181,13 @@ class SqliteStreams(StreamCatalog):
 
 
 def check_partition_count(partition_count: int) -> None:
-    """Raise `Invalid` unless a stream can have so many partitions."""
+    """Raise `Invalid` unless a stream can have that many partitions."""
     if not 1 <= partition_count <= PARTITION_COUNT_MAX:
         raise Invalid(f"a stream cannot have {partition_count} partitions, only 1 to {PARTITION_COUNT_MAX}")
 
 
 def find(connection: sqlite3.Connection, name: str) -> Stream:
-    """The active stream of that name. Raises `NotFound`."""
+    """Return the active stream of that name. Raises `NotFound`."""
     row = connection.execute(f"SELECT {COLUMNS} FROM streams WHERE name = ? AND is_deleted = 0", (name,)).fetchone()
     if row is None:
         raise NotFound(f"there is no stream {name!r}")
@@ -195,14 +195,14 @@ def find(connection: sqlite3.Connection, name: str) -> Stream:
 
 
 def newest(connection: sqlite3.Connection, name: str) -> int:
-    """Number of the newest incarnation of that name, 0 when there has been none."""
+    """Return the number of the newest incarnation of that name, 0 if there is none."""
     number: int
     (number,) = connection.execute("SELECT coalesce(max(number), 0) FROM streams WHERE name = ?", (name,)).fetchone()
     return number
 
 
 def _find_version(connection: sqlite3.Connection, number: int, version: int | None) -> Stream:
-    """The active stream with that number. Raises `NotFound`; `Conflict` unless it has that version (None: any)."""
+    """Return the active stream with that number. Raises `NotFound`; `Conflict` unless it has that version (None: any)."""
     row = connection.execute(f"SELECT {COLUMNS} FROM streams WHERE number = ? AND is_deleted = 0", (number,)).fetchone()
     if row is None:
         raise NotFound(f"there is no stream with number {number}, or it is deleted")
@@ -213,12 +213,12 @@ def _find_version(connection: sqlite3.Connection, number: int, version: int | No
 
 
 def dumped(configs: Mapping[str, str]) -> str:
-    """Configs as JSON with sorted keys."""
+    """Return configs as JSON with sorted keys."""
     return json.dumps(dict(configs), sort_keys=True, ensure_ascii=False)
 
 
 def loaded(row: tuple[str, bytes, int, int, str, int, int, int, int]) -> Stream:
-    """A row of `COLUMNS` as a stream."""
+    """Return a row of `COLUMNS` as a stream."""
     name, stream_id, number, partition_count, configs, created_ms, is_deleted, is_terminated, version = row
     return Stream(
         name=name,

@@ -1,8 +1,8 @@
-"""The swap: index rows of a partition are replaced by rows that name new objects, in one transaction with the task's end.
+"""The swap: rows that name new objects replace index rows of a partition, in one transaction with the end of the task.
 
-Rows that lie below a partition's start are nobody's any more: they are not missed, and new rows that lie there whole are not written.
-What is replaced must be in pages already (`SqliteLog.swap` rolls it up first), and its bytes must stay what they were, so that
-usage, retention by size and the `size_before` of later pages stay right.
+Rows below a partition's start are trimmed: they need not exist, and new rows that lie wholly below the start are not written.
+Replaced rows must already be in pages (`SqliteLog.swap` rolls them up first), and the number of bytes must not change, so that
+usage, retention by size and the `size_before` of later pages stay correct.
 """
 
 import sqlite3
@@ -40,7 +40,7 @@ FIND_PAGES = (
 
 
 class Run(NamedTuple):
-    """New rows of a partition that lie back to back: they replace what the index has for `[start, end)`."""
+    """Adjacent new rows of a partition, which replace the index rows of `[start, end)`."""
 
     partition: PartitionKey
     start: int
@@ -49,7 +49,7 @@ class Run(NamedTuple):
 
 
 def first_position(connection: sqlite3.Connection, swap: Swap) -> int | None:
-    """The position of the entry that this swap has written already, None when it has not."""
+    """Return the position of the entry that this swap has already written, or None."""
     row = connection.execute(
         "SELECT position FROM swaps WHERE task_id = ? AND epoch = ? AND first_key = ?",
         (swap.claim.task_id, swap.claim.epoch, _first_key(swap)),
@@ -58,7 +58,7 @@ def first_position(connection: sqlite3.Connection, swap: Swap) -> int | None:
 
 
 def unrolled_position(connection: sqlite3.Connection, ledger: Ledger, swap: Swap) -> int:
-    """The newest log entry that must be rolled up before the swap can be done; 0 when there is none."""
+    """Return the newest log entry that must be rolled up before the swap can run; 0 if there is none."""
     ends: dict[PartitionKey, int] = {}
     for range_ in [*task_ranges(connection, swap), *replaced_ranges(swap)]:
         ends[range_.partition] = max(ends.get(range_.partition, 0), range_.end)
@@ -70,7 +70,7 @@ def unrolled_position(connection: sqlite3.Connection, ledger: Ledger, swap: Swap
 
 
 def task_ranges(connection: sqlite3.Connection, swap: Swap) -> list[OffsetRange]:
-    """The ranges that the swap declares compacted; none unless it is the last of a COMPACT task."""
+    """Return the ranges that the swap declares compacted; none unless it is the final swap of a COMPACT task."""
     if not swap.is_final:
         return []
     row = connection.execute(
@@ -80,12 +80,12 @@ def task_ranges(connection: sqlite3.Connection, swap: Swap) -> list[OffsetRange]
 
 
 def replaced_ranges(swap: Swap) -> list[OffsetRange]:
-    """What the new slices cover, by partition and offset, neighbours joined."""
+    """Return the ranges that the new slices cover, by partition and offset, with adjacent ranges joined."""
     return [OffsetRange(run.partition, run.start, run.end) for run in _runs(swap, [0] * len(swap.objects))]
 
 
 class IndexSwap:
-    """One swap inside a transaction whose ledger has caught up. `run` does it; whatever it raises, the transaction is rolled back."""
+    """One swap inside a transaction whose ledger has caught up. If `run` raises, the transaction is rolled back."""
 
     def __init__(
         self, connection: sqlite3.Connection, ledger: Ledger, now_ms: int, *, position: int, slice_count_max: int
@@ -98,7 +98,7 @@ class IndexSwap:
         self._released: Used = Counter()
         self._named: Used = Counter()
         self._compacted: dict[PartitionKey, list[tuple[int, int, int]]] = defaultdict(list)
-        """Per partition: start and end of what was replaced, and the bytes below the end."""
+        """Per partition: start and end of the replaced range, and the bytes below the end."""
 
     def run(self, swap: Swap) -> None:
         """Replace rows and write the entry at `position`. Raises `Fenced` and `Conflict` as `CommitLog.swap`."""
@@ -172,14 +172,14 @@ class IndexSwap:
         )
 
     def _oldest_released_ms(self) -> int:
-        """Bytes that only move stay as old as they were."""
+        """Return the oldest commit time (ms) of the released objects: bytes that only move keep their age."""
         find = "SELECT committed_ms FROM objects WHERE position = ?"
         return min(
             (self._connection.execute(find, (one,)).fetchone()[0] for one in self._released), default=self._now_ms
         )
 
     def _replace(self, run: Run, start: int) -> bool:
-        """Put the run's rows in the place of the present ones; False when all of them are trimmed."""
+        """Replace the current rows by the run's rows; returns False if all of them are trimmed."""
         if run.end <= start:
             return False
         pages = self._connection.execute(FIND_PAGES, (run.partition, run.start, run.end)).fetchall()
@@ -195,7 +195,7 @@ class IndexSwap:
         added = [row for row in run.rows if end_of(row) > start]
         if (
             is_trimmed
-        ):  # what lies in front is below the start: it goes too, so that the bytes below each row stay right
+        ):  # earlier rows of the page are below the start: they go too, so that the bytes below each row stay correct
             replaced, before = before + replaced, []
             size_before = size_end - size_of(added)
         elif size_of(added) != size_of(replaced):
@@ -211,14 +211,14 @@ class IndexSwap:
     def _write(self, partition: int, page_ids: Sequence[int], rows: list[PageRow], size_before: int) -> None:
         connection = self._connection
         if len(rows) <= self._slice_count_max // 2:
-            page = connection.execute(  # a neighbour with room takes the rows: compaction does not leave a page for each of them
+            page = connection.execute(  # the previous page takes the rows if it has room: compaction does not leave tiny pages
                 "SELECT id, slice_count, end_offset FROM index_pages WHERE partition = ? AND base_offset < ?"
                 " ORDER BY base_offset DESC LIMIT 1",
                 (partition, rows[0][BASE]),
             ).fetchone()
             is_other = (
                 page is not None and page[0] not in page_ids
-            )  # behind a trim, rows may begin behind their first page
+            )  # after a trim, rows may begin after the start of their first page
             if is_other and page[1] + len(rows) <= self._slice_count_max and page[2] == rows[0][BASE]:
                 (neighbour_size, blob) = connection.execute(
                     "SELECT size_before, slices FROM index_pages WHERE id = ?", (page[0],)
@@ -259,7 +259,7 @@ def _first_key(swap: Swap) -> str:
 
 
 def _runs(swap: Swap, numbers: Sequence[int]) -> list[Run]:
-    """The new rows by partition and offset, what lies back to back together.
+    """Return the new rows by partition and offset, with adjacent rows together.
 
     Raises:
         Conflict: two of the new slices overlap.

@@ -1,4 +1,4 @@
-"""Maintenance behind the roll-up: rows that trims and deletions left, results that nobody asks for any more, the log's oldest entries.
+"""Maintenance after the roll-up: delete rows left by trims and deletions, old results, and the log's oldest entries.
 
 Each function does a bounded piece of work in the caller's transaction.
 """
@@ -31,7 +31,7 @@ def truncate(connection: sqlite3.Connection, last: int, truncated: int, entry_co
 
 
 def forget_results(connection: sqlite3.Connection, before_ms: int, count_max: int) -> None:
-    """Forget the outcomes of objects that were committed before `before_ms`, of at most so many, and swaps that were done before."""
+    """Delete the outcomes of at most `count_max` objects that were committed before `before_ms`, and older swaps."""
     connection.execute(
         "UPDATE objects SET outcomes = NULL WHERE position IN"
         " (SELECT position FROM objects WHERE outcomes IS NOT NULL AND committed_ms < ? ORDER BY committed_ms LIMIT ?)",
@@ -46,19 +46,19 @@ def forget_results(connection: sqlite3.Connection, before_ms: int, count_max: in
 
 
 def forget_objects(connection: sqlite3.Connection, before_ms: int, count_max: int) -> None:
-    """Forget objects whose bytes were gone before `before_ms` and whose outcomes are forgotten, at most so many (I8)."""
+    """Delete at most `count_max` objects whose bytes were gone before `before_ms` and whose outcomes are deleted (I8)."""
     _forget(connection, "objects", "key", "deleted_ms < ? AND outcomes IS NULL", "deleted_ms", before_ms, count_max)
 
 
 def forget_tokens(connection: sqlite3.Connection, before_ms: int, count_max: int) -> None:
-    """Forget tokens that were forbidden or refused before `before_ms`, at most so many (I8)."""
+    """Delete at most `count_max` tokens that were forbidden or refused before `before_ms` (I8)."""
     _forget(connection, "forbidden_tokens", "token", "forbidden_ms < ?", "forbidden_ms", before_ms, count_max)
 
 
 def _forget(
     connection: sqlite3.Connection, table: str, key: str, rule: str, order: str, before_ms: int, count_max: int
 ) -> None:
-    """Raise the floor, then forget. Tokens that are not old enough by their own time stay."""
+    """Raise the floor, then delete. Tokens that are too recent by their own time stay."""
     found = connection.execute(
         f"SELECT {key} FROM {table} WHERE {rule} AND ({key} < ? OR {key} NOT GLOB ?) ORDER BY {order} LIMIT ?",
         (before_ms, tokens.hour_prefix(before_ms), f"{tokens.PREFIX}*", count_max),
@@ -71,7 +71,7 @@ def _forget(
 
 
 def sweep(connection: sqlite3.Connection, page_count_max: int, now_ms: int) -> None:
-    """Drop rows below trimmed starts and all that deleted streams left behind, at most so many pages and rows in one go."""
+    """Drop rows below trimmed starts and all rows of deleted streams, at most `page_count_max` pages and rows per call."""
     for sweep_id, first, last, end_offset in connection.execute(
         "SELECT * FROM sweeps ORDER BY id LIMIT ?", (page_count_max,)
     ).fetchall():

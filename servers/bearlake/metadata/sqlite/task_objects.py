@@ -14,17 +14,17 @@ STATE = (
 )
 
 FORGOTTEN_COUNT_MAX = 1_000
-"""Bans that one call forgets, oldest first."""
+"""Maximum number of bans that one call forgets, oldest first."""
 
 
 def key_state(connection: sqlite3.Connection, key: str) -> KeyState:
-    """What the store knows of the key now."""
+    """Return the store's state of the key now."""
     task_id, forbidden_at, is_indexed = connection.execute(STATE, (key,)).fetchone()
     return KeyState(task_id, forbidden_at, bool(is_indexed))
 
 
 def register(connection: sqlite3.Connection, task_id: int, keys: Collection[str]) -> None:
-    """Register the keys to the task, whose claim was checked. Raises `Conflict` when one was forbidden or is in use."""
+    """Register the keys to the task, whose claim was checked. Raises `Conflict` if a key is forbidden or in use."""
     for key in keys:
         if not task_rules.may_prepare(key_state(connection, key), task_id):
             raise Conflict(f"the object {key} was forbidden or is in use: write it anew under another key")
@@ -34,14 +34,14 @@ def register(connection: sqlite3.Connection, task_id: int, keys: Collection[str]
 
 
 def check_swap(connection: sqlite3.Connection, task_id: int, keys: Iterable[str]) -> None:
-    """Raise `Conflict` unless the task registered all keys and the index has none of them."""
+    """Raise `Conflict` unless the task registered all keys and the index names none of them."""
     for key in keys:
         if not task_rules.may_swap_in(key_state(connection, key), task_id):
             raise Conflict(f"the object {key} is not one that task {task_id} has prepared, or is in the index already")
 
 
 def forbid(connection: sqlite3.Connection, keys: Collection[str]) -> set[str]:
-    """Forbid those that may be forbidden; returns the keys that are forbidden now. Forgets bans that are not needed any more."""
+    """Forbid the keys that may be forbidden; returns the keys that are now forbidden. Deletes bans that are no longer needed."""
     _forget_bans(connection)
     (newest,) = connection.execute("SELECT last_claim_number FROM store").fetchone()
     forbidden = {key for key in keys if task_rules.may_forbid(key_state(connection, key))}

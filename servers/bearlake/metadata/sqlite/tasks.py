@@ -43,7 +43,7 @@ COLUMNS = (
     " EXISTS (SELECT 1 FROM servers WHERE servers.node_id = tasks.node_id AND servers.epoch = tasks.server_epoch"
     f" AND {IS_LIVE}) AS is_held"
 )
-"""Of table `tasks`."""
+"""Columns of table `tasks`."""
 
 
 WANTED = " AND (?2 = '[]' OR EXISTS (SELECT 1 FROM json_each(?2) WHERE name GLOB value))"
@@ -51,7 +51,7 @@ FIRST = (
     "oldest_ms - coalesce((SELECT json_extract(value, '$[1]') FROM json_each(?3)"
     " WHERE name GLOB json_extract(value, '$[0]') ORDER BY key LIMIT 1), 0), "
 )
-"""A `TaskChoice` in a claim: the patterns of its streams, and its head starts as pairs, both in JSON."""
+"""The conditions of a `TaskChoice` in a claim: patterns of its streams, and pairs for its head starts, both in JSON."""
 
 
 class SqliteTasks(TaskQueue):
@@ -65,19 +65,19 @@ class SqliteTasks(TaskQueue):
 
     @override
     async def offer(self, offers: Sequence[TaskOffer], lease: Lease) -> list[Task]:
-        """Left out too: ranges behind the end, inputs that are no data file of the stream."""
+        """Also leaves out ranges that pass the end, and inputs that are not data files of the stream."""
         return await self._database.run(self._offer, offers, lease)
 
     @override
     async def claim(
         self, worker: ServerRef, *, limit: int, bytes_max: int, choice: TaskChoice = ANY_TASK
     ) -> list[Task]:
-        """Stops at the first task that does not fit, so that no task is overtaken for its size."""
+        """Stops at the first task that does not fit, so that no task is overtaken because of its size."""
         return await self._database.run(self._claim, worker, limit, bytes_max, choice)
 
     @override
     async def prepare(self, claim: TaskClaim, result: bytes | None, keys: Collection[str]) -> None:
-        """Raises `TooLarge` for a larger result."""
+        """Raises `TooLarge` if the result is too large."""
         if result is not None and len(result) > RESULT_BYTES_MAX:
             raise TooLarge(f"the result of task {claim.task_id}", len(result), RESULT_BYTES_MAX)
         await self._database.run(self._prepare, claim, result, keys)
@@ -92,7 +92,7 @@ class SqliteTasks(TaskQueue):
 
     @override
     async def fail(self, claim: TaskClaim, error: str, *, retry_after_ms: int, is_quarantined: bool) -> None:
-        """A repeat, before anybody else claims the task, changes nothing."""
+        """A repeat, before another worker claims the task, changes nothing."""
         await self._database.run(self._fail, claim, error, retry_after_ms, is_quarantined)
 
     @override
@@ -123,7 +123,7 @@ class SqliteTasks(TaskQueue):
     async def compacted(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
         return await self._database.run(self._compacted, partitions)
 
-    # Steps, on the writer's thread (but `_list` and `_check`).
+    # Steps, on the writer's thread (except `_list` and `_check`).
 
     def _offer(self, offers: Sequence[TaskOffer], lease: Lease) -> Tasks:
         now_ms = self._clock.now_ms()

@@ -1,4 +1,4 @@
-"""Upkeep of the log: rounds of rolling up and of sweeping behind it, each a bounded transaction on the writer's thread."""
+"""Upkeep of the log: rounds of rolling up and then sweeping, each a bounded transaction on the writer's thread."""
 
 import sqlite3
 
@@ -12,7 +12,7 @@ from bearlake.metadata.sqlite.sweep import forget_objects, forget_results, forge
 
 
 class Upkeep:
-    """What `maintain` does, and what others need done before they go on."""
+    """The work of `maintain`, and its parts that other operations need first."""
 
     def __init__(self, database: Database, settings: SqliteSettings, clock: Clock, follower: Follower) -> None:
         self._database = database
@@ -39,7 +39,7 @@ class Upkeep:
         return count
 
     def roll_up(self) -> int:
-        """One round; returns how many entries it rolled up."""
+        """Run one round; returns how many entries it rolled up."""
         with self._database.writing() as connection:
             heads = self._follower.catch_up()
             rolled = RollUp(connection, self._follower.ledger, self._settings).run(heads.rolled, heads.head)
@@ -47,9 +47,9 @@ class Upkeep:
         return rolled - heads.rolled
 
     def forget_producers(self, idle_ms: int, limit: int) -> tuple[int, int]:
-        """Step of `ProducerIds.expire`: forget producer states that the checkpoint has and that idled for `idle_ms`, and their names.
+        """Step of `ProducerIds.expire`: delete producer states in the checkpoint that idled for `idle_ms`, and their names.
 
-        Returns how many states, and the position of the log's entry for that (0: there is none).
+        Returns the number of states, and the position of the log entry (0: none).
         """
         self.roll_up()
         now_ms = self._clock.now_ms()
@@ -78,19 +78,19 @@ class Upkeep:
             connection.executemany(
                 "DELETE FROM producer_names WHERE partition = ? AND producer_id = ?", [*idle, *unused]
             )
-            if idle or unused:  # whoever decided by a state, a name or a floor of before decides again
+            if idle or unused:  # every process that decided by an old state, name or floor must decide again
                 connection.execute("UPDATE store SET forgotten_count = forgotten_count + 1")
         return len(idle), position
 
 
 def _idempotent(connection: sqlite3.Connection, forgotten: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Those that have no name."""
+    """Return those that have no name."""
     find = "SELECT 1 FROM producer_names WHERE partition = ? AND producer_id = ?"
     return [row for row in forgotten if connection.execute(find, row).fetchone() is None]
 
 
 def _raise_floors(connection: sqlite3.Connection, forgotten: list[tuple[int, int]], position: int, now_ms: int) -> None:
-    """Remember which producers may have lost a state, and when: by an entry of the log, so that all servers hear of it."""
+    """Store which producers may have lost a state, and when, as a log entry, so that all servers see it."""
     connection.execute(
         "INSERT INTO log (position, kind, created_ms, stream_number) VALUES (?, ?, ?, ?)",
         (position, STREAM, now_ms, stream_number(PartitionKey(forgotten[0][0]))),

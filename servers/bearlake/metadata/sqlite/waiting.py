@@ -1,7 +1,7 @@
-"""Waiting for the log to grow: woken at once by this process's commits, and by a look at the file for those of others.
+"""Waiting for the log to grow: commits of this process wake waiters at once; polling the file finds commits of other processes.
 
-`PRAGMA data_version` changes when another connection has committed; looking costs microseconds, and nobody looks when nobody waits.
-Where nothing has happened for a while, it is looked more seldom.
+`PRAGMA data_version` changes when another connection has committed. A poll costs microseconds, and only runs while a caller waits.
+If nothing has happened for a while, polls become less frequent.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from bearlake.metadata.sqlite.catchup import read_heads
 from bearlake.metadata.sqlite.database import Database
 
 IDLE_AFTER_S = 1.0
-"""Time without an entry after which looks are more seldom."""
+"""Time without an entry after which polls are less frequent."""
 
 
 class Waiting:
@@ -22,11 +22,11 @@ class Waiting:
         self._idle_poll_s = max(self._poll_s, idle_ms / 1000)
         self._idle_from_s = 0.0
         self._head = 0
-        self._waiters: dict[asyncio.Future[bool], None] = {}  # in order, so that a simulation repeats itself
+        self._waiters: dict[asyncio.Future[bool], None] = {}  # ordered, so that a simulation is repeatable
         self._data_version = -1
 
     def notify(self, position: int) -> None:
-        """The log has reached `position`: wake those who wait for it."""
+        """Wake the waiters for `position`, which the log has reached."""
         if position > self._head:
             self._head = position
             for waiter in self._waiters:
@@ -42,7 +42,7 @@ class Waiting:
             woken: asyncio.Future[bool] = loop.create_future()
             self._waiters[woken] = None
             poll_s = self._poll_s if deadline - left < self._idle_from_s else self._idle_poll_s
-            # A timer of its own: asyncio.wait costs a tenth of a small flush, and every commit of this server ends a wait.
+            # A separate timer: asyncio.wait costs a tenth of a small flush, and every commit of this server ends a wait.
             timer = loop.call_later(min(left, poll_s) if self._poll_s else left, _settle, woken, False)
             try:
                 is_hint = await woken
@@ -55,7 +55,7 @@ class Waiting:
             self._idle_from_s = loop.time() + IDLE_AFTER_S
 
     def _look(self) -> int:
-        """The head, if the file has changed since the last look; else 0."""
+        """Return the head if the file has changed since the last poll, else 0."""
         (version,) = self._database.reader.execute("PRAGMA data_version").fetchone()
         if version == self._data_version:
             return 0

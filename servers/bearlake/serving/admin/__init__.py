@@ -2,25 +2,25 @@
 
 | path | |
 |---|---|
-| `GET /healthz` | does real work: asks the metadata store and the event loop; 200 or 503 |
+| `GET /healthz` | checks that the metadata store and the event loop answer; 200 or 503 |
 | `GET /readyz` | 200 while the server takes work, 503 before and while draining |
 | `GET /metrics` | Prometheus' text format |
 | `GET /v1/streams?prefix=&after=&limit=` | streams by name, one page |
 | `POST /v1/streams` | create: `{"streams": [{"name", "partition_count", "configs"}]}` |
 | `PATCH /v1/streams` | alter: `{"streams": [{"name", "partition_count", "set", "unset"}]}` |
 | `DELETE /v1/streams?name=a&name=b` | delete |
-| `DELETE /v1/streams` | delete: `{"streams": [{"name", "id"}]}`; with an `id`, only the stream that has it |
+| `DELETE /v1/streams` | delete: `{"streams": [{"name", "id"}]}`; with an `id`, only the stream with that id |
 | `GET /v1/streams/{name}` | one stream |
 | `GET /v1/streams/{name}/partitions?after=&limit=` | its partitions with offsets and sizes, one page |
-| `GET /v1/compaction/backlog?limit=&streams=a*&streams=b` | bytes, records and seconds that wait for compaction, in all and per stream |
-| `GET /v1/compaction/commits?limit=&streams=` | how often streams were compacted or merged and when last, in all and per stream |
+| `GET /v1/compaction/backlog?limit=&streams=a*&streams=b` | bytes, records and seconds that wait for compaction, in total and per stream |
+| `GET /v1/compaction/commits?limit=&streams=` | how often and when last streams were compacted or merged, in total and per stream |
 | `GET /v1/compaction/tasks?stream=&after=&limit=` | tasks by id, one page: waiting, running, quarantined (with the error) |
-| `POST /v1/compaction/tasks/{id}/retry` | let a task that was quarantined run again |
+| `POST /v1/compaction/tasks/{id}/retry` | allow a quarantined task to run again |
 | `GET /v1/servers` | live servers |
 | `GET /openapi.json`, `GET /docs` | this API as an OpenAPI document, and as a page |
 | `GET /v1/config` | all settings with unit, source and meaning |
 
-Changes come in batches: the answer has one result per item, in order, each with its own `status`; the whole is 200 when all
-succeeded and 207 otherwise. Errors are problem documents (RFC 9457). Where others than this machine can reach the API, every
-path but `/healthz` and `/readyz` asks for the bearer token (RFC 6750).
+Changes come in batches: the response has one result per item, in order, each with its own `status`. The response's status is 200 if all
+items succeeded, else 207. Errors are problem documents (RFC 9457). If the API is reachable from other machines, every path except
+`/healthz` and `/readyz` requires the bearer token (RFC 6750).
 """

@@ -1,8 +1,8 @@
-"""Who may use the admin API.
+"""Access control of the admin API.
 
-On a loopback address everybody on this machine may, as long as the request names the machine itself (a web page that has its
-own name resolve to 127.0.0.1 may not). On any other address a bearer token is asked for, and the server does not start without one.
-A token that is configured is always asked for.
+On a loopback address every user of this machine has access, if the request's Host header names the machine itself (this blocks a web
+page whose own name resolves to 127.0.0.1). Any other address requires a bearer token; the server does not start without one.
+A configured token is always required.
 
 Source: RFC 6750 (bearer tokens); CWE-346 and CWE-350 (DNS rebinding).
 """
@@ -45,10 +45,10 @@ class AdminSettings:
 
 
 def read_token(settings: AdminSettings, environ: Mapping[str, str]) -> AdminToken | None:
-    """The configured token, or None when none is needed.
+    """Return the configured token, or None if none is needed.
 
     Raises:
-        Invalid: the token is missing though the address is not loopback, too short, or its file cannot be read.
+        Invalid: the token is missing on a non-loopback address, is too short, or its file cannot be read.
     """
     if settings.token_file:
         token = read_token_file(settings.token_file)
@@ -66,7 +66,7 @@ def read_token(settings: AdminSettings, environ: Mapping[str, str]) -> AdminToke
 
 
 def is_own_name(host_header: str | None) -> bool:
-    """Whether a request's Host header names this machine's loopback."""
+    """Return whether a request's Host header names this machine's loopback."""
     name = (host_header or "").lower()
     name = name[: name.rfind("]") + 1] if name.startswith("[") else name.partition(":")[0]
     return is_loopback(name.strip("[]"))

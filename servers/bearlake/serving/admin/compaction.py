@@ -1,7 +1,7 @@
-"""Compaction over HTTP: what waits, what was done last, which tasks are under way or quarantined, and a way to try them again.
+"""Compaction over HTTP: the backlog, the last commits, running and quarantined tasks, and a way to retry these.
 
-Every kind of server answers, from the metadata store, whether or not a worker lives: an autoscaler that starts workers from zero
-asks here. Backlog and commits are read at most once per `BACKLOG_AGE_MAX_S`, however many ask.
+Every kind of server answers from the metadata store, even without a live worker, so that an autoscaler can start workers from zero.
+Backlog and commits are read at most once per `BACKLOG_AGE_MAX_S`, regardless of the number of requests.
 """
 
 import time
@@ -94,7 +94,7 @@ class CompactionRoutes:
         )
 
     async def _read_backlog(self) -> tuple[Sequence[StreamBacklog], Mapping[int, int]]:
-        """What waits, and by stream the tasks that were quarantined after failing again and again."""
+        """Return the backlog, and the number of quarantined tasks by stream."""
         quarantined: Counter[int] = Counter()
         after = 0
         while page := await self._metadata.tasks.list(after=after, limit=PAGE_COUNT_MAX):
@@ -127,7 +127,7 @@ class CompactionRoutes:
         return web.json_response(_shown(task, names.get(task.stream_number)))
 
     async def _names(self, numbers: Sequence[int]) -> Mapping[int, str]:
-        """Names of those that are not deleted."""
+        """Return the names of the streams that are not deleted."""
         return {
             stream.number: stream.name
             for stream in await self._metadata.streams.by_numbers(set(numbers))
@@ -136,14 +136,14 @@ class CompactionRoutes:
 
 
 class _Read(Generic[T]):
-    """What a query of the store answered, at most `BACKLOG_AGE_MAX_S` ago."""
+    """Caches the result of a store query for at most `BACKLOG_AGE_MAX_S`."""
 
     def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
         self._read = read
         self._found: tuple[float, T] | None = None
 
     async def now(self) -> T:
-        """The answer. Raises what the query raises."""
+        """Return the result. Raises what the query raises."""
         now_s = time.monotonic()
         if self._found is None or now_s - self._found[0] > BACKLOG_AGE_MAX_S:
             self._found = now_s, await self._read()
@@ -151,7 +151,7 @@ class _Read(Generic[T]):
 
 
 def _patterns(request: web.Request) -> Sequence[str]:
-    """`streams=a*&streams=b`. Raises `Invalid`."""
+    """Parse `streams=a*&streams=b`. Raises `Invalid`."""
     patterns = request.query.getall("streams", [])
     for pattern in patterns:
         check_pattern("streams", pattern)

@@ -1,4 +1,4 @@
-"""What is particular about requests of the admin API: who may send them (`access.py`), and errors as problem documents."""
+"""The admin API's own rules for requests: access (`access.py`), and errors as problem documents."""
 
 from aiohttp import web
 from typing_extensions import override
@@ -15,7 +15,7 @@ class AdminGuard(HttpGuard):
     """The middleware of the admin API."""
 
     def __init__(self, settings: AdminSettings, token: AdminToken | None) -> None:
-        """`token` None: the API is open to this machine."""
+        """`token` None: only this machine can reach the API, without a token."""
         super().__init__(settings, HttpMeters(requests=metrics.ADMIN_REQUESTS))
         self._token = token
 
@@ -25,7 +25,7 @@ class AdminGuard(HttpGuard):
         return False
 
     def intercept(self, request: web.Request) -> web.StreamResponse | None:
-        """Refuse a request without the token, or without a token one that names another host."""
+        """Refuse a request without the token, or, if there is no token, a request that names another host."""
         if request.path in OPEN_PATHS:
             return None
         if self._token is not None:

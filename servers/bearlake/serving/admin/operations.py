@@ -1,6 +1,6 @@
-"""What the admin API's routes take and answer with, for its OpenAPI document: one entry per method and path.
+"""Parameters and responses of the admin API's routes, for its OpenAPI document: one entry per method and path.
 
-A process has some of these routes: those of streams are in servers, those of groups in servers with consumer groups.
+A process has a subset of these routes: servers have those of streams; servers with consumer groups have those of groups.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def _batch(body: object, *parameters: Schema) -> Operation:
 
 
 def _between_servers() -> Operation:
-    """A request of another server about a group; 202: ask again, 409: refused, 412: the sender's view is outdated."""
+    """A request of another server about a group; 202: repeat the request, 409: refused, 412: the sender's view is outdated."""
     return Operation((200, 202), (400, 401, 403, 404, 409, 412, 413, 500, 503), (JSON,), {JSON: _ANY_OBJECT})
 
 

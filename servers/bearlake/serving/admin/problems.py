@@ -1,4 +1,4 @@
-"""Errors as problem documents: one table from error kinds to HTTP, for all of the admin API.
+"""Errors as problem documents: one table from error kinds to HTTP, for the whole admin API.
 
 Source: RFC 9457 (Problem Details for HTTP APIs).
 """
@@ -25,12 +25,12 @@ _STATUS: tuple[tuple[type[errors.BearlakeError], int, str], ...] = (
 
 
 def problem(status: int, title: str, detail: str) -> dict[str, object]:
-    """A problem document."""
+    """Return a problem document."""
     return {"type": "about:blank", "title": title, "status": status, "detail": detail}
 
 
 def of_error(error: errors.BearlakeError) -> dict[str, object]:
-    """The problem document of an error kind."""
+    """Return the problem document of an error."""
     for kind, status, title in _STATUS:
         if isinstance(error, kind):
             return problem(status, title, str(error))
@@ -38,7 +38,7 @@ def of_error(error: errors.BearlakeError) -> dict[str, object]:
 
 
 def answer(document: dict[str, object]) -> web.Response:
-    """The HTTP response that carries a problem document."""
+    """Return the HTTP response that carries a problem document."""
     status = document["status"]
     assert isinstance(status, int)
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}

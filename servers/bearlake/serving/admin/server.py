@@ -1,6 +1,6 @@
 """The admin API's HTTP server: health, the live servers, settings, metrics, and the routes of a process.
 
-It starts before the other services, so that a process that is still starting or already draining can be asked how it is.
+It starts before the other services, so that clients can query a process that is still starting or already draining.
 """
 
 import asyncio
@@ -47,8 +47,8 @@ class AdminServer:
         token: AdminToken | None = None,
         config: Callable[[], object] = dict,
     ) -> None:
-        """`routes` are what this kind of process offers beside health and metrics; `token` None: none is asked for; `config` gives
-        what `/v1/config` shows, without secrets.
+        """`routes` are the routes of this kind of process, besides health and metrics; `token` None: no token is required; `config`
+        returns the content of `/v1/config`, without secrets.
         """
         self._log = commit_log
         self._live_servers = servers
@@ -58,11 +58,11 @@ class AdminServer:
         self._guard = AdminGuard(settings, token)
         self._site = HttpSite(self.name, [listener], self._guard, idle_ms=settings.request_timeout_ms)
         self.is_ready = False
-        """What `/readyz` says; set by the process when all services accept, unset when it drains."""
+        """The result of `/readyz`; the process sets it when all services accept, and clears it when the drain begins."""
 
     @property
     def endpoints(self) -> Mapping[str, str]:
-        """`host:port` under `admin`."""
+        """Return `host:port` under `admin`."""
         return self._site.endpoints
 
     async def start(self) -> None:
@@ -80,11 +80,11 @@ class AdminServer:
         await self._site.start(app)
 
     async def drain(self, deadline_ms: int) -> None:
-        """Nothing to finish: the admin API answers until it is closed."""
+        """Return at once: the admin API answers until it is closed."""
         self.is_ready = False
 
     async def close(self) -> None:
-        """Stop accepting; requests under way get a second to end."""
+        """Stop accepting; running requests get a second to end."""
         self.is_ready = False
         await self._site.close()
 

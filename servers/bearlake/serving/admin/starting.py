@@ -1,7 +1,7 @@
-"""The admin API of a process that still waits for its stores: alive, not ready, and nothing else yet.
+"""The admin API of a process that still waits for its stores: it reports the process as alive and not ready, and nothing else.
 
-It answers on a duplicate of the admin listener's socket, so that the listener stays open when `AdminServer` takes over: who connects
-between the two waits in the backlog for a moment.
+It uses a duplicate of the admin listener's socket, so that the listener stays open when `AdminServer` takes over. A client that
+connects in between waits in the backlog for a moment.
 """
 
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from bearlake.serving.listener import Listener
 
 
 class StartingServer:
-    """Answers until it is closed. Tells strangers no more than what is waited for, so no token is asked for."""
+    """Answers until it is closed. It only reveals what the process waits for, so it requires no token."""
 
     def __init__(self, listener: Listener, waiting_for: Callable[[], str]) -> None:
-        """`waiting_for` names what the process waits for now; empty: nothing in particular."""
+        """`waiting_for` returns what the process waits for now; empty: nothing."""
         self._listener = listener
         self._waiting_for = waiting_for
         self._runner: web.AppRunner | None = None
@@ -31,7 +31,7 @@ class StartingServer:
         await web.SockSite(self._runner, self._listener.socket.dup(), ssl_context=self._listener.tls).start()
 
     async def close(self) -> None:
-        """Close all connections; the listener goes on listening. Safe to repeat."""
+        """Close all connections; the listener stays open. Safe to repeat."""
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()

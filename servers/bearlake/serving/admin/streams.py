@@ -1,6 +1,6 @@
 """Streams over HTTP: list, describe, and batches of create, alter, delete.
 
-A batch is worked through in order; an item that fails does not stop the others, and says so in its own result.
+Items of a batch are processed in order; an item that fails does not stop the others, and reports the failure in its own result.
 """
 
 import json
@@ -21,12 +21,12 @@ from bearlake.streams.service import Streams
 T = TypeVar("T")
 
 ADMIN = Principal("User", "admin")
-"""The caller of everything that comes through the admin API."""
+"""The principal of all requests to the admin API."""
 
 BATCH_COUNT_MAX = 1000
 PAGE_COUNT_MAX = 1000
 USAGE_PARTITION_COUNT_MAX = 10_000
-"""Partitions whose usage one page tells (the first stream's excepted)."""
+"""Maximum number of partitions whose usage one page reports (the first stream is always reported)."""
 
 
 class StreamRoutes:
@@ -64,7 +64,7 @@ class StreamRoutes:
         return web.json_response({"streams": page, "next": found[-1].name if is_full else None})
 
     async def _usage(self, streams: Sequence[Stream]) -> Mapping[int, Mapping[str, int]]:
-        """Records and bytes by stream number."""
+        """Return records and bytes by stream number."""
         keys = [stream.partition(index) for stream in streams for index in range(stream.partition_count)]
         found = {stream.number: {"record_count": 0, "size_bytes": 0} for stream in streams}
         for key, used in (await self._streams.metadata.log.usage(keys)).items():
@@ -148,7 +148,7 @@ class StreamRoutes:
 
 
 async def _items(request: web.Request) -> list[Raw]:
-    """The items of the batch in the request's body, none of them checked. Raises `Malformed`, `Misfit`, `TooLarge`, `Invalid`."""
+    """Return the items of the batch in the request's body, unchecked. Raises `Malformed`, `Misfit`, `TooLarge`, `Invalid`."""
     if request.content_type != "application/json":
         raise Invalid("send JSON, with Content-Type: application/json")
     return models.ITEMS.read(await request.read()).streams
@@ -174,14 +174,14 @@ async def _each(
 
 
 def _name(octets: Raw) -> str | None:
-    """The name in an item, whether or not the item fits; None if it has none that is text. Raises `Malformed`, `Misfit`."""
+    """Return the name in an item, even if the item does not fit its model; None if there is no text. Raises `Malformed`, `Misfit`."""
     item = models.NAMED.read(octets)
     name = item.get("name") if isinstance(item, dict) else None
     return name if isinstance(name, str) else None
 
 
 def _bounded(streams: Sequence[Stream]) -> Sequence[Stream]:
-    """The first of them, as far as their partitions' usage is told at once."""
+    """Return the first of the streams, as many as one page reports the usage of."""
     count = 0
     for at, stream in enumerate(streams):
         count += stream.partition_count

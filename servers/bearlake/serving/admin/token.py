@@ -1,7 +1,7 @@
-"""The admin API's bearer token: one text that all servers of a deployment and its operator share, and that may change while they run.
+"""The admin API's bearer token, which all servers of a deployment and its operator share, and which may change while they run.
 
-A new token reaches servers and clients at different times (a Secret takes up to some two minutes to reach all pods). So for an overlap both
-are good on both sides: a server accepts the one before, and a client that is refused with the new one tries the one before.
+A new token reaches servers and clients at different times (a Secret takes up to about two minutes to reach all pods). So during an
+overlap both sides use both tokens: a server accepts the previous token, and a client retries a refused request with the previous token.
 """
 
 import hmac
@@ -19,12 +19,12 @@ TOKEN_LENGTH_MIN = 16
 
 
 class AdminToken:
-    """A token, and the one before it. With a `file` it follows that."""
+    """A token and its predecessor. With a `file`, it follows the file's content."""
 
     def __init__(
         self, token: str, file: str = "", *, overlap_ms: int = 0, now_s: Callable[[], float] = time.monotonic
     ) -> None:
-        """`token` is what the file says now; `overlap_ms` is how long it is accepted after another one was found there."""
+        """`token` is the file's current content; `overlap_ms` is how long it is accepted after a new token was found."""
         self._token = token
         self._before = ""
         self._before_end_s = 0.0
@@ -34,18 +34,18 @@ class AdminToken:
         self._now_s = now_s
 
     def accepted(self) -> Sequence[str]:
-        """What is accepted now, and what a client tries: the newest token first."""
+        """Return the tokens that a server accepts and a client tries, the newest first."""
         if self._followed.have_changed():
             self._read()
         is_overlap = self._now_s() < self._before_end_s
         return [self._token, self._before] if is_overlap else [self._token]
 
     def is_in(self, authorization: str | None) -> bool:
-        """Whether the Authorization header carries an accepted token."""
+        """Return whether the Authorization header carries an accepted token."""
         return any([has_token(authorization, token) for token in self.accepted()])  # noqa: C419 - compares with all of them
 
     def _read(self) -> None:
-        """Take a new token from the file; what is none leaves the present one in force."""
+        """Read a new token from the file; if the content is not a valid token, the current token stays in force."""
         try:
             token = read_token_file(self._file)
         except Invalid as error:
@@ -58,7 +58,7 @@ class AdminToken:
 
 
 def read_token_file(path: str) -> str:
-    """The token in a file. Raises `Invalid`, without what is in it."""
+    """Return the token in a file. Raises `Invalid`, without the file's content."""
     try:
         token = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -68,12 +68,12 @@ def read_token_file(path: str) -> str:
 
 
 def check_token(token: str, source: str) -> None:
-    """Raise `Invalid` for a token that is too short to be one."""
+    """Raise `Invalid` if the token is too short."""
     if len(token) < TOKEN_LENGTH_MIN:
         raise Invalid(f"the admin token in {source} is shorter than {TOKEN_LENGTH_MIN} characters")
 
 
 def has_token(authorization: str | None, token: str) -> bool:
-    """Whether the Authorization header carries `token`; the time does not tell how much of it is right."""
+    """Return whether the Authorization header carries `token`, in constant time."""
     scheme, _, given = (authorization or "").partition(" ")
     return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())

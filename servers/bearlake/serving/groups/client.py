@@ -1,13 +1,14 @@
-"""The way to another server's coordinator: the client's half of `routes`.
+"""Requests to another server's coordinator: the client side of `routes`.
 
-Connections are pooled per server; joins and syncs, which wait, have a pool of their own, so that heartbeats and commits never wait
-behind them. Heartbeats that are due while one request with heartbeats is under way go together in the next one.
-Nothing is retried here but outdated requests: callers look for the coordinator again (`streams/groups/shared.py`).
+Connections are pooled per server. Joins and syncs, which wait, have a separate pool, so heartbeats and commits never wait
+behind them. Heartbeats that become due during a request with heartbeats go together in the next request.
+This client only retries outdated requests. For other errors, callers look for the coordinator again (`streams/groups/shared.py`).
 
-A join, a sync, a leave and a commit name the group's revision, so that the coordinator refuses one that was given up here and arrives late.
-A request that the coordinator refuses as outdated while its caller still waits is sent again, with the revision in the answer. The first
-repeat goes at once: this server had not heard of the coordinator's term, or of a request through another server. Later repeats pause
-first, because servers that send requests about one partition at the same time outdate each other's requests.
+A join, a sync, a leave and a commit name the group's revision, so that the coordinator refuses a request that was given up here and
+arrives late. If the coordinator refuses a request as outdated while its caller still waits, the request is sent again, with the
+revision in the response. The first repeat is immediate: this server had not heard of the coordinator's term, or of a request through
+another server. Later repeats pause first, because servers that concurrently send requests about one partition outdate each other's
+requests.
 """
 
 import asyncio
@@ -35,20 +36,20 @@ from bearlake.streams.groups.settings import GroupSettings
 from bearlake.telemetry import metrics
 
 _QUICK_COUNT = 16
-"""Connections to one server for what does not wait."""
+"""Connections to one server for requests that do not wait."""
 RESEND_COUNT_MAX = 16
-"""Times that a request is sent again with a newer revision before the coordinator counts as unavailable."""
+"""Number of repeats with a newer revision, after which the coordinator counts as unavailable."""
 RESEND_PAUSE_MIN_MS = 4
-"""Bound (ms) of the pause before the second repeat; it doubles with each further one. A pause is random, from 0 up to its bound."""
+"""Bound (ms) of the pause before the second repeat; doubles with each further repeat. A pause is random, from 0 up to its bound."""
 RESEND_PAUSE_MAX_MS = 256
 """Largest bound (ms) of a pause."""
 REVISION_COUNT_MAX = 65_536
-"""Groups whose revision is remembered; one that is not costs a round trip."""
+"""Number of groups whose revision is remembered; for other groups, a request costs an extra round trip."""
 
 _Group = tuple[str, str]
 """Server, group."""
 _Line = tuple[str, str, str]
-"""Server, group, and what requests are about that are sent one after the other."""
+"""Server, group, and the subject of requests that are sent one after the other."""
 
 Beat = tuple[str, str, str | None, int]
 """Group, member id, instance id, generation."""
@@ -62,7 +63,7 @@ class GroupClient:
     def __init__(
         self, settings: GroupSettings, token: AdminToken | None, randomness: random.Random | None = None
     ) -> None:
-        """`randomness` draws pauses; None: a source of its own."""
+        """`randomness` draws pauses; None: use a new source."""
         self._settings = settings
         self._token = token
         self._randomness = randomness or random.Random()  # noqa: S311 (jitter)
@@ -73,7 +74,7 @@ class GroupClient:
         self._lines: WeakValueDictionary[_Line, asyncio.Lock] = WeakValueDictionary()
 
     async def close(self) -> None:
-        """Close all connections; what is under way fails as unavailable."""
+        """Close all connections; running requests fail as unavailable."""
         for sender in list(self._senders.values()):
             sender.cancel()
         await asyncio.gather(*self._senders.values(), return_exceptions=True)
@@ -82,7 +83,7 @@ class GroupClient:
         self._sessions.clear()
 
     async def ask(self, server: str, verb: str, document: Mapping[str, Any], *, waits: bool = False) -> Document:
-        """One request; with `waits` one that waits for other members, for as long as the coordinator says so.
+        """Send one request; with `waits`, one that waits for other members, for as long as the coordinator says so.
 
         Raises `GroupRefusal`: the coordinator's, or COORDINATOR_UNAVAILABLE.
         """
@@ -91,7 +92,7 @@ class GroupClient:
         return answer
 
     async def ask_in_line(self, server: str, verb: str, document: Mapping[str, Any], line: str) -> Document:
-        """One request about a group that names its revision, after all others in the same `line`: side by side, requests about the same
+        """Send a request about a group that names its revision, after all others in the same `line`: concurrent requests about the same
         member or partition would outdate each other. Raises as `ask`."""
         async with self._lines.setdefault((server, document["group"], line), asyncio.Lock()):
             return await self.ask_revised(server, verb, document)
@@ -99,7 +100,7 @@ class GroupClient:
     async def ask_revised(
         self, server: str, verb: str, document: Mapping[str, Any], *, waits: bool = False
     ) -> Document:
-        """As `ask`, and the request names its group's revision."""
+        """Like `ask`, but the request names its group's revision."""
         group = server, document["group"]
         outdated_count = 0
         named = self._revisions.get(group, "")
@@ -118,7 +119,7 @@ class GroupClient:
                 continue
             if answer is not None:
                 return answer
-            outdated_count = 0  # it was taken; coordinators before decision 92 outdate it each time that it has waited
+            outdated_count = 0  # accepted; coordinators before decision 92 outdate a request each time it has waited
             named = self._revisions.get(group, named)
 
     async def _pause(self, outdated_count: int) -> None:
@@ -132,7 +133,7 @@ class GroupClient:
             self._revisions.popitem(last=False)
 
     async def beat(self, server: str, beat: Beat) -> None:
-        """A heartbeat. Raises as `ask`."""
+        """Send a heartbeat. Raises as `ask`."""
         future: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
         self._beats.setdefault(server, []).append((beat, future))
         if server not in self._senders:
@@ -160,7 +161,7 @@ class GroupClient:
     async def _post(
         self, server: str, verb: str, document: Mapping[str, Any], *, waits: bool, group: _Group | None = None
     ) -> Document | None:
-        """The answer, or None when it has to be asked for again. Raises `GroupRefusal`, and `Outdated` for a `group`."""
+        """Return the response, or None if the request must be repeated. Raises `GroupRefusal`, and `Outdated` for a `group`."""
         outcome = "failed"
         try:
             status, content = await self._send(f"{server}/v1/groups/{verb}", json.dumps(document).encode(), waits)
@@ -186,7 +187,7 @@ class GroupClient:
             metrics.GROUP_PEER_REQUESTS.labels(verb, outcome).inc()
 
     async def _send(self, url: str, body: bytes, waits: bool) -> tuple[int, bytes]:
-        """Status and content of the answer. A server that does not know the newest token yet is asked with the one before."""
+        """Return status and content of the response. If a server does not know the newest token yet, try the previous token."""
         found = 401, b""
         for token in [None] if self._token is None else self._token.accepted():
             headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -200,7 +201,7 @@ class GroupClient:
         session = self._sessions.get(waits)
         if session is None:
             answer_s = self._settings.peer_answer_ms / 1000
-            # Waiting for a connection is not limited for those that wait anyway: each of them gives its own back after `WAIT_S`.
+            # Requests that wait anyway have no limit on the wait for a connection: each returns its connection after `WAIT_S`.
             limits = (
                 aiohttp.ClientTimeout(sock_connect=answer_s, sock_read=answer_s + WAIT_S, total=None)
                 if waits
@@ -214,7 +215,7 @@ class GroupClient:
 
 
 class RemoteCoordinator(Coordination):
-    """`streams.groups.peers.Coordination` in another server; `server` is the URL of its admin API."""
+    """A `streams.groups.peers.Coordination` in another server; `server` is the URL of its admin API."""
 
     def __init__(self, client: GroupClient, server: str) -> None:
         self._client = client
@@ -223,7 +224,7 @@ class RemoteCoordinator(Coordination):
     @override
     async def join(self, name: str, request: JoinRequest) -> Joined:
         document = {"group": name, "request": packing.pack_request(request)}
-        is_known = request.member_id != "" or request.instance_id is not None  # else it only gets an id
+        is_known = request.member_id != "" or request.instance_id is not None  # otherwise the member only gets an id
         ask = self._client.ask_revised if is_known else self._client.ask
         return _read(packing.unpack_joined, await ask(self._server, "join", document, waits=True))
 
@@ -268,7 +269,7 @@ class RemoteCoordinator(Coordination):
         line = member_subject(member_id, instance_id)
         if (
             member_id == "" and instance_id is None
-        ):  # clients that manage themselves commit different partitions side by side
+        ):  # clients that manage their own assignment commit different partitions concurrently
             line = f"partition {min(offsets, default=0)}"
         await self._client.ask_in_line(self._server, "commit", document, line)
 

@@ -1,7 +1,7 @@
-"""The coordinator of this server for the members that live in others: handlers of the admin API (see `packing`).
+"""This server's coordinator for members that live in other servers: handlers of the admin API (see `packing`).
 
-Joins and syncs wait for other members; a request waits for `WAIT_S` of that and is then told to ask again, so that who waits notices
-soon when this server has stopped to be there. What members wait in goes on meanwhile.
+Joins and syncs wait for other members. One request waits at most `WAIT_S` and is then told to repeat, so that the caller soon notices
+if this server is gone. The member's own wait continues meanwhile.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from bearlake.telemetry import metrics
 
 WAIT_S = 5.0
 REQUEST_BYTES_MAX = 64 * 1024 * 1024
-"""A leader's sync carries every member's assignment."""
+"""Large, because a leader's sync carries every member's assignment."""
 REQUEST_COUNT_MAX = 16_384
-"""Requests of other servers at once, waiting ones included."""
+"""Concurrent requests of other servers, including waiting ones."""
 
 T = TypeVar("T")
 
@@ -87,11 +87,13 @@ class GroupRoutes:
         return _answered(self._coordinator.describe(asked["group"]), packing.pack_group)
 
     def _revision(self, group: str) -> Callable[[], Document]:
-        """What an answer says of the group's newest revision."""
+        """Return a function that adds the group's newest revision to a response."""
         return lambda: {"revision": self._coordinator.revision(group)}
 
     async def _beat(self, beats: Sequence[tuple[Any, ...]]) -> web.Response:
-        problems = await asyncio.gather(*(self._problem(beat) for beat in beats))  # together: they share confirmations
+        problems = await asyncio.gather(
+            *(self._problem(beat) for beat in beats)
+        )  # concurrently: they share confirmations
         return web.json_response(packing.pack_problems(problems))
 
     async def _problem(self, beat: tuple[Any, ...]) -> Problem | None:
@@ -104,7 +106,7 @@ class GroupRoutes:
     def _guarded(
         self, begin: Callable[[Document], Awaitable[web.Response]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        """`begin` reads the request, and what it returns carries it out."""
+        """Wrap `begin`, which parses the request and returns an awaitable that runs it."""
 
         async def run(request: web.Request) -> web.Response:
             if self._open_count >= REQUEST_COUNT_MAX:

@@ -1,6 +1,6 @@
-"""What HTTP servers share.
+"""Code that HTTP servers share.
 
-guard.py      around every request: limits, the time it may take, errors in the API's format, metrics
-limits.py     marks of handlers that bound their requests themselves
+guard.py      runs around every request: limits, the time limit, errors in the API's format, metrics
+limits.py     marks of handlers that set their own limits
 site.py       an HTTP application on listeners: start, stop accepting, count connections, close
 """

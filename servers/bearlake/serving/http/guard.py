@@ -1,7 +1,7 @@
-"""What happens around every HTTP request: limits, the time it may take, errors in the API's format, metrics.
+"""The middleware around every HTTP request: limits, the time limit, errors in the API's format, metrics.
 
-An API's guard says how its errors look (`answer`), and may answer a request without its handler (`intercept`). While the server drains,
-every answer closes its connection, so that clients connect to another server without losing a request.
+Each API's guard defines the format of its errors (`answer`), and may answer a request without its handler (`intercept`). While the server
+drains, every response closes its connection, so that clients connect to another server without losing a request.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ _AIOHTTP_BODY_BYTES_MAX = 1024**2
 
 
 class TooManyRequests(Exception):
-    """The server has as many requests or connections as it may have."""
+    """The server has reached its limit of requests or connections."""
 
     def __init__(self) -> None:
         super().__init__("too many requests at once, come back later")
 
 
 class TimedOut(Exception):
-    """The request took longer than it may."""
+    """The request exceeded its time limit."""
 
     def __init__(self, limit_ms: int) -> None:
         super().__init__(f"the request took more than {limit_ms} ms")
@@ -51,16 +51,16 @@ class HttpLimits(Protocol):
 
     @property
     def request_count_max(self) -> int:
-        """Requests at once."""
+        """Maximum number of concurrent requests."""
 
     @property
     def request_timeout_ms(self) -> int:
-        """Longest time for one request."""
+        """Time limit of one request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpMeters:
-    """What an HTTP server counts of its requests."""
+    """Metrics of an HTTP server's requests."""
 
     requests: Family[Counter]
     """By status class."""
@@ -74,9 +74,9 @@ class HttpGuard(ABC):
 
     def __init__(self, limits: HttpLimits, meters: HttpMeters, *, connection_count_max: int | None = None) -> None:
         self.open_count = 0
-        """Requests under way."""
+        """Number of running requests."""
         self.connection_count: Callable[[], int] = lambda: 0
-        """Gives the number of open connections."""
+        """Returns the number of open connections."""
         self.draining = asyncio.Event()
         """Set when the server drains."""
         self._limits = limits
@@ -88,17 +88,17 @@ class HttpGuard(ABC):
 
     @abstractmethod
     def answer(self, request: web.Request, error: Exception) -> web.StreamResponse | None:
-        """The API's answer to an error that a handler or this guard raised; None for an error that only a bug can raise.
+        """Return the API's response to an error that a handler or this guard raised; None for an error that only a bug can raise.
 
-        It answers `TooManyRequests`, `TimedOut` and `InternalError`.
+        It handles `TooManyRequests`, `TimedOut` and `InternalError`.
         """
 
     def intercept(self, request: web.Request) -> web.StreamResponse | None:
-        """An answer that needs no handler: a refusal, a browser's preflight. None: the handler is called."""
+        """Return a response that needs no handler: a refusal, or one to a browser's preflight. None: call the handler."""
         return None
 
     def application(self, *, request_bytes_max: int | None = None) -> web.Application:
-        """An application behind this guard, without routes yet; `request_bytes_max` None: its handlers bound bodies themselves."""
+        """Return an application behind this guard, without routes yet; `request_bytes_max` None: its handlers limit bodies themselves."""
         limit = _AIOHTTP_BODY_BYTES_MAX if request_bytes_max is None else request_bytes_max
         app = web.Application(middlewares=[self.handle], client_max_size=limit)
         app.on_response_prepare.append(self.prepare)
@@ -106,7 +106,7 @@ class HttpGuard(ABC):
 
     @property
     def is_draining(self) -> bool:
-        """Whether answers close their connections."""
+        """Whether responses close their connections."""
         return self.draining.is_set()
 
     @web.middleware

@@ -1,4 +1,4 @@
-"""Marks of handlers that bound their requests themselves: the server's limits of time, or of time and count, are not for them."""
+"""Marks of handlers that set their own limits: the server's limits on time, or on time and count, do not apply to them."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -12,23 +12,23 @@ F = TypeVar("F", bound=Callable[..., Awaitable[web.StreamResponse]])
 
 
 def own_time(handler: F) -> F:
-    """Mark a handler that bounds its time, such as a handler that follows a stream."""
+    """Mark a handler that limits its own time, such as a handler that follows a stream."""
     setattr(handler, _OWN_TIME, True)
     return handler
 
 
 def own_limits(handler: F) -> F:
-    """Mark a handler that bounds its time and the number of its requests."""
+    """Mark a handler that limits its own time and the number of its requests."""
     setattr(handler, _OWN_LIMITS, True)
     return handler
 
 
 def has_own_time(request: web.Request) -> bool:
-    """Whether the request's handler bounds its time."""
+    """Return whether the request's handler limits its own time."""
     handler = request.match_info.handler
     return getattr(handler, _OWN_TIME, False) or getattr(handler, _OWN_LIMITS, False)
 
 
 def has_own_limits(request: web.Request) -> bool:
-    """Whether the request's handler bounds its time and the number of its requests."""
+    """Return whether the request's handler limits its own time and the number of its requests."""
     return getattr(request.match_info.handler, _OWN_LIMITS, False)

@@ -1,8 +1,8 @@
-"""What does not fit in a body, in words: the field, what its model expects there, and what was found.
+"""Explains why a body does not fit its model: the field, what its model expects there, and what was found.
 
-msgspec names a place (`$.records[2].partition`) and a reason. `misfit` follows the place through the model and the JSON value together,
-and describes the type and the value that it finds there. Messages quote a field's description in the model (`Meta(description=…)`) word for
-word, so that they agree with the OpenAPI document.
+msgspec reports a place (`$.records[2].partition`) and a reason. `misfit` follows the place through the model and the JSON value together,
+and describes the type and the value that it finds there. Messages quote a field's description in the model (`Meta(description=…)`)
+verbatim, so that they agree with the OpenAPI document.
 """
 
 import json
@@ -15,7 +15,7 @@ from msgspec import inspect
 from bearlake.errors import Invalid
 
 _PLACE = " - at `$"
-"""Stands before the place, which comes last. A name or value of the body may hold it too, so the text behind it is not trusted."""
+"""Precedes the place, which comes last. A name or value of the body may contain it too, so the text after it is not trusted."""
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")
 _GOT = re.compile(r"got `(?P<kind>\w+)`")
@@ -29,7 +29,7 @@ _NOTHING = object()
 
 
 class Misfit(Invalid):
-    """A body is JSON, and does not fit its model. `place` is the field, empty for the whole body."""
+    """A body is JSON, but does not fit its model. `place` is the field; empty for the whole body."""
 
     def __init__(self, message: str, place: str = "") -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class Misfit(Invalid):
 
 
 class _Spot(NamedTuple):
-    """Where a path leads: its name in messages, the type there (None: unknown), and the value (`_NOTHING`: unknown)."""
+    """The target of a path: its name in messages, its type (None: unknown), and its value (`_NOTHING`: unknown)."""
 
     place: str
     type: inspect.Type | None
@@ -45,7 +45,7 @@ class _Spot(NamedTuple):
 
 
 def misfit(model: Any, text: str, document: Any) -> Misfit:
-    """The error that msgspec calls `text`, for a model and the JSON value that does not fit it."""
+    """Build the error for msgspec's message `text`, a model, and the JSON value that does not fit the model."""
     reason, path = _split(text)
     got = _GOT.search(reason)
     spot = _walk(_Spot("", inspect.type_info(model), document), path, got["kind"] if got else None)
@@ -65,7 +65,7 @@ def misfit(model: Any, text: str, document: Any) -> Misfit:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """The reason and the path of an error of msgspec, the path cut short; an empty path means the whole body."""
+    """Split an error of msgspec into the reason and the (truncated) path; an empty path means the whole body."""
     reason, mark, path = text.rpartition(_PLACE)
     return (reason, path.removesuffix("`")[:_PATH_LENGTH_MAX]) if mark else (text, "")
 
@@ -88,7 +88,7 @@ def _step(spot: _Spot, path: str) -> inspect.Type | None:
 
 
 def _step_with_rest(spot: _Spot, path: str) -> tuple[_Spot, str] | None:
-    """One step along a path, and the rest of it."""
+    """Take one step along a path; returns the new spot and the rest of the path."""
     for one in _alternatives(spot.type):
         if isinstance(one, inspect.ListType) and (index := _INDEX.match(path)):
             at = int(index[1])
@@ -105,7 +105,7 @@ def _step_with_rest(spot: _Spot, path: str) -> tuple[_Spot, str] | None:
 
 
 def _entry(spot: _Spot, kind: str | None) -> _Spot:
-    """The first entry of an object used as a map whose value is of this kind."""
+    """Return the first entry, of an object used as a map, whose value is of this kind."""
     type_ = next((one.value_type for one in _alternatives(spot.type) if isinstance(one, inspect.DictType)), None)
     entries = spot.value.items() if isinstance(spot.value, dict) else ()
     for key, value in entries:
@@ -115,7 +115,7 @@ def _entry(spot: _Spot, kind: str | None) -> _Spot:
 
 
 def _alternatives(type_: inspect.Type | None) -> list[inspect.Type]:
-    """The types that a union allows, except for null; descriptions are taken off."""
+    """Return the types that a union allows, without null and without descriptions."""
     if isinstance(type_, inspect.Metadata):
         return _alternatives(type_.type)
     if isinstance(type_, inspect.UnionType):
@@ -128,7 +128,7 @@ def _expected(type_: inspect.Type | None) -> str:
 
 
 def _described(type_: inspect.Type) -> str:
-    """What a type takes, in words; a description that the model gives comes first."""
+    """Describe in words the values that a type accepts; a description in the model takes precedence."""
     if isinstance(type_, inspect.Metadata):
         given = (type_.extra_json_schema or {}).get("description")
         return str(given) if given else _described(type_.type)
@@ -198,7 +198,7 @@ def _found(value: Any) -> str:
 
 
 def _kind(value: Any) -> str:
-    """How msgspec calls the type of a JSON value."""
+    """Return msgspec's name for the type of a JSON value."""
     names = {bool: "bool", int: "int", float: "float", str: "str", list: "array", dict: "object", type(None): "null"}
     return names[type(value)]
 

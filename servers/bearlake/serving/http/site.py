@@ -8,11 +8,11 @@ from bearlake.serving.http.guard import HttpGuard
 from bearlake.serving.listener import Listener
 
 SHUTDOWN_S = 1
-"""Time (s) that requests under way have when the site closes."""
+"""Time (s) that running requests have when the site closes."""
 
 
 class HttpSite:
-    """Listeners of one HTTP server, and the application behind them."""
+    """The listeners of one HTTP server, and its application."""
 
     def __init__(
         self,
@@ -24,10 +24,10 @@ class HttpSite:
         auto_decompress: bool = True,
         handler_cancellation: bool = False,
     ) -> None:
-        """`name` names the endpoints. `listeners` are bound already and belong to this object from now on.
+        """`name` names the endpoints. `listeners` are already bound, and this object owns them from now on.
 
-        With `auto_decompress` False handlers read bodies as they were sent. With `handler_cancellation` a request ends when its client
-        goes.
+        With `auto_decompress` False, handlers read bodies as they were sent. With `handler_cancellation`, a request ends when its client
+        disconnects.
         """
         self._name = name
         self._listeners = list(listeners)
@@ -67,12 +67,12 @@ class HttpSite:
             self._sites.append(site)
 
     async def stop_accepting(self) -> None:
-        """Accept no more connections; those that are open stay open."""
+        """Accept no more connections; open connections stay open."""
         for site in self._sites:
             await site.stop()
 
     async def close(self) -> None:
-        """Close listeners and connections; requests under way get a second to end. Safe to repeat and without `start`."""
+        """Close listeners and connections; running requests get a second to end. Safe to repeat and without `start`."""
         self._guard.draining.set()
         if self._runner is not None:
             await self._runner.cleanup()

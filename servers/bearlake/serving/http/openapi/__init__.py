@@ -1,1 +1,1 @@
-"""The OpenAPI document of the REST server, made from its routes, and a page to browse it."""
+"""The OpenAPI document of an HTTP server, generated from its routes, and a page to browse it."""

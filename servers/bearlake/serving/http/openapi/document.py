@@ -1,6 +1,6 @@
-"""The OpenAPI document: one operation per route. Its summary is the handler's docstring, its statuses a `Description`, its bodies models.
+"""The OpenAPI document: one operation per route. The handler's docstring is the summary; a `Description` gives statuses and bodies.
 
-A route without an entry there cannot be described, which a test finds. Source: OpenAPI Specification 3.1.
+A route without an entry there cannot be described; a test finds such routes. Source: OpenAPI Specification 3.1.
 """
 
 import re
@@ -18,7 +18,7 @@ _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
 class Route(NamedTuple):
-    """A route: what it answers to, and its handler's docstring."""
+    """A route: its method and path, and its handler's docstring."""
 
     method: str
     path: str
@@ -26,7 +26,7 @@ class Route(NamedTuple):
 
 
 def routes_of(app: web.Application) -> list[Route]:
-    """The application's routes, by path and method."""
+    """Return the application's routes, by path and method."""
     found = set()
     for route in app.router.routes():
         resource = route.resource
@@ -36,13 +36,13 @@ def routes_of(app: web.Application) -> list[Route]:
 
 
 def build(description: Description, routes: Sequence[Route]) -> dict[str, Any]:
-    """The document. Raises `KeyError` for a route that the description does not know."""
+    """Return the document. Raises `KeyError` for a route that the description does not have."""
     schemas = _Schemas(description)
     paths: dict[str, dict[str, Any]] = {}
     described = {(route.method, route.path) for route in routes}
     for method, path, summary in routes:
         if method == "HEAD" and ("HEAD", path) not in description.operations and ("GET", path) in described:
-            continue  # what answers GET answers HEAD, too
+            continue  # a GET handler also answers HEAD
         paths.setdefault(path, {})[method.lower()] = _operation(description, schemas, method, path, summary)
     return {
         "openapi": "3.1.0",
@@ -53,7 +53,7 @@ def build(description: Description, routes: Sequence[Route]) -> dict[str, Any]:
 
 
 class _Schemas:
-    """Schemas of all bodies and answers of a description: `of` refers to those in `named`."""
+    """Schemas of all bodies and responses of a description: `of` refers to those in `named`."""
 
     def __init__(self, description: Description) -> None:
         operations = description.operations.values()
@@ -64,7 +64,7 @@ class _Schemas:
         self._made = dict(zip(wanted, made, strict=True))
 
     def of(self, body: Any) -> Mapping[str, Any]:
-        """The schema of a model, or the schema itself (Any: either)."""
+        """Return the schema of a model, or the schema itself (Any: either)."""
         return body if _is_schema(body) else self._made[id(body)]
 
 

@@ -1,11 +1,11 @@
-"""What a description of a route is made of: statuses, models of bodies, parameters; and shorthands for the schemas of parameters."""
+"""The parts of a route's description: statuses, models of bodies, parameters; and shorthands for the schemas of parameters."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
 Schema = Mapping[str, Any]
-"""A JSON schema (Any: as it stands in the document)."""
+"""A JSON schema (Any: as it is in the document)."""
 
 
 ANYTHING: Schema = {}
@@ -13,27 +13,27 @@ ANYTHING: Schema = {}
 
 
 class Operation(NamedTuple):
-    """A route's statuses, bodies by content type, and parameters beside those of the path."""
+    """A route's statuses, bodies by content type, and parameters other than those of the path."""
 
     done: tuple[int, ...]
     failed: tuple[int, ...]
     answers: tuple[str, ...] = ()
     body: Mapping[str, Any] | None = None
-    """By content type, a model or a schema (Any: models are types, and unions of types)."""
+    """Model or schema by content type (Any: models are types, and unions of types)."""
     is_body_required: bool = True
     parameters: tuple[Schema, ...] = ()
     answer: Any = ANYTHING
-    """The model or schema of what is answered with 200, 201 or 207."""
+    """The model or schema of responses with 200, 201 or 207."""
 
 
 class Description(NamedTuple):
-    """What a document says about an application, besides the docstrings of its handlers."""
+    """The parts of an application's document that do not come from docstrings of handlers."""
 
     title: str
     operations: Mapping[tuple[str, str], Operation]
     """By method and path."""
     parameters: Mapping[str, Schema]
-    """Schemas of path parameters; a parameter without one is any text."""
+    """Schemas of path parameters; a parameter without a schema is any text."""
     error_types: tuple[str, ...]
     """Content types of errors."""
     error: Any
@@ -48,10 +48,10 @@ INDEX: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 
 
 def query(name: str, schema: Schema) -> Schema:
-    """A parameter of the query."""
+    """Return a query parameter."""
     return {"name": name, "in": "query", "required": False, "schema": schema}
 
 
 def header(name: str) -> Schema:
-    """A header."""
+    """Return a header."""
     return {"name": name, "in": "header", "required": False, "schema": TEXT}

@@ -1,4 +1,4 @@
-"""GET /openapi.json, and GET /docs to browse it: a page that needs nothing from elsewhere."""
+"""GET /openapi.json, and GET /docs to browse it: a self-contained page."""
 
 import html
 import json
@@ -26,7 +26,7 @@ class DocumentRoutes:
         self._page = ""
 
     def add_to(self, app: web.Application) -> None:
-        """Register the handlers, and describe what the application serves then, themselves included: call this last."""
+        """Register the handlers, and describe all routes of the application, including these: call this last."""
         app.router.add_get("/openapi.json", self.document)
         app.router.add_get("/docs", self.page)
         made = document.build(self._description, document.routes_of(app))
